@@ -206,7 +206,7 @@ struct forgetful {
 static void forget_once(int fd, int number, void *arg) {
     struct forgetful *f = arg;
     char *heard = number == 0 ? f->first : f->second;
-    if (!fake_greet(fd) || !fake_hear(fd, f->command, heard, sizeof f->first))
+    if (!fake_greet(fd) || !fake_receive(fd, f->command, heard, sizeof f->first))
         return;
     if (number == 0) {
         fake_say(fd, f->instead);
@@ -365,7 +365,7 @@ static void load_slowly(int fd, int number, void *arg) {
         return;
     for (int i = 0; i < 3; i++) { // asked again until it has loaded
         fake_say(fd, i < 2 ? "$9\r\nloading:1\r\n" : "$9\r\nloading:0\r\n");
-        if (!fake_hear(fd, i < 2 ? "INFO" : "PUSH", heard, sizeof heard))
+        if (!fake_receive(fd, i < 2 ? "INFO" : "PUSH", heard, sizeof heard))
             return;
     }
     fake_say(fd, "$1\r\n1\r\n");

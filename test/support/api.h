@@ -1,5 +1,5 @@
 // What the tests of the public API share: a gate to wait at, calls that must succeed, a directory,
-// and how to tell the same stories to an engine in this process and to a server.
+// and how to run the same tests on an engine in this process and on a server.
 #ifndef TEST_SUPPORT_API_H
 #define TEST_SUPPORT_API_H
 
@@ -36,7 +36,7 @@
         assert_true(mr_error()[0] != 0);                                                           \
     } while (0)
 
-// Counts up; whoever waits for a number goes on when it is reached.
+// A counter; a thread can wait until it reaches a number.
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -60,8 +60,8 @@ static inline void gate_wait(struct gate *g, int count) {
     pthread_mutex_unlock(&g->lock);
 }
 
-// Where the story is told: an empty engine in memory, here, with one shard or several, or in a
-// server.
+// Where a test runs: on an empty engine in memory, in this process with one shard or several, or in
+// a server.
 static const char *story_url = "mem:";
 static uint32_t story_shards = 1;
 static struct serving story_server;
@@ -153,7 +153,7 @@ static inline mr_stage_info look(mr *m, const char *stage) {
     return info;
 }
 
-// Lets time pass in the engine: waits in vain for work that never comes.
+// Lets time pass in the engine: waits for work that never comes.
 static inline void let_pass(mr *m, int64_t ms) {
     mr_job *job = NULL;
     mr_take_options o = { .wait_ms = ms };

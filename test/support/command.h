@@ -100,13 +100,13 @@ struct answer {
     char text[TEXT]; // a result
 };
 
-enum happening_kind { HAPPENING_GRANT, HAPPENING_ENDED, HAPPENING_STOP };
+enum observed_kind { OBSERVED_GRANT, OBSERVED_ENDED, OBSERVED_STOP };
 
 // An event: a grant (in the answer of TAKE or to a waiting taker), a job's end for a caller, or a
 // stop for a connection.
-struct happening {
-    enum happening_kind kind;
-    int who; // taker (-1: in the answer), caller, connection
+struct observed_event {
+    enum observed_kind kind;
+    int receiver; // taker (-1: in the answer), caller, connection
     uint64_t id;
     int job;  // the model's: it may learn the id later
     int code; // status of the ended, or why to stop
@@ -118,18 +118,18 @@ struct happening {
     struct token token;
 };
 
-enum { HAPPENINGS = 256 };
+enum { OBSERVED_MOST = 256 };
 
 struct observed {
-    struct happening list[HAPPENINGS];
+    struct observed_event list[OBSERVED_MOST];
     size_t count;
 };
 
-static inline struct happening *happening_add(struct observed *h) {
-    if (h->count == HAPPENINGS)
+static inline struct observed_event *observed_add(struct observed *h) {
+    if (h->count == OBSERVED_MOST)
         h->count--;
-    struct happening *one = &h->list[h->count++];
-    *one = (struct happening){ .who = -1 };
+    struct observed_event *one = &h->list[h->count++];
+    *one = (struct observed_event){ .receiver = -1 };
     return one;
 }
 

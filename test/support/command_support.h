@@ -1,5 +1,5 @@
-// What the tests of commands share: the program that misbehaves, a fifo where a process tells that
-// it has arrived, and the certainty that nothing is left behind.
+// Shared by the tests of commands: the program that misbehaves, a fifo by which a process reports
+// that it has started, and checks that nothing is left behind.
 #ifndef TEST_SUPPORT_COMMAND_SUPPORT_H
 #define TEST_SUPPORT_COMMAND_SUPPORT_H
 
@@ -26,7 +26,7 @@ static inline struct meeting meeting_make(void) {
     return m;
 }
 
-// Waits until somebody has arrived; returns who.
+// Waits until a process has reported; returns its id.
 static inline pid_t meeting_wait(const struct meeting *m) {
     FILE *file = fopen(m->path, "re");
     assert_non_null(file);

@@ -103,7 +103,7 @@ struct core_fixture {
 struct core_fixture *core_fixture_create(enum fixture_mode, struct core_limits);
 void core_fixture_destroy(struct core_fixture *);
 
-// ---- For the files of the tale only -----------------------------------------------------------
+// ---- For the fixture's own files --------------------------------------------------------------
 
 int core_fixture_replay_into(const struct core_fixture *, size_t entries, struct core *);
 // NULL: not kept.

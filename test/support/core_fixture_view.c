@@ -50,7 +50,7 @@ static void view_stage(const struct view *v, size_t index) {
             s.states);
     fprintf(v->out, " pushed %" PRIu64 " done %" PRIu64 " failed %" PRIu64, s.pushed, s.done,
             s.failed);
-    fprintf(v->out, " expired %" PRIu64 " cancelled %" PRIu64 " vain %" PRIu64, s.expired,
+    fprintf(v->out, " expired %" PRIu64 " cancelled %" PRIu64 " wasted %" PRIu64, s.expired,
             s.cancelled, s.wasted_wait_ms);
     fprintf(v->out, "%s%s", s.paused ? " paused" : "", s.draining ? " draining" : "");
     fprintf(v->out, " maker %" PRIu64, s.maker);

@@ -1,5 +1,5 @@
-// Servers that tests write themselves: one that says what a test wants, and a proxy in front of a
-// real one that breaks connections off. Loopback only.
+// Servers for tests: one that sends what a test wants, and a proxy in front of a real one that
+// breaks connections. Loopback only.
 #ifndef TEST_SUPPORT_FAKE_SERVER_H
 #define TEST_SUPPORT_FAKE_SERVER_H
 
@@ -35,14 +35,14 @@ static inline int listen_somewhere(uint16_t *out_port) {
     return fd;
 }
 
-// One on which nobody listens.
+// A port on which no process listens.
 static inline uint16_t free_port(void) {
     uint16_t port;
     close(listen_somewhere(&port));
     return port;
 }
 
-// ---- One that says what a test wants ----------------------------------------------------------
+// ---- One that sends what a test wants ---------------------------------------------------------
 
 typedef void fake_serve(int fd, int number, void *arg); // one connection; number counts from 0
 
@@ -108,7 +108,7 @@ static inline void fake_say(int fd, const char *text) {
 
 // Reads until a whole request that has the word is there, which is kept; what comes before it is
 // skipped. False: the client has gone.
-static inline bool fake_hear(int fd, const char *word, char *out, size_t room) {
+static inline bool fake_receive(int fd, const char *word, char *out, size_t room) {
     size_t used = 0;
     for (;;) {
         ssize_t size = recv(fd, out + used, room - used - 1, 0);
@@ -128,8 +128,8 @@ static inline bool fake_hear(int fd, const char *word, char *out, size_t room) {
 
 // HELLO and the rest of the greeting have come; the first two are answered.
 static inline bool fake_hello(int fd) {
-    char heard[2048];
-    if (!fake_hear(fd, "INFO", heard, sizeof heard))
+    char received[2048];
+    if (!fake_receive(fd, "INFO", received, sizeof received))
         return false;
     fake_say(fd, "%2\r\n$6\r\nserver\r\n$8\r\nmillrace\r\n$2\r\nid\r\n:1\r\n+OK\r\n");
     return true;
@@ -142,11 +142,11 @@ static inline bool fake_greet(int fd) {
     return true;
 }
 
-// Says nothing, until the client goes.
+// Sends nothing until the client closes.
 static inline void fake_listens(int fd, int number, void *arg) {
-    char heard[512];
+    char received[512];
     (void)number, (void)arg;
-    while (recv(fd, heard, sizeof heard, 0) > 0)
+    while (recv(fd, received, sizeof received, 0) > 0)
         continue;
 }
 

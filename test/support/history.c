@@ -134,19 +134,19 @@ void history_run(const struct history *h, struct trouble trouble, FILE *script,
 }
 
 bool history_repeats(const struct history *h) {
-    struct command *said = calloc(h->count, sizeof *said);
+    struct command *commands = calloc(h->count, sizeof *commands);
     size_t count = 0;
     struct lockstep *first = lockstep_create(FAULT_NONE), *second = lockstep_create(FAULT_NONE);
-    run(h, first, NULL, said, &count);
+    run(h, first, NULL, commands, &count);
     bool same = true;
     if (goes_on(first)) {
         for (size_t i = 0; i < count; i++)
-            lockstep_run_core(second, &said[i]);
+            lockstep_run_core(second, &commands[i]);
         same = first->log_hash == second->log_hash;
     }
     lockstep_destroy(first);
     lockstep_destroy(second);
-    free(said);
+    free(commands);
     return same;
 }
 

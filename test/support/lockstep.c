@@ -103,9 +103,9 @@ static int stage_index(mr_bytes name) {
 
 static void note_grants(struct lockstep *t, int taker, const struct grant *g, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        struct happening *h = happening_add(&t->observed);
-        h->kind = HAPPENING_GRANT;
-        h->who = taker;
+        struct observed_event *h = observed_add(&t->observed);
+        h->kind = OBSERVED_GRANT;
+        h->receiver = taker;
         h->id = g[i].id;
         h->stage = stage_index(g[i].stage);
         h->attempt = g[i].attempt;
@@ -118,7 +118,7 @@ static void note_grants(struct lockstep *t, int taker, const struct grant *g, si
         lockstep_text(t, g[i].state_at, h->state);
     }
     if (t->fault == FAULT_SWAP_GRANTS && count > 1) {
-        struct happening *last = &t->observed.list[t->observed.count - 1], swap = *last;
+        struct observed_event *last = &t->observed.list[t->observed.count - 1], swap = *last;
         *last = last[-1];
         last[-1] = swap;
     }
@@ -126,9 +126,9 @@ static void note_grants(struct lockstep *t, int taker, const struct grant *g, si
 
 static bool on_reserve(void *owner, struct taker *taker) {
     struct lockstep *t = owner;
-    ptrdiff_t seat = taker - t->takers;
-    t->refused[seat] = t->taker_refuses[seat];
-    return !t->taker_refuses[seat];
+    ptrdiff_t slot = taker - t->takers;
+    t->refused[slot] = t->taker_refuses[slot];
+    return !t->taker_refuses[slot];
 }
 
 static void on_granted(void *owner, struct taker *taker, const struct grant *g, size_t count) {
@@ -140,9 +140,9 @@ static void on_ended(void *owner, struct caller *caller, const struct outcome *o
     struct lockstep *t = owner;
     if (t->fault == FAULT_LOSE_END && o->id % 3 == 0)
         return;
-    struct happening *h = happening_add(&t->observed);
-    h->kind = HAPPENING_ENDED;
-    h->who = (int)(caller - t->callers);
+    struct observed_event *h = observed_add(&t->observed);
+    h->kind = OBSERVED_ENDED;
+    h->receiver = (int)(caller - t->callers);
     h->id = o->id;
     h->code = (int)o->status;
     if (o->status == JOB_DONE)
@@ -162,9 +162,9 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     struct lockstep *t = owner;
     if (!conn || (t->fault == FAULT_LOSE_STOP && id % 3 == 0))
         return;
-    struct happening *h = happening_add(&t->observed);
-    h->kind = HAPPENING_STOP;
-    h->who = (int)(conn - t->conns);
+    struct observed_event *h = observed_add(&t->observed);
+    h->kind = OBSERVED_STOP;
+    h->receiver = (int)(conn - t->conns);
     h->id = id;
     h->code = why;
     h->token = *token;
@@ -363,7 +363,7 @@ static int say_take(struct lockstep *t, const struct command *c) {
         return err;
     note_grants(t, -1, grants, count);
     // Events that these grants caused were sent first, but belong after them.
-    struct happening mine[BLOCK], *list = &t->observed.list[before];
+    struct observed_event mine[BLOCK], *list = &t->observed.list[before];
     memcpy(mine, list + during, count * sizeof *mine);
     memmove(list + count, list, during * sizeof *list);
     memcpy(list, mine, count * sizeof *mine);

@@ -235,7 +235,7 @@ static bool compare_texts(struct lockstep *t, const struct model_job *j,
     return true;
 }
 
-// A job that has failed tells why, the latest reason last.
+// The reasons of a failed job, the latest last.
 static bool compare_reasons(struct lockstep *t, const struct model_job *j,
                             const struct job_info *info) {
     struct reason reason = { 0 };

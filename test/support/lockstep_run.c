@@ -51,7 +51,7 @@ static bool learn_waits(struct lockstep *t) {
     return true;
 }
 
-static bool learn_token(struct lockstep *t, int lease, const struct happening *grant) {
+static bool learn_token(struct lockstep *t, int lease, const struct observed_event *grant) {
     struct model_lease *l = &t->model->leases[lease];
     if (!grant->first)
         return grant->token.serial == l->token.serial ||
@@ -65,13 +65,13 @@ static bool learn_token(struct lockstep *t, int lease, const struct happening *g
 
 // ---- Happenings -------------------------------------------------------------------------------
 
-static bool same_grant(struct lockstep *t, const struct happening *core,
-                       const struct happening *model) {
+static bool same_grant(struct lockstep *t, const struct observed_event *core,
+                       const struct observed_event *model) {
     uint64_t id = t->model->jobs[model->job].id;
-    if (core->id != id || core->who != model->who)
+    if (core->id != id || core->receiver != model->receiver)
         return lockstep_differs(t,
                                 "job %" PRIu64 " is granted to %d, should be job %" PRIu64 " to %d",
-                                core->id, core->who, id, model->who);
+                                core->id, core->receiver, id, model->receiver);
     if (core->attempt != model->attempt)
         return lockstep_differs(t, "job %" PRIu64 ": attempt %u is granted, should be %u", id,
                                 core->attempt, model->attempt);
@@ -93,8 +93,8 @@ static bool same_grant(struct lockstep *t, const struct happening *core,
 }
 
 // The next grant of the stage at or after `at`; NULL: none.
-static struct happening *next_grant(struct observed *h, int stage, size_t *at) {
-    while (*at < h->count && (h->list[*at].kind != HAPPENING_GRANT || h->list[*at].stage != stage))
+static struct observed_event *next_grant(struct observed *h, int stage, size_t *at) {
+    while (*at < h->count && (h->list[*at].kind != OBSERVED_GRANT || h->list[*at].stage != stage))
         ++*at;
     return *at < h->count ? &h->list[(*at)++] : NULL;
 }
@@ -103,16 +103,16 @@ static struct happening *next_grant(struct observed *h, int stage, size_t *at) {
 static bool same_grants(struct lockstep *t, int stage) {
     size_t in_core = 0, in_model = 0;
     for (;;) {
-        const struct happening *core = next_grant(&t->observed, stage, &in_core);
-        const struct happening *model = next_grant(&t->model->observed, stage, &in_model);
+        const struct observed_event *core = next_grant(&t->observed, stage, &in_core);
+        const struct observed_event *model = next_grant(&t->model->observed, stage, &in_model);
         if (!core && !model)
             return true;
         if (!core)
             return lockstep_differs(t, "job %" PRIu64 " should be granted to %d",
-                                    t->model->jobs[model->job].id, model->who);
+                                    t->model->jobs[model->job].id, model->receiver);
         if (!model)
             return lockstep_differs(t, "job %" PRIu64 " should not be granted (to %d)", core->id,
-                                    core->who);
+                                    core->receiver);
         if (!same_grant(t, core, model))
             return false;
     }
@@ -125,40 +125,41 @@ static bool all_same_grants(struct lockstep *t) {
     return true;
 }
 
-static bool same_word(const struct lockstep *t, const struct happening *core,
-                      const struct happening *model) {
-    if (core->kind != model->kind || core->who != model->who || core->code != model->code)
+static bool same_word(const struct lockstep *t, const struct observed_event *core,
+                      const struct observed_event *model) {
+    if (core->kind != model->kind || core->receiver != model->receiver || core->code != model->code)
         return false;
-    if (core->kind == HAPPENING_STOP && core->token.serial != model->token.serial)
+    if (core->kind == OBSERVED_STOP && core->token.serial != model->token.serial)
         return false;
     return core->id == t->model->jobs[model->job].id && strcmp(core->body, model->body) == 0;
 }
 
-static const char *kind_name(const struct happening *h) {
-    return h->kind == HAPPENING_ENDED ? "caller" : "stop on connection";
+static const char *kind_name(const struct observed_event *h) {
+    return h->kind == OBSERVED_ENDED ? "caller" : "stop on connection";
 }
 
 // Ends and stops: the order among different receivers does not matter.
 static bool same_words(struct lockstep *t) {
-    bool heard[HAPPENINGS] = { false };
+    bool matched[OBSERVED_MOST] = { false };
     struct observed *model = &t->model->observed;
     for (size_t i = 0; i < t->observed.count; i++) {
-        const struct happening *core = &t->observed.list[i];
+        const struct observed_event *core = &t->observed.list[i];
         size_t k = 0;
-        while (k < model->count && (heard[k] || !same_word(t, core, &model->list[k])))
+        while (k < model->count && (matched[k] || !same_word(t, core, &model->list[k])))
             k++;
-        if (core->kind == HAPPENING_GRANT)
+        if (core->kind == OBSERVED_GRANT)
             continue;
         if (k == model->count)
-            return lockstep_differs(t, "%s %d should not hear of job %" PRIu64 " (%d \"%s\")",
-                                    kind_name(core), core->who, core->id, core->code, core->body);
-        heard[k] = true;
+            return lockstep_differs(t, "%s %d should get no event for job %" PRIu64 " (%d \"%s\")",
+                                    kind_name(core), core->receiver, core->id, core->code,
+                                    core->body);
+        matched[k] = true;
     }
     for (size_t k = 0; k < model->count; k++) {
-        const struct happening *h = &model->list[k];
-        if (!heard[k] && h->kind != HAPPENING_GRANT)
-            return lockstep_differs(t, "%s %d should hear of job %" PRIu64 " (%d \"%s\")",
-                                    kind_name(h), h->who, t->model->jobs[h->job].id, h->code,
+        const struct observed_event *h = &model->list[k];
+        if (!matched[k] && h->kind != OBSERVED_GRANT)
+            return lockstep_differs(t, "%s %d should get an event for job %" PRIu64 " (%d \"%s\")",
+                                    kind_name(h), h->receiver, t->model->jobs[h->job].id, h->code,
                                     h->body);
     }
     return true;
@@ -336,7 +337,7 @@ static bool nobody_overlooked(struct lockstep *t) {
         if (first >= 0 && t->model->stages[s].draining)
             return lockstep_differs(t, "pusher %d waits for a draining stage", first);
         if (first >= 0 && model_has_room(t->model, &t->model->pushers[first].command.job))
-            return lockstep_differs(t, "pusher %d should be told of room", first);
+            return lockstep_differs(t, "pusher %d should be notified of room", first);
     }
     return true;
 }
@@ -359,19 +360,19 @@ static bool push_again(struct lockstep *t) {
     while (t->room_notified_count > 0) {
         int pusher = t->room_notified[0];
         struct command c = t->waiting_push[pusher];
-        struct model_slot *seat = &t->model->pushers[pusher], before = *seat;
+        struct model_slot *slot = &t->model->pushers[pusher], before = *slot;
         t->room_notified_count--;
         memmove(t->room_notified, t->room_notified + 1,
                 (size_t)t->room_notified_count * sizeof(int));
         if (!is_in_turn(t->model, pusher))
-            return lockstep_differs(t, "pusher %d is told of room before its turn", pusher);
-        seat->waits = false;
+            return lockstep_differs(t, "pusher %d is notified of room before its turn", pusher);
+        slot->waits = false;
         t->pushing_again = t->model->pushing_again = true;
         bool good = say_to_both(t, &c);
         t->pushing_again = t->model->pushing_again = false;
         if (!good || t->model->ambiguous || t->late)
             return good;
-        seat->arrival = before.arrival;
+        slot->arrival = before.arrival;
     }
     return nobody_overlooked(t);
 }

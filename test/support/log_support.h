@@ -1,4 +1,4 @@
-// For tests of logs: entries that say who they are, and readers that know what to expect.
+// For tests of logs: entries that contain their own number, and readers that know what to expect.
 //
 // Entries are numbered 0, 1, 2, … over groups; an entry's head says its number, its place in the
 // group and the group's size, and its body follows from number and size.
@@ -99,7 +99,7 @@ static inline bool tally_right(const struct tally *t) {
     return !t->wrong && t->index == 0;
 }
 
-// Reads one entry and says whether it is the one it should be.
+// Reads one entry and checks it.
 static inline int sample_read(struct log *l, uint64_t at, uint64_t number, bool *out_right) {
     struct buffer head = { 0 }, body = { 0 };
     uint64_t found = UINT64_MAX;

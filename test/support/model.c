@@ -221,9 +221,9 @@ static void tell_callers(struct model *m, int job) {
         if (!m->callers[c].waits || m->callers[c].job != job)
             continue;
         m->callers[c].waits = false;
-        struct happening *h = happening_add(&m->observed);
-        h->kind = HAPPENING_ENDED;
-        h->who = c;
+        struct observed_event *h = observed_add(&m->observed);
+        h->kind = OBSERVED_ENDED;
+        h->receiver = c;
         h->job = job;
         h->code = (int)j->status;
         text_copy(h->body, j->status == JOB_DONE ? j->result : "");
@@ -261,9 +261,9 @@ void rule_tell_stop(struct model *m, int lease, int job, int why) {
     struct model_lease *l = &m->leases[lease];
     if (l->conn < 0)
         return;
-    struct happening *h = happening_add(&m->observed);
-    h->kind = HAPPENING_STOP;
-    h->who = l->conn;
+    struct observed_event *h = observed_add(&m->observed);
+    h->kind = OBSERVED_STOP;
+    h->receiver = l->conn;
     h->job = job;
     h->code = why;
     h->token = l->token;
@@ -457,9 +457,9 @@ static void grant(struct model *m, int lease, int job, int taker, bool first) {
     j->status = JOB_RUNNING;
     j->wait_ms = 0;
     l->jobs[l->count++] = job;
-    struct happening *h = happening_add(&m->observed);
-    h->kind = HAPPENING_GRANT;
-    h->who = taker;
+    struct observed_event *h = observed_add(&m->observed);
+    h->kind = OBSERVED_GRANT;
+    h->receiver = taker;
     h->job = job;
     h->stage = j->stage;
     h->attempt = j->attempt + 1;
@@ -510,11 +510,11 @@ int rule_take(struct model *m, const struct command *c, int taker) {
 static int first_taker(const struct model *m, int stage) {
     int first = -1;
     for (int t = 0; t < SLOTS; t++) {
-        const struct model_slot *seat = &m->takers[t];
-        bool sits = false;
-        for (int i = 0; seat->waits && i < seat->command.stage_count; i++)
-            sits |= seat->command.stages[i] == stage;
-        if (sits && (first < 0 || seat->arrival < m->takers[first].arrival))
+        const struct model_slot *slot = &m->takers[t];
+        bool waits_here = false;
+        for (int i = 0; slot->waits && i < slot->command.stage_count; i++)
+            waits_here |= slot->command.stages[i] == stage;
+        if (waits_here && (first < 0 || slot->arrival < m->takers[first].arrival))
             first = t;
     }
     return first;
@@ -531,10 +531,10 @@ static int waiting_takers(const struct model *m) {
 // the rules do not define.
 static bool choice_is_open(struct model *m) {
     for (int t = 0; t < SLOTS; t++) {
-        const struct model_slot *seat = &m->takers[t];
+        const struct model_slot *slot = &m->takers[t];
         int with_work = 0;
-        for (int i = 0; seat->waits && i < seat->command.stage_count; i++)
-            with_work += may_start(m, seat->command.stages[i]);
+        for (int i = 0; slot->waits && i < slot->command.stage_count; i++)
+            with_work += may_start(m, slot->command.stages[i]);
         if (with_work > 1)
             return true;
     }

@@ -77,9 +77,9 @@ static void number_accept(struct model *m, const struct command *c, int job) {
 }
 
 static void caller_sit(struct model *m, const struct command *c, int job) {
-    struct model_slot *seat = &m->callers[c->caller];
-    *seat = (struct model_slot){ .waits = true, .conn = c->conn, .job = job };
-    seat->arrival = ++m->last_arrival;
+    struct model_slot *slot = &m->callers[c->caller];
+    *slot = (struct model_slot){ .waits = true, .conn = c->conn, .job = job };
+    slot->arrival = ++m->last_arrival;
 }
 
 static void tell_end(const struct model *m, int job, struct answer *out) {
@@ -123,9 +123,9 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
     if (!in_turn || !model_has_room(m, &c->job)) {
         if (c->pusher < 0)
             return refuse(m, c, MR_EFULL);
-        struct model_slot *seat = &m->pushers[c->pusher];
-        *seat = (struct model_slot){ .waits = true, .conn = c->conn, .command = *c };
-        seat->arrival = ++m->last_arrival;
+        struct model_slot *slot = &m->pushers[c->pusher];
+        *slot = (struct model_slot){ .waits = true, .conn = c->conn, .command = *c };
+        slot->arrival = ++m->last_arrival;
         return refuse(m, c, MR_EAGAIN);
     }
     int job = rule_new_job(m, &c->job);
@@ -168,9 +168,9 @@ static int take(struct model *m, const struct command *c) {
     if (rule_take(m, c, -1) > 0)
         return 0;
     if (c->taker >= 0) {
-        struct model_slot *seat = &m->takers[c->taker];
-        *seat = (struct model_slot){ .waits = true, .conn = c->conn, .command = *c };
-        seat->arrival = ++m->last_arrival;
+        struct model_slot *slot = &m->takers[c->taker];
+        *slot = (struct model_slot){ .waits = true, .conn = c->conn, .command = *c };
+        slot->arrival = ++m->last_arrival;
     }
     return MR_EAGAIN;
 }

@@ -8,7 +8,7 @@ enum due { DUE_NOTHING, DUE_JOIN, DUE_DEADLINE, DUE_BACKOFF, DUE_GRACE, DUE_LEAS
 struct planned {
     uint64_t at_ms;
     enum due what;
-    int who;
+    int index;
 };
 
 // Whether the rules leave open which of two things due at one instant comes first, and it matters.
@@ -18,11 +18,11 @@ static bool open_order(enum due a, enum due b) {
     return a != DUE_FORGET && b != DUE_FORGET && !(a == b && (a == DUE_GRACE || a == DUE_LEASE));
 }
 
-static void plan(struct planned *best, uint64_t at_ms, enum due what, int who, bool *tie) {
+static void plan(struct planned *best, uint64_t at_ms, enum due what, int index, bool *tie) {
     if (tie && at_ms == best->at_ms && open_order(what, best->what))
         *tie = true;
     if (at_ms < best->at_ms) {
-        *best = (struct planned){ at_ms, what, who };
+        *best = (struct planned){ at_ms, what, index };
         if (tie)
             *tie = false;
     }
@@ -92,23 +92,23 @@ static void come_due(struct model *m, struct planned p) {
     case DUE_NOTHING:
         break;
     case DUE_JOIN:
-        rule_join(m, p.who);
+        rule_join(m, p.index);
         break;
     case DUE_DEADLINE:
-        rule_unwanted(m, p.who, JOB_EXPIRED);
+        rule_unwanted(m, p.index, JOB_EXPIRED);
         break;
     case DUE_BACKOFF:
-        rule_place(m, rule_channel_of(m, p.who), false);
+        rule_place(m, rule_channel_of(m, p.index), false);
         break;
     case DUE_GRACE:
-        m->jobs[p.who].grace_ms = 0;
-        rule_interest(m, p.who);
+        m->jobs[p.index].grace_ms = 0;
+        rule_interest(m, p.index);
         break;
     case DUE_LEASE:
-        lease_ran_out(m, p.who);
+        lease_ran_out(m, p.index);
         break;
     case DUE_FORGET:
-        m->jobs[p.who].forgotten = true;
+        m->jobs[p.index].forgotten = true;
         break;
     }
 }

@@ -47,27 +47,27 @@ static void make_job(const struct model *m, struct chance *c, uint64_t now_ms, i
         j->attempts = 1 + (uint32_t)chance_below(c, 3);
 }
 
-static int free_seat(const struct model_slot *seats, struct chance *c) {
+static int free_slot(const struct model_slot *slots, struct chance *c) {
     int first = (int)chance_below(c, SLOTS);
     for (int i = 0; i < SLOTS; i++)
-        if (!seats[(first + i) % SLOTS].waits)
+        if (!slots[(first + i) % SLOTS].waits)
             return (first + i) % SLOTS;
     return -1;
 }
 
 // A caller's slot that no waiting push uses for its call either.
 static int free_caller(const struct model *m, struct chance *c) {
-    int seat = free_seat(m->callers, c);
+    int slot = free_slot(m->callers, c);
     for (int p = 0; p < SLOTS; p++)
-        if (m->pushers[p].waits && m->pushers[p].command.caller == seat)
+        if (m->pushers[p].waits && m->pushers[p].command.caller == slot)
             return -1;
-    return seat;
+    return slot;
 }
 
-static int waiting_seat(const struct model_slot *seats, struct chance *c) {
+static int waiting_slot(const struct model_slot *slots, struct chance *c) {
     int first = (int)chance_below(c, SLOTS);
     for (int i = 0; i < SLOTS; i++)
-        if (seats[(first + i) % SLOTS].waits)
+        if (slots[(first + i) % SLOTS].waits)
             return (first + i) % SLOTS;
     return -1;
 }
@@ -99,7 +99,7 @@ static bool resolve_push(const struct model *m, struct chance *c, unsigned featu
             return false;
     }
     if ((features & FEATURE_ROOM) && one_in(c, 2))
-        out->pusher = free_seat(m->pushers, c);
+        out->pusher = free_slot(m->pushers, c);
     return true;
 }
 
@@ -118,7 +118,7 @@ static bool resolve_take(const struct model *m, struct chance *c, unsigned featu
         out->lease_ms = own_time(m, out->now_ms, 5 + some_time(c));
     out->detached = one_in(c, 5);
     if (one_in(c, 2))
-        out->taker = free_seat(m->takers, c);
+        out->taker = free_slot(m->takers, c);
     out->refuses = out->taker >= 0 && one_in(c, 10);
     return true;
 }
@@ -278,10 +278,10 @@ static uint64_t time_step(struct chance *c, enum op op) {
 
 static bool resolve_seat(const struct model *m, struct chance *c, struct command *out) {
     if (out->op == OP_PUSH_LEAVE)
-        return (out->pusher = waiting_seat(m->pushers, c)) >= 0;
+        return (out->pusher = waiting_slot(m->pushers, c)) >= 0;
     if (out->op == OP_TAKE_LEAVE)
-        return (out->taker = waiting_seat(m->takers, c)) >= 0;
-    return (out->caller = waiting_seat(m->callers, c)) >= 0;
+        return (out->taker = waiting_slot(m->takers, c)) >= 0;
+    return (out->caller = waiting_slot(m->callers, c)) >= 0;
 }
 
 static uint32_t next_attempt(const struct model *m, uint64_t id) {

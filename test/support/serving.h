@@ -48,12 +48,12 @@ static inline void serving_hear(struct serving *s, const char *text) {
     while (fgets(line, sizeof line, s->notices))
         if (strstr(line, text))
             return;
-    fail_msg("the server never said '%s'", text);
+    fail_msg("the server never printed '%s'", text);
 }
 
-// A port for a server that may come and go. It is bound here, too: so the system gives it to nobody
-// else, and to no client, which could even be connected to itself; but a server, which may reuse
-// addresses, can listen there.
+// A port for a server that may come and go. It is bound here, too: so the system gives it to no
+// other process, and to no client, which could even be connected to itself; but a server,
+// which may reuse addresses, can listen there.
 static inline uint16_t serving_hold_port(struct serving *s) {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof at;

@@ -113,7 +113,7 @@ void shard_set_clean(struct shard_set *f, uint32_t shard, size_t entries) {
     s->durable -= count;
 }
 
-// ---- What cores tell --------------------------------------------------------------------------
+// ---- Events and notices of the cores ----------------------------------------------------------
 
 static int stage_index(struct shard_set *f, mr_bytes name) {
     int i = 0;

@@ -1,5 +1,5 @@
 // Reads requests and replies in pieces of any size, each time at another place in memory that ends
-// with the bytes shown, and spells what came out in one way, so that two readings can be compared.
+// with the bytes given, and spells what came out in one way, so that two readings can be compared.
 // For tests and fuzzers.
 #ifndef TEST_SUPPORT_WIRE_H
 #define TEST_SUPPORT_WIRE_H
@@ -28,25 +28,25 @@ static inline void wire_inside(mr_bytes part, const uint8_t *data, size_t size) 
     assert(begin >= data && begin + part.size <= data + size);
 }
 
-// The end of one call: what the reader may say about `shown` bytes.
-static inline void wire_plausible(ptrdiff_t used, size_t shown, size_t need) {
-    assert(used == MR_EINVAL || used == MR_ETOOBIG || (used >= 0 && (size_t)used <= shown));
-    assert(used != 0 || need > shown);
+// The end of one call: what the reader may say about `given` bytes.
+static inline void wire_plausible(ptrdiff_t used, size_t given, size_t need) {
+    assert(used == MR_EINVAL || used == MR_ETOOBIG || (used >= 0 && (size_t)used <= given));
+    assert(used != 0 || need > given);
     assert(used <= 0 || need == 0);
 }
 
-// Shows `step` bytes more at a time until the reader decides. Returns what it says in the end; the
+// Passes `step` bytes more at a time until the reader decides. Returns its last answer; the
 // arguments are appended to `out` as a request.
 static inline ptrdiff_t request_in_pieces(mr_bytes all, const struct request_limits *limits,
                                           size_t step, struct buffer *out) {
     static mr_bytes arguments[WIRE_VALUES];
     struct request r = { 0 };
-    for (size_t shown = 0; shown < all.size;) {
-        shown = all.size - shown > step ? shown + step : all.size;
-        uint8_t *data = wire_copy((mr_bytes){ all.data, shown });
+    for (size_t given = 0; given < all.size;) {
+        given = all.size - given > step ? given + step : all.size;
+        uint8_t *data = wire_copy((mr_bytes){ all.data, given });
         uint32_t count = 0;
-        ptrdiff_t used = request_read(&r, limits, data, shown, arguments, &count);
-        wire_plausible(used, shown, r.need);
+        ptrdiff_t used = request_read(&r, limits, data, given, arguments, &count);
+        wire_plausible(used, given, r.need);
         for (uint32_t i = 0; used > 0 && i < count; i++)
             wire_inside(arguments[i], data, (size_t)used);
         int err = used > 0 ? request_write(out, arguments, count) : 0;
@@ -106,12 +106,12 @@ static inline ptrdiff_t response_in_pieces(mr_bytes all, const struct response_l
                                            size_t step, struct buffer *out) {
     static struct response_value values[WIRE_VALUES];
     struct response r = { 0 };
-    for (size_t shown = 0; shown < all.size;) {
-        shown = all.size - shown > step ? shown + step : all.size;
-        uint8_t *data = wire_copy((mr_bytes){ all.data, shown });
+    for (size_t given = 0; given < all.size;) {
+        given = all.size - given > step ? given + step : all.size;
+        uint8_t *data = wire_copy((mr_bytes){ all.data, given });
         uint32_t count = 0;
-        ptrdiff_t used = response_read(&r, limits, data, shown, values, &count);
-        wire_plausible(used, shown, r.need);
+        ptrdiff_t used = response_read(&r, limits, data, given, values, &count);
+        wire_plausible(used, given, r.need);
         if (used > 0)
             values_spell(values, count, data, (size_t)used, out);
         free(data);

@@ -71,10 +71,10 @@ static _Noreturn void workload_fail(const struct workload *s, int line, const ch
     abort();
 }
 
-#define must(story, condition)                                                                     \
+#define must(workload, condition)                                                                  \
     do {                                                                                           \
         if (!(condition))                                                                          \
-            workload_fail(story, __LINE__, #condition);                                            \
+            workload_fail(workload, __LINE__, #condition);                                         \
     } while (0)
 
 static inline uint64_t dice_next(uint64_t *dice) {
@@ -102,7 +102,7 @@ static inline void workload_begin(struct workload *s, uint64_t seed) {
     s->big = 1500;
 }
 
-// ---- What was shown ---------------------------------------------------------------------------
+// ---- Issued ids -------------------------------------------------------------------------------
 
 static inline struct workload_issued *workload_slot(struct workload *s, uint64_t id) {
     size_t i = (size_t)(id * UINT64_C(0x9e3779b97f4a7c15) >> 40) % WORKLOAD_IDS;
@@ -310,7 +310,7 @@ static inline int workload_finish(struct workload *s) {
     if (err >= 0 && how < 7)
         err = workload_commit(s, held);
     else if (err >= 0 && how < 9)
-        err = core_fail(core, held->id, &held->token, mr_str("the dice said so"), MR_BACKOFF);
+        err = core_fail(core, held->id, &held->token, mr_str("a random failure"), MR_BACKOFF);
     else if (err >= 0)
         err = core_release(core, held->id, &held->token);
     err = workload_settle(s, err);
