@@ -290,7 +290,7 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
 
 // ---- Bounds -----------------------------------------------------------------------------------
 
-static int refuse_field(const struct record *r, const char *field, uint64_t most) {
+static int record_refuse_field(const struct record *r, const char *field, uint64_t most) {
     return error_set(MR_ECORRUPT, "the %s of this %s record is above %" PRIu64, field,
                      record_kind_name(r->kind), most);
 }
@@ -310,11 +310,11 @@ static int refuse_field(const struct record *r, const char *field, uint64_t most
 
 #define CHECK_FIELD(bit, member, type, most, text)                                                 \
     if ((uint64_t)SIZE_OF_##type(r->member) > (uint64_t)(most))                                    \
-        return refuse_field(r, #member, most);
+        return record_refuse_field(r, #member, most);
 
 int record_check_bounds(const struct record *r) {
     if (r->time_ms > INSTANT_MOST)
-        return refuse_field(r, "time", INSTANT_MOST);
+        return record_refuse_field(r, "time", INSTANT_MOST);
     RECORD_FIXED_FIELDS(CHECK_FIELD)
     RECORD_RARE_FIELDS(CHECK_FIELD)
     RECORD_OPTIONAL_FIELDS(CHECK_FIELD)

@@ -16,8 +16,8 @@ struct taker_entry {
     uint32_t stage;
 };
 
-// The options of a take, waiting or not.
-struct take_options {
+// A take, waiting or not.
+struct take_request {
     struct conn *conn;
     int64_t lease_ms;
     uint32_t batch;
@@ -57,7 +57,7 @@ static void lease_plan(struct core *c, struct lease *l) {
 }
 
 static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t count,
-                        const struct take_options *w, uint32_t *out) {
+                        const struct take_request *w, uint32_t *out) {
     int err = heap_reserve(&c->timers, 1);
     if (err < 0)
         return err;
@@ -144,7 +144,7 @@ APART static void lease_undo(struct core *c, uint32_t number) {
 }
 
 // Leases the channel at the head of ready; fills `out` with `*out_count` grants.
-static int take_start(struct core *c, struct stage *s, struct take_options *w, uint32_t most,
+static int take_start(struct core *c, struct stage *s, struct take_request *w, uint32_t most,
                       struct grant *out, uint32_t *out_count) {
     chan ref = s->ready.head;
     if (!s->waits)
@@ -226,7 +226,7 @@ static int pass_expired(struct core *c, struct stage *s) {
 }
 
 // Starts up to `most` jobs of a stage.
-static int take_start_some(struct core *c, struct stage *s, struct take_options *w, uint32_t most,
+static int take_start_some(struct core *c, struct stage *s, struct take_request *w, uint32_t most,
                            struct grant *out, uint32_t *out_count) {
     uint32_t count = 0;
     while (count < most && w->bytes < c->limits.max_take_bytes) {
@@ -331,7 +331,7 @@ static int taker_give(struct core *c, struct taker *t) {
     struct grant *grants = grants_room(c, t->count);
     if (!grants)
         return MR_ENOMEM;
-    struct take_options w = { .conn = t->conn,
+    struct take_request w = { .conn = t->conn,
                               .lease_ms = t->lease_ms,
                               .batch = t->batch,
                               .detached = t->detached,
@@ -443,7 +443,7 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
         return err;
     if ((err = take_stages(c, t, stages)) < 0)
         return err;
-    struct take_options w = { .conn = t->conn,
+    struct take_request w = { .conn = t->conn,
                               .lease_ms = t->lease_ms,
                               .batch = t->batch ? t->batch : 1,
                               .detached = t->detached,
