@@ -6,12 +6,15 @@
 // and a row in replay.c, and in clean.c if it is the home of something; a new field is a member
 // here and a line in record_layout.h.
 //
-// A thing that must survive has one home: its latest full record, the only one that the cleaner
-// must keep. a job PUSH or JOB, an ended job END, a failed job's reasons FAIL, a stage STAGE, a
-// source SOURCE, a state STATE, a spent `once` ONCE, the epoch EPOCH, the trim mark TRIM, an emit
-// on its way to another shard OUTBOX, what was accepted from a shard and acknowledged by it LINK, a
-// lease that outlives the engine LEASE. A record with `copy` set was written by the cleaner: it
-// moves a thing's home and has no other effect.
+// A thing that must survive has one home: its latest full record, which the cleaner must keep.
+//
+//     job: PUSH, ARRIVAL or JOB      ended job: END            reasons of a failed job: FAIL
+//     stage: STAGE                   source: SOURCE            state of a channel: STATE
+//     `once` without its job: ONCE   emit not acknowledged: OUTBOX    link to a shard: LINK
+//     lease that outlives the engine: LEASE     epoch: EPOCH     trim mark: TRIM
+//
+// A record with `copy` set was written by the cleaner: it moves a thing's home and has no other
+// effect.
 #ifndef CORE_RECORD_H
 #define CORE_RECORD_H
 
