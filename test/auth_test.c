@@ -1,6 +1,6 @@
 // Who may do what: every command with every role, every command on stages out of bounds, secrets
 // that are wrong, strangers, and lists that are read again.
-#include "dialogue.h"
+#include "support/dialogue.h"
 
 #include "base/errors.h"
 #include "base/mem.h"

@@ -1,5 +1,5 @@
 // Budgets: whatever one client says, a turn is bounded in steps, and others are answered in it.
-#include "dialogue.h"
+#include "support/dialogue.h"
 
 #include "base/errors.h"
 

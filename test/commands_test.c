@@ -1,5 +1,5 @@
 // Commands: what each answers, with every option, at its limits, to mistakes, in RESP2 and RESP3.
-#include "dialogue.h"
+#include "support/dialogue.h"
 
 #include "server/command.h"
 

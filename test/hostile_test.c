@@ -1,7 +1,7 @@
 // Weaknesses that servers of this kind have had, and that were published: lengths that overflow,
 // buffers that grow for nothing, deep nesting, browsers that are made to speak to the port, and
 // clients that go away while something is kept for them. A session has none of them.
-#include "dialogue.h"
+#include "support/dialogue.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // MULTI, EXEC, DISCARD: what is queued, what is refused then, and when it is run.
-#include "dialogue.h"
+#include "support/dialogue.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // Sessions: commands in the order they came, those that wait, clients that go, do not read or send
 // nonsense, a store that is not there yet, and one that fails.
-#include "dialogue.h"
+#include "support/dialogue.h"
 
 #include "base/mem.h"
 #include "wire/request.h"

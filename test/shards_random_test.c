@@ -4,7 +4,7 @@
 // Every job has a number, which is its body. Each is done once, or gone because somebody wanted it
 // so; those of a channel that come from one origin begin in their order; lists hold what is
 // counted; nobody is held for ever, and whoever waits for the epic hears of its end.
-#include "dialogue.h"
+#include "support/dialogue.h"
 #include "support/proof.h"
 
 #include <inttypes.h>

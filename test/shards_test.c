@@ -1,5 +1,5 @@
 // A server over several shards: it answers as one over one shard does, whichever shard knows.
-#include "dialogue.h"
+#include "support/dialogue.h"
 
 #include "base/mem.h"
 

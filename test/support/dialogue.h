@@ -10,8 +10,8 @@
 //
 // where bytes that do not print are \xHH, and where the expected text has an asterisk anything may
 // stand. Every `say` is a turn of its own; replies must have been heard when a test ends.
-#ifndef TEST_DIALOGUE_H
-#define TEST_DIALOGUE_H
+#ifndef TEST_SUPPORT_DIALOGUE_H
+#define TEST_SUPPORT_DIALOGUE_H
 
 #include "server/session.h"
 
@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "support/sim_disk.h"
+#include "sim_disk.h"
 
 enum { DIALOGUE_CLIENTS = 8 };
 
