@@ -1,4 +1,4 @@
-// The building blocks, each against a naive reference or its own promise; then each with every
+// The building blocks, each against a naive reference or its contract; then each with every
 // allocation failing in turn.
 #include "base/buffer.h"
 #include "base/bytes.h"
@@ -221,7 +221,7 @@ struct strings {
     uint32_t numbers[STRINGS]; // 0: not there
 };
 
-// The nth string: as long as it says, and unlike the others.
+// The nth string: of this length, and different from all others.
 static mr_bytes string_at(uint32_t n, uint8_t buffer[STRING_MOST]) {
     size_t size = n % STRING_MOST;
     for (size_t i = 0; i < size; i++)

@@ -1,8 +1,8 @@
-// Channels: how jobs of a key line up, start and end, and what that does to nobody else. The rows C
+// Channels: how jobs of a key queue, start and end, without an effect on other channels. The rows C
 // and T of the acceptance table, on the bare core; each test runs in the modes of core_fixture.h.
 #include "support/core_fixture.h"
 
-// ---- C: the three states, and parked ------------------------------------------------------------
+// ---- C: the three states, and parked ----------------------------------------------------------
 
 // Each state is reached, one at a time; core_check sees after every command that the states
 // partition the channels, that ready has no repeats, and that dormant means no work.
@@ -179,7 +179,7 @@ static void C7_any_number_of_workers_and_none_overtakes(void **state) {
     }
 }
 
-// ---- C8: what the text left open ----------------------------------------------------------------
+// ---- C8: what the text left open --------------------------------------------------------------
 
 static void C8_a_channel_comes_with_its_first_job_and_goes_with_its_last(void **state) {
     struct core_fixture *t = *state;
@@ -237,7 +237,7 @@ static void C8_removing_a_job_wakes_whoever_waits_for_it(void **state) {
     refused(MR_EINVAL, drop(t, b));
 }
 
-// ---- C9: blocks ---------------------------------------------------------------------------------
+// ---- C9: blocks -------------------------------------------------------------------------------
 
 static void C9_a_block_is_the_front_of_one_channel(void **state) {
     struct core_fixture *t = *state;
@@ -384,7 +384,7 @@ static void C9_state_comes_with_the_first_of_a_block(void **state) {
     assert_string_equal(take(t).state, "three");
 }
 
-// ---- T: what the originals test -----------------------------------------------------------------
+// ---- T: what the originals test ---------------------------------------------------------------
 
 static void T2_the_first_delivery_makes_ready_the_second_does_not_again(void **state) {
     struct core_fixture *t = *state;
@@ -462,7 +462,7 @@ static void T7_removing_all_leaves_nothing(void **state) {
     assert_int_equal(s.waiting + s.running + s.ready + s.delayed + s.dead, 0);
 }
 
-// ---- Rule 17 ------------------------------------------------------------------------------------
+// ---- Rule 17 ----------------------------------------------------------------------------------
 
 static void rule17_ready_channels_take_turns_whatever_their_depth(void **state) {
     struct core_fixture *t = *state;
@@ -506,7 +506,7 @@ static void rule17_stages_named_first_are_served_first(void **state) {
     assert_string_equal(b[2].body, "c");
 }
 
-// ---- Much that is due at once -------------------------------------------------------------------
+// ---- Much that is due at once -----------------------------------------------------------------
 
 enum { PIECE = 3 };
 

@@ -1,10 +1,10 @@
-// Ends: by a commit, which is all or nothing; by a deadline, a caller who left, or somebody who
-// changed their mind. Rules 7 to 11 and 16, on the bare core.
+// Ends: by a commit, which is all or nothing; by a deadline; by a caller that left; by CANCEL.
+// Rules 7 to 11 and 16, on the bare core.
 #include "support/core_fixture.h"
 
 #include "base/mem.h"
 
-// ---- Rule 7: deadlines --------------------------------------------------------------------------
+// ---- Rule 7: deadlines ------------------------------------------------------------------------
 
 static uint64_t push_until(struct core_fixture *t, const char *key, const char *body,
                            int64_t deadline_ms) {
@@ -91,9 +91,9 @@ static void A8_a_waiter_never_outlives_its_job(void **state) {
     refused(MR_EGONE, await(t, 0, 999999, &o));
 }
 
-// ---- Rule 8: interest ---------------------------------------------------------------------------
+// ---- Rule 8: interest -------------------------------------------------------------------------
 
-// S3: who has hung up is known, without a round trip.
+// S3: the core knows at once that a caller has gone, without a round trip.
 static void A4_A5_work_nobody_wants_never_runs_and_the_next_has_its_slot(void **state) {
     struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "", "a", 0);
@@ -203,7 +203,7 @@ static void A10_time_waited_in_vain_is_counted(void **state) {
     assert_int_equal(look_stage(t, "s").wasted_wait_ms, 1100);
 }
 
-// ---- Rule 9: cancelling -------------------------------------------------------------------------
+// ---- Rule 9: cancelling -----------------------------------------------------------------------
 
 static void S2_a_cancelled_job_ends_in_place_and_is_skipped(void **state) {
     struct core_fixture *t = *state;
@@ -213,7 +213,7 @@ static void S2_a_cancelled_job_ends_in_place_and_is_skipped(void **state) {
     assert_true(cancel(t, b));
     assert_true(cancel(t, c)); // emptied, l leaves ready
     assert_int_equal(look_stage(t, "s").ready, 1);
-    assert_false(cancel(t, b)); // once is enough, and said so
+    assert_false(cancel(t, b)); // it has ended already
     expect_take(t, "a");
     expect_take(t, "d");
     expect_no_work(t);
@@ -290,7 +290,7 @@ static void rule9_what_has_ended_stays_as_it_ended(void **state) {
     refused(MR_EGONE, core_cancel(t->core, 999999, &changed));
 }
 
-// ---- Rules 10 and 11: commits and state ---------------------------------------------------------
+// ---- Rules 10 and 11: commits and state -------------------------------------------------------
 
 // S7: input, state and output commit together, in one group of the log.
 static void rule10_a_commit_is_one_group_of_records(void **state) {
@@ -342,7 +342,7 @@ static void E4_a_crash_while_computing_computes_again_and_records_once(void **st
     struct core_fixture *t = *state;
     push(t, "k", "a");
     take(t);
-    crash(t); // computed, nobody knows
+    crash(t); // computed, but not committed
     struct taken again = take(t);
     done_emit(t, again, "out", "k", "b");
     crash(t); // recorded, the answer is lost
@@ -401,7 +401,7 @@ static void rule11_state_is_read_at_start_and_replaced_at_commit(void **state) {
         done_with(t, a, "", sum);
         struct taken other = take(t);
         assert_string_equal(other.state, "");
-        done(t, other); // says nothing about its state
+        done(t, other); // does not set the state
         if (i == 2)
             crash(t);
     }
@@ -494,7 +494,7 @@ static void rule11_a_state_in_use_holds_up_no_other(void **state) {
     done(t, c);
 }
 
-// ---- Rule 16: results ---------------------------------------------------------------------------
+// ---- Rule 16: results -------------------------------------------------------------------------
 
 static void rule16_ended_jobs_are_kept_for_a_time(void **state) {
     struct core_fixture *t = *state;

@@ -1,6 +1,6 @@
-// F51 and the like: one story, told again and again, in which each time another allocation or
-// append fails. The command that meets the failure says so and has changed nothing; said again, it
-// works; the rest of the story goes on as if nothing had been.
+// F51 and similar rows: one sequence of commands is run repeatedly, and each time another
+// allocation or append fails. The failing command returns an error and changes nothing; repeated,
+// it works; and the rest of the sequence runs as without the failure.
 #include "support/history.h"
 
 #include "base/errors.h"
@@ -15,7 +15,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-// ---- Telling ------------------------------------------------------------------------------------
+// ---- Telling ----------------------------------------------------------------------------------
 
 static struct command command_of(const struct lockstep *t, enum op op) {
     struct command c = { .op = op, .now_ms = t->model->now_ms };
@@ -183,7 +183,8 @@ static void wait_for_room(struct lockstep *t, int stage) {
     lockstep_run(t, &c);
 }
 
-// ---- The story ----------------------------------------------------------------------------------
+// ---- The sequence
+// ----------------------------------------------------------------------------------
 
 static void story_of_working(struct lockstep *t) {
     set(t, 0, "backoff", "100");
@@ -278,7 +279,7 @@ static void tell(struct lockstep *t) {
     story_of_surviving(t);
 }
 
-// ---- The loops ----------------------------------------------------------------------------------
+// ---- The loops --------------------------------------------------------------------------------
 
 static void expect_good(const struct lockstep *t, const char *what, long n) {
     if (*t->why)

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 
-// ---- Rule 5: failing ----------------------------------------------------------------------------
+// ---- Rule 5: failing --------------------------------------------------------------------------
 
 static void S1_a_retry_stays_at_the_head_and_its_channel_is_parked(void **state) {
     struct core_fixture *t = *state;
@@ -15,7 +15,7 @@ static void S1_a_retry_stays_at_the_head_and_its_channel_is_parked(void **state)
     fail_job(t, take(t));
     expect_state(t, "k", CHANNEL_PARKED);
     expect_order(t, "k", "a b");
-    expect_take(t, "other"); // nobody else is held up
+    expect_take(t, "other"); // no other channel is held
     expect_no_work(t);
     pass_ms(t, (uint64_t)look(t, a).due_ms);
     expect_take(t, "a");
@@ -178,7 +178,7 @@ static void rule5_the_latest_ten_reasons_are_kept_cut_and_tidy(void **state) {
     assert_int_equal(strlen(reason_of(t, a, 0)), 512 + strlen("12: "));
 }
 
-// ---- Rule 6: leases and tokens ------------------------------------------------------------------
+// ---- Rule 6: leases and tokens ----------------------------------------------------------------
 
 static void expect_powerless(struct core_fixture *t, struct taken old) {
     refused(MR_ESTALE, beat(t, old));
@@ -267,7 +267,7 @@ static void F4_killed_between_effect_and_done_it_runs_again_first(void **state) 
     expect_order(t, "k", "a b c");
     struct taken again = take(t);
     assert_string_equal(again.body, "a");
-    assert_int_equal(again.attempt, 1); // nobody saw it fail
+    assert_int_equal(again.attempt, 1); // no failed attempt was counted
 }
 
 static void F8_a_delay_longer_than_the_lease_is_just_a_delay(void **state) {
@@ -314,7 +314,7 @@ static void F11_a_disconnect_returns_work_at_once(void **state) {
     uint64_t id = push(t, "k", "a");
     take(t);
     lose(t, 0);
-    expect_events(t, ""); // there is nobody to tell
+    expect_events(t, ""); // no connection is left to notify
     assert_int_equal(look(t, id).attempt, 1);
     assert_string_equal(reason_of(t, id, 0), "1: the worker's connection was lost");
     assert_int_equal(take(t).attempt, 2); // without backoff
@@ -460,7 +460,7 @@ static void U21_a_lease_that_is_over_holds_nothing(void **state) {
     push(t, "k", "b");
     cancel(t, id);
     crash(t);
-    expect_no_work(t); // its worker has not heard of it
+    expect_no_work(t); // its worker does not know yet
     refused(MR_ECANCELLED, done_again(t, a));
     crash(t);
     expect_take(t, "b");
@@ -610,7 +610,7 @@ static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void *
     expect_no_work(t);
 }
 
-// ---- Rule 22: poison ----------------------------------------------------------------------------
+// ---- Rule 22: poison --------------------------------------------------------------------------
 
 static void rule22_what_kills_the_engine_dies_too(void **state) {
     struct core_fixture *t = *state;
@@ -698,7 +698,7 @@ static void rule22_what_halts_further_on_may_come_back_to_its_place(void **state
     expect_take(t, "c");
 }
 
-// Engine time may have stood still since: the latest failure says when it may start.
+// Engine time may not have advanced since: the latest failure sets when the job may start.
 static void rule22_a_counted_note_ends_an_earlier_backoff(void **state) {
     struct core_fixture *t = *state;
     uint64_t a = push(t, "k", "a");

@@ -31,7 +31,7 @@ struct world {
     uint64_t jobs_before, running_before; // in a, and in b, at the last look
 };
 
-// ---- What is emitted ----------------------------------------------------------------------------
+// ---- What is emitted --------------------------------------------------------------------------
 
 struct planned {
     bool exists, delayed, named; // named: it has a `once`, and is emitted twice
@@ -63,9 +63,9 @@ static const char *key_name(int k) {
     return names[k];
 }
 
-// ---- Steps --------------------------------------------------------------------------------------
+// ---- Steps ------------------------------------------------------------------------------------
 
-// Pushes of one key are numbered, so that those of before a crash can be said again.
+// Pushes of one key are numbered, so that those before a crash can be repeated.
 static void feed(struct world *w) {
     struct shard_set *f = w->set;
     int k = (int)shard_set_random(f, KEYS);
@@ -105,7 +105,7 @@ static void commit_source(struct world *w, const struct shard_set_held *h) {
     shard_set_must(f, core_done(f->shard[h->shard].core, &d) == 0);
 }
 
-// The channel's state says what it has seen: this one not, and in b all that came before it.
+// The channel's state records what it has seen: not this one, and in b all before it.
 static struct seen meet(struct world *w, const struct shard_set_held *h) {
     struct shard_set *f = w->set;
     struct seen seen = { 0 };
@@ -241,7 +241,7 @@ static void step(struct world *w) {
         set_limits(w);
 }
 
-// ---- To the end ---------------------------------------------------------------------------------
+// ---- To the end -------------------------------------------------------------------------------
 
 static bool is_fed(const struct world *w) {
     for (int k = 0; k < KEYS; k++)
@@ -250,12 +250,12 @@ static bool is_fed(const struct world *w) {
     return true;
 }
 
-// Nobody polls: takers wait at every shard, and are woken by what is freed, due, or arrives.
-// Whoever is held for ever keeps its job from the end.
+// No polling: takers wait at every shard and are woken when jobs are freed, due, or arrive. A stage
+// that is held for ever would keep its jobs from ending.
 static void drain(struct world *w) {
     struct shard_set *f = w->set;
     for (int idle = 0, rounds = 0; idle < 100; rounds++) {
-        shard_set_must(f, rounds < 20000); // somebody is held for ever
+        shard_set_must(f, rounds < 20000); // a stage is held for ever
         for (int i = 0; i < KEYS && !is_fed(w); i++)
             feed(w);
         for (uint32_t i = 0; i < f->shards; i++)
@@ -324,7 +324,7 @@ static void history(uint64_t seed) {
     shard_set_destroy(f);
 }
 
-// E2, E3, E4, F2, F15, F19 between shards; rule 14 exactly; nobody is held for ever.
+// E2, E3, E4, F2, F15, F19 between shards; rule 14 exactly; no stage is held for ever.
 static void E4_every_emit_arrives_once_and_in_order(void **state) {
     (void)state;
     uint64_t only = proof_seed(0), seed = 1, until_ms = proof_until_ms(5, 300);

@@ -65,7 +65,9 @@ static void same_commands_give_the_same_records(void **state) {
     static struct history h;
     for (uint64_t seed = 1; seed <= 150; seed++) {
         history_make(&h, seed);
-        h.features &= ~(unsigned)FEATURE_ROOM; // who is told of room pushes again, at another time
+        h.features &=
+            ~(unsigned)
+                FEATURE_ROOM; // a pusher that is notified of room pushes again, at another time
         bool same = history_repeats(&h);
         if (!same)
             fprintf(stderr, "seed %" PRIu64 ": other records\n", seed);
@@ -73,7 +75,7 @@ static void same_commands_give_the_same_records(void **state) {
     }
 }
 
-// A core that lies is found out, within a few hundred histories, and the story is short.
+// A wrong core is found within a few hundred histories, and the history can be made short.
 static void planted_faults_are_found(void **state) {
     (void)state;
     static struct history h;

@@ -1,6 +1,5 @@
-// Replay: whatever a log may say, the core takes it in or says that it cannot be, and never
-// crashes. The log's checksums let no wrong record through; this is for those that are right by
-// chance or were made by somebody.
+// Replay: the core accepts or refuses any content of a log, and never crashes. The log's checksums
+// stop damaged records; these tests are about records with a valid checksum and impossible content.
 #include "support/core_fixture.h"
 
 static int aside_append(void *owner, const struct entry *e, size_t count, enum room room,

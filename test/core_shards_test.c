@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-// ---- Routes -------------------------------------------------------------------------------------
+// ---- Routes -----------------------------------------------------------------------------------
 
 static void the_only_shard_is_the_first(void **state) {
     (void)state;
@@ -43,7 +43,7 @@ static void routes_spread_evenly(void **state) {
         assert_in_range(stages[i], 1800, 2200);
 }
 
-// ---- Back pressure ------------------------------------------------------------------------------
+// ---- Back pressure ----------------------------------------------------------------------------
 
 enum { FROM = 1, TO = 0 }; // of two shards: "a" lives in the one, "b" and "c" in the other
 
@@ -124,7 +124,7 @@ static void rule13_a_mark_is_known_after_a_restart(void **state) {
     shard_set_destroy(f);
 }
 
-// A high mark that could not be told is told with the next push, whatever the depth.
+// A high mark that could not be sent is sent with the next push, whatever the depth.
 static void rule13_a_mark_that_could_not_be_told_is_told_later(void **state) {
     (void)state;
     struct shard_set *f = shard_set_create(2, 1);
@@ -158,7 +158,7 @@ static void U7_a_removed_stage_leaves_no_mark_elsewhere(void **state) {
     shard_set_destroy(f);
 }
 
-// ---- Links --------------------------------------------------------------------------------------
+// ---- Links ------------------------------------------------------------------------------------
 
 // The cleaner puts an old entry behind younger ones; its place in the outbox stays the first.
 static void F15_an_outbox_is_in_order_after_cleaning_and_replay(void **state) {
@@ -219,9 +219,9 @@ static void U7_a_stage_goes_although_its_emit_was_moved(void **state) {
     shard_set_destroy(f);
 }
 
-// ---- F51 ----------------------------------------------------------------------------------------
+// ---- F51 --------------------------------------------------------------------------------------
 
-// Says it until there is memory: what was refused has changed nothing.
+// Repeats the call until there is memory: a refused call has changed nothing.
 #define SAY(f, call)                                                                               \
     do {                                                                                           \
         int err_ = MR_ENOMEM;                                                                      \

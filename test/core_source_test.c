@@ -2,7 +2,7 @@
 // and an epic is read as fast as it is worked off. Rules 12 and 13, on the bare core.
 #include "support/core_fixture.h"
 
-// ---- Names --------------------------------------------------------------------------------------
+// ---- Names ------------------------------------------------------------------------------------
 
 static void E2_a_name_pushed_twice_is_one_job(void **state) {
     struct core_fixture *t = *state;
@@ -70,7 +70,7 @@ static void rule12_cancelled_and_expired_release_the_name_dead_does_not(void **s
     assert_true(push_once(t, "k", "n", "d") != c);
 }
 
-// ---- Numbers ------------------------------------------------------------------------------------
+// ---- Numbers ----------------------------------------------------------------------------------
 
 static void E2_a_number_pushed_twice_is_one_job(void **state) {
     struct core_fixture *t = *state;
@@ -163,7 +163,7 @@ static void S9_a_number_refused_for_its_size_holds_the_higher_ones(void **state)
     expect_order(t, "e", "1 2 3");
 }
 
-// The hold belongs to the connection: who comes back starts again from the resume point.
+// The hold belongs to the connection: a new connection starts again from the resume point.
 static void S9_the_hold_ends_with_the_connection(void **state) {
     struct core_fixture *t = *state;
     set(t, "max-jobs", "1");
@@ -187,7 +187,7 @@ static void T9_an_epic_without_workers_is_kept_and_said_so(void **state) {
     assert_int_equal(look_epic(t, "e").done, 1);
 }
 
-// T21: one append in five is refused; whoever pushes says the same again, and all are there once.
+// T21: one append in five is refused; the producer repeats the push, and every job is there once.
 static void T21_an_epic_is_complete_although_storage_fails_now_and_then(void **state) {
     struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
     enum { COUNT = 20 };
@@ -203,7 +203,7 @@ static void T21_an_epic_is_complete_although_storage_fails_now_and_then(void **s
             t->refuse = MR_EFULL;
             refused(MR_EFULL, try_push(t, p, &pushed));
             p.number = n + 1;
-            refused(MR_EGAP, try_push(t, p, &pushed)); // nobody overtakes
+            refused(MR_EGAP, try_push(t, p, &pushed)); // no later number is accepted
             p.number = n;
         }
         must(try_push(t, p, &pushed));
@@ -308,8 +308,8 @@ static void U9_the_largest_numbers_are_replayed(void **state) {
     core_fixture_destroy(t); // without working the job off: that takes a hundred years
 }
 
-// A push that repeats a name makes no job, but its number is there: the epic goes on behind it, and
-// whoever waits for the last one is told.
+// A push that repeats a name makes no job, but its number is there: the epic goes on after it, and
+// a watcher of the end is notified.
 static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **state) {
     struct core_fixture *t = *state;
     struct pushed again;
@@ -358,7 +358,8 @@ static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void *
     assert_int_equal(look_epic(t, "e").resume, 2);
 }
 
-// What has ended says no more whose it was: neither the cleaner nor a restart brings the epic back.
+// An ended job does not name its dropped epic any more: neither the cleaner nor a restart brings
+// the epic back.
 static void rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs(void **state) {
     struct core_fixture *t =
         core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_sources = 1 });
@@ -388,7 +389,7 @@ static void rule12_a_dropped_epic_is_gone_its_jobs_are_not(void **state) {
     assert_int_equal(look_epic(t, "e").accepted, 1);
 }
 
-// ---- Rule 13: room ------------------------------------------------------------------------------
+// ---- Rule 13: room ----------------------------------------------------------------------------
 
 static int push_to_key_patiently(struct core_fixture *t, int pusher, const char *key,
                                  const char *body) {
@@ -449,7 +450,7 @@ static void rule13_who_gives_up_makes_room_for_the_next(void **state) {
     assert_int_equal(push_patiently(t, 2, "d"), MR_EAGAIN);
     expect_take(t, "a");
     expect_events(t, "room 0\n");
-    lose(t, 0); // told of room, and gone
+    lose(t, 0); // notified of room, and then gone
     expect_events(t, "room 1\n");
     core_push_leave(t->core, &t->pushers[1]);
     expect_events(t, "room 2\n");
@@ -500,8 +501,9 @@ static void rule13_bytes_are_bounded(void **state) {
     core_fixture_destroy(t);
 }
 
-// Memory has a limit, too, of which the owner's part is told to the core. It counts what is used:
-// jobs that were worked off make room, and what is only retained goes before a push is refused.
+// Memory has a limit, too, which includes the owner's part (core_set_outside_memory). It counts
+// what is used: jobs that were worked off make room, and what is only retained goes before a push
+// is refused.
 static void rule13_memory_is_bounded(void **state) {
     struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
     struct pushed pushed;
@@ -521,7 +523,7 @@ static void rule13_memory_is_bounded(void **state) {
         expect_take(t, "more");
     t->unlike = true; // a restart knows again what was forgotten early
     must(try_push(t, (struct push){ .body = mr_str("more") }, &pushed));
-    core_set_outside_memory(t->core, 4000); // somebody else needs it
+    core_set_outside_memory(t->core, 4000); // the owner needs it
     assert_int_equal(push_patiently(t, 0, "later"), MR_EAGAIN);
     core_set_outside_memory(t->core, 0);
     expect_events(t, "room 0\n");
@@ -578,7 +580,7 @@ static void rule13_what_is_retained_makes_room(void **state) {
         end_with(t, bytes_of(large, 2000));
     }
     struct push p = { .key = mr_str("k"), .body = bytes_of(large, sizeof large) };
-    refused(MR_EFULL, try_push(t, p, &pushed)); // in vain: nothing is forgotten for it
+    refused(MR_EFULL, try_push(t, p, &pushed)); // too large at all: no job is forgotten for it
     must(core_look_job(t->core, ids[0], &info));
     p.body = bytes_of(large, 2000);
     must(try_push(t, p, &pushed));
@@ -647,7 +649,8 @@ static void rule13_everything_has_a_number_that_is_most(void **state) {
 }
 
 // A push that is refused, for whatever reason, leaves nothing behind: not even the name of a stage
-// that nobody else has named. Otherwise names alone could use up memory, and the number of stages.
+// that no other command has named. Otherwise names alone could use up memory, and the number of
+// stages.
 static void rule13_a_refused_push_leaves_nothing(void **state) {
     struct core_fixture *t =
         core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 3, .max_bytes = 4000 });
@@ -669,7 +672,7 @@ static void rule13_a_refused_push_leaves_nothing(void **state) {
     }
     push_to(t, "other", "", "b"); // with a number that was given before
     assert_int_equal(core_stage_count(t->core), 2);
-    wait_for_work(t, 0, "waited-for"); // somebody else has named this one
+    wait_for_work(t, 0, "waited-for"); // a take has named this one
     struct push p = { .stage = mr_str("waited-for"), .body = bytes_of(large, sizeof large) };
     refused(MR_EFULL, try_push(t, p, &pushed));
     assert_int_equal(core_stage_count(t->core), 3);
@@ -730,7 +733,8 @@ static void rule13_a_stage_that_only_takers_named_goes_with_them(void **state) {
     for (int i = 0; i < 100; i++) {
         char name[16];
         snprintf(name, sizeof name, "new-%d", i);
-        assert_int_equal(try_wait(t, 0, name, "other"), MR_EAGAIN); // who does not wait names none
+        assert_int_equal(try_wait(t, 0, name, "other"),
+                         MR_EAGAIN); // a take that does not wait makes no stage
         assert_int_equal(core_stage_count(t->core), 1);
         assert_int_equal(try_wait(t, 1, name, "other"), MR_EAGAIN);
         assert_int_equal(try_wait(t, 2, "other", name), MR_EAGAIN);
@@ -747,7 +751,7 @@ static void rule13_a_stage_that_only_takers_named_goes_with_them(void **state) {
         assert_true(bytes_equal(info.name, mr_str("known")));
     }
     assert_int_equal(try_wait(t, 1, "x", "y"), MR_EAGAIN);
-    push_to(t, "y", "", "b"); // work has come: now it is somebody else's, too
+    push_to(t, "y", "", "b"); // it has a job now, so it stays
     expect_events(t, "taker 1: b\n");
     assert_int_equal(core_stage_count(t->core), 2); // x has gone
     must(core_look_stage(t->core, mr_str("y"), &info));
@@ -772,7 +776,7 @@ static void rule13_a_push_that_gives_up_waiting_leaves_nothing(void **state) {
     core_fixture_destroy(t);
 }
 
-// U16: each watcher is told when its own number is reached, in whatever order they came.
+// U16: each watcher is notified when its own number is reached, in whatever order they came.
 static void U16_watchers_are_told_as_far_as_it_concerns_them(void **state) {
     struct core_fixture *t = *state;
     static const char *const bodies[] = { "1", "2", "3", "4" };
@@ -796,7 +800,7 @@ static void U16_watchers_are_told_as_far_as_it_concerns_them(void **state) {
     expect_events(t, "watcher 0\n");
 }
 
-// ---- U22: many short-lived clients --------------------------------------------------------------
+// ---- U22: many short-lived clients ------------------------------------------------------------
 
 static int push_as(struct core_fixture *t, const char *source) {
     struct pushed pushed;
@@ -853,11 +857,11 @@ static void U22_a_maker_has_a_share_of_the_sources(void **state) {
     must(push_as(t, "four"));
     refused(MR_EFULL, push_as(t, "five"));
     core_act_for(t->core, 0);
-    must(push_as(t, "five")); // who has no token has no share
+    must(push_as(t, "five")); // without a maker there is no share limit
     core_fixture_destroy(t);
 }
 
-// ---- U2: epics of a store that did not say which stage they belong to ---------------------------
+// ---- U2: epics of a store that did not say which stage they belong to -------------------------
 
 // Numbers 1 to 3 were pushed, and their jobs are forgotten.
 static void write_stray(struct core_fixture *t, uint64_t number, const char *name) {
@@ -873,7 +877,7 @@ static void write_stray(struct core_fixture *t, uint64_t number, const char *nam
     core_fixture_learn_epic(t, name);
 }
 
-// How far the epic has come, as that stage is told; 0: it does not know it.
+// The progress of the epic in that stage; 0: the stage does not know it.
 static uint64_t resume_in(struct core_fixture *t, const char *stage, const char *name) {
     struct epic_info info;
     int err = core_epic(t->core, mr_str(stage), mr_str(name), &info);

@@ -1,8 +1,8 @@
-// Stages: whether they may start, who is woken when they may, what can be seen, and that all of it
-// comes back. Rules 13 (back pressure), 14, 15, 18 and 20, on the bare core.
+// Stages: whether they may start, which takers are woken, what queries return, and that a restart
+// keeps it. Rules 13 (back pressure), 14, 15, 18 and 20, on the bare core.
 #include "support/core_fixture.h"
 
-// ---- Rule 2: waiting takers ---------------------------------------------------------------------
+// ---- Rule 2: waiting takers -------------------------------------------------------------------
 
 static void S10_as_many_wake_as_there_is_work(void **state) {
     struct core_fixture *t = *state;
@@ -11,7 +11,7 @@ static void S10_as_many_wake_as_there_is_work(void **state) {
     wait_for_work(t, 2, "s");
     push(t, "k", "a");
     expect_events(t, "taker 0: a\n");
-    push(t, "k", "b"); // its channel is in progress: nobody wakes
+    push(t, "k", "b"); // its channel is in progress: no taker wakes
     expect_events(t, "");
     push(t, "l", "c");
     expect_events(t, "taker 1: c\n");
@@ -26,7 +26,7 @@ static void S10_the_end_of_one_job_wakes_who_waits_for_the_next(void **state) {
     wait_for_work(t, 1, "s");
     done(t, a);
     expect_events(t, "taker 1: b\n");
-    lose(t, 1); // and what a lost worker had goes on to whoever waits
+    lose(t, 1); // the job of a lost worker goes to a waiting taker
     wait_for_work(t, 2, "none-yet");
     assert_int_equal(take(t).attempt, 2);
 }
@@ -51,7 +51,7 @@ static void S10_who_left_is_not_given_work(void **state) {
     expect_status(t, a, JOB_WAITING);
 }
 
-// ---- Rule 14: limits ----------------------------------------------------------------------------
+// ---- Rule 14: limits --------------------------------------------------------------------------
 
 // S8: in flight is the least of what workers ask for and what the stage allows.
 static void A2_below_the_limit_work_starts_at_it_work_queues(void **state) {
@@ -100,7 +100,7 @@ static void rule14_a_taker_held_by_the_rate_is_woken_by_time(void **state) {
     expect_events(t, "taker 0: b\n");
 }
 
-// ---- Rule 15: delay, pause, drain ---------------------------------------------------------------
+// ---- Rule 15: delay, pause, drain -------------------------------------------------------------
 
 static void rule15_a_delayed_job_joins_when_due(void **state) {
     struct core_fixture *t = *state;
@@ -167,7 +167,7 @@ static void rule15_drain_finishes_and_refuses_pushes_not_emits(void **state) {
     push(t, "", "c");
 }
 
-// ---- Rule 13: back pressure ---------------------------------------------------------------------
+// ---- Rule 13: back pressure -------------------------------------------------------------------
 
 static void move_on(struct core_fixture *t, const char *from, const char *to) {
     done_emit(t, take_from(t, from), to, "", "moved");
@@ -262,7 +262,7 @@ static void rule13_stuck_is_said_when_nothing_can_move(void **state) {
     expect_held(t, "in", "downstream:out");
 }
 
-// ---- Rule 20: looks -----------------------------------------------------------------------------
+// ---- Rule 20: looks ---------------------------------------------------------------------------
 
 static void rule20_what_holds_a_stage_is_said(void **state) {
     struct core_fixture *t = *state;
@@ -339,7 +339,7 @@ static void rule20_rates_are_those_of_the_last_seconds(void **state) {
     assert_float_equal(look_stage(t, "s").in_per_s, 0, 0.01);
 }
 
-// ---- What comes back ----------------------------------------------------------------------------
+// ---- What comes back --------------------------------------------------------------------------
 
 static void F14_every_policy_and_order_change_is_replayed(void **state) {
     struct core_fixture *t = *state;
@@ -351,7 +351,7 @@ static void F14_every_policy_and_order_change_is_replayed(void **state) {
         { "state-ttl", "17" },   { "high-mark", "19" },
     };
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
-        set(t, changes[i][0], changes[i][1]); // each is replayed and compared as it is said
+        set(t, changes[i][0], changes[i][1]); // each is replayed and compared
     pause_stage(t, "s");
     drain_stage(t, "s");
     crash(t);
@@ -393,8 +393,8 @@ static void F15_counters_and_order_are_equal_after_replay(void **state) {
     }
 }
 
-// When a full log has no room even for commits, what is left is for those who make room: whatever
-// lives moves on, and an engine that was stopped begins again, also if it died of a job.
+// When a full log has no room even for commits, the rest is for operations that make room: the
+// cleaner can copy, and a stopped engine can open again, also if a job killed it.
 static void F25_a_full_log_is_cleaned_and_opened(void **state) {
     struct core_fixture *t = *state;
     push(t, "k", "a");
@@ -486,7 +486,7 @@ static void U22_concurrency_counts_jobs(void **state) {
     assert_int_equal(try_take(t, (struct take){ .count = 8, .batch = 8 }, out + 3), 1);
 }
 
-// ---- U7: stages are forgotten -------------------------------------------------------------------
+// ---- U7: stages are forgotten -----------------------------------------------------------------
 
 static bool is_known(struct core_fixture *t, const char *stage) {
     struct stage_info info;

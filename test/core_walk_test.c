@@ -86,7 +86,8 @@ static void A3_parked_and_blocked_jobs_are_not_forgotten(void **state) {
     expect_parked(t, "k1 u1");
 }
 
-// C8: a channel that halts on a dead job is told by that, whether others wait behind it or not.
+// C8: a halted channel is listed by the dead job that halts it, whether others wait behind it or
+// not.
 static void C8_a_halted_channel_is_shown_by_its_dead_job(void **state) {
     struct core_fixture *t = *state;
     set(t, "on-dead", "halt");
@@ -198,7 +199,7 @@ static void T1_stages_are_found_by_name(void **state) {
     assert_int_equal(core_stage_count(t->core), 1);
 }
 
-// ---- Epics --------------------------------------------------------------------------------------
+// ---- Epics ------------------------------------------------------------------------------------
 
 // D4: an empty epic ends at once.
 static void D4_an_empty_epic_is_over_at_once(void **state) {
@@ -232,8 +233,8 @@ static void D4_an_epic_is_over_when_its_last_job_has_ended(void **state) {
     replay(t);
 }
 
-// D4: who waits for an epic is told when no more of its jobs are left than it wants, once, and
-// nobody who waits for another one.
+// D4: a watcher of an epic is notified once, when at most as many jobs are left as it asked for;
+// watchers of other epics are not.
 static void D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far(void **state) {
     struct core_fixture *t = *state;
     refused(MR_EGONE, watch_epic(t, 0, "e", 1));

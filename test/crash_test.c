@@ -1,7 +1,7 @@
-// The crash proof: a story over core, shard and file log on a simulated disk, cut off at every
-// call that the disk receives. What was written and not synced is then torn, lost or reordered.
-// The shard is opened again, is perhaps cut off while it recovers, goes on, and everything that
-// was fed must come through, once and in order.
+// The crash test: a workload over core, shard and file log on a simulated disk, cut off at every
+// call to the disk. What was written and not synced is then torn, lost or reordered. The shard is
+// opened again, is perhaps cut off while it recovers, goes on, and everything that was fed must
+// come through, once and in order.
 //
 // The segments are so small that the cleaner is at work all the time. MILLRACE_LONG=1 runs for
 // minutes, MILLRACE_SEED begins elsewhere.
@@ -17,7 +17,8 @@
 
 enum { SEGMENT = 8 << 10, STEPS = 120, NORMAL_SECONDS = 6, LONG_SECONDS = 240 };
 
-// ---- A story on a disk ------------------------------------------------------------------------
+// ---- A workload on a disk
+// ------------------------------------------------------------------------
 
 struct scene {
     struct workload *h;
@@ -99,7 +100,7 @@ static void a_crash_at_every_call_loses_nothing(void **state) {
     (void)state;
     uint64_t until = proof_until_ms(NORMAL_SECONDS, LONG_SECONDS), crashes = 0,
              seed = proof_seed(1);
-    // The first story is cut at every call, whatever the time; further ones as it allows.
+    // The first workload is cut at every call, however long it takes; others as time allows.
     for (bool first = true; first || monotonic_ms() < until; first = false, seed++) {
         uint64_t calls = calls_of_a_whole_story(seed);
         for (uint64_t at = 0; at < calls && (first || monotonic_ms() < until); at++, crashes++)
@@ -122,7 +123,7 @@ static void many_crashes(uint64_t seed, enum log_sync sync, uint64_t *cleaned) {
     scene_end(&s);
 }
 
-// One story, cut off again and again, long enough for every segment to be cleaned many times.
+// One workload, cut off repeatedly, long enough for every segment to be cleaned many times.
 static void many_crashes_lose_nothing(void **state) {
     (void)state;
     uint64_t until = proof_until_ms(NORMAL_SECONDS, LONG_SECONDS), seed = proof_seed(1),

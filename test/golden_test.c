@@ -1,6 +1,6 @@
 // Golden traces: scripts of commands, with all answers, events and records of the core.
 //
-//     @100 push mail key=ann "hello"        a command, at 100 ms, as it was said
+//     @100 push mail key=ann "hello"        a command, at 100 ms
 //         + push 1 mail:ann "hello"         a record
 //         = job 1                           the answer
 //
@@ -26,7 +26,7 @@ struct golden {
 
 static struct golden *now; // for the hook, which gets the fixture only
 
-// ---- Reading ------------------------------------------------------------------------------------
+// ---- Reading ----------------------------------------------------------------------------------
 
 static uint64_t job_id(struct golden *g, const char *number) {
     size_t n = strtoull(number, NULL, 10);
@@ -54,7 +54,7 @@ static struct taken take_of(struct golden *g, const char *name) {
     return found;
 }
 
-// ---- Writing ------------------------------------------------------------------------------------
+// ---- Writing ----------------------------------------------------------------------------------
 
 static void note_take(struct golden *g, struct taken taken) {
     assert_true(g->take_count < TAKES);
@@ -100,7 +100,7 @@ static void write_reasons(FILE *out, mr_bytes body) {
                 (const char *)reason.text.data);
 }
 
-// A stage's record says everything about it; here what is not as in the beginning.
+// A stage's record has all its fields; prints those that differ from the defaults.
 static void write_stage(FILE *out, const struct record_stage *s) {
     struct policy plain = policy_default();
     char value[64], usual[64];
@@ -170,7 +170,7 @@ static void on_record(struct core_fixture *t, const struct record *r, mr_bytes b
     fprintf(t->events, "%s\n", r->copy ? " (copy)" : "");
 }
 
-// ---- Commands -----------------------------------------------------------------------------------
+// ---- Commands ---------------------------------------------------------------------------------
 
 static void say_push(struct golden *g, const struct line *l) {
     struct core_fixture *t = g->fixture;
@@ -414,7 +414,7 @@ static const struct {
     { "acked", say_acked },     { "arrive", say_arrive },
 };
 
-// ---- The trace ----------------------------------------------------------------------------------
+// ---- The trace --------------------------------------------------------------------------------
 
 static void command_say(struct golden *g, const char *text) {
     struct line l;
@@ -483,7 +483,7 @@ static void file_write(const char *path, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-// Says where they part, which is easier on the eye than two long texts.
+// Prints the first difference, which is easier to read than two long texts.
 static void expect_trace(const char *path, const char *expected, const char *got) {
     size_t line = 1, begins = 0, i = 0;
     for (; expected[i] && expected[i] == got[i]; i++)

@@ -197,7 +197,7 @@ static void R19_time_goes_on_from_the_latest_instant_of_any_shard(void **state) 
     boot_ms += 90000;
     push(g, 1);
     group_close(g);
-    wall_ms = 1050000; // set back by somebody
+    wall_ms = 1050000; // the wall clock was set back
     boot_ms = 7;
     g = open_group(&p, 0);
     for (uint32_t i = 0; i < 3; i++)
@@ -232,7 +232,7 @@ static void no_two_shards_give_the_same_id(void **state) {
     folder_remove(p.dir);
 }
 
-// What was made by key can not be opened, and is told how it can.
+// A store made by key cannot be opened; the error says how to convert it.
 static void a_store_made_by_key_is_refused_and_the_way_out_said(void **state) {
     (void)state;
     struct place p = place_make();
@@ -248,7 +248,7 @@ static void a_store_made_by_key_is_refused_and_the_way_out_said(void **state) {
         refuses(MR_EINVAL, &p, shards, "--shards 3");
     }
     uint32_t found = 0;
-    assert_int_equal(layout_read(NULL, p.dir, &found), 0); // for those who copy it
+    assert_int_equal(layout_read(NULL, p.dir, &found), 0); // copying it needs the number
     assert_int_equal(found, 3);
     folder_remove(p.dir);
 }

@@ -1,6 +1,6 @@
 // A real process on a real disk, killed at random instants, again and again: at work, while
 // opening, while cleaning. What it had acknowledged lies in memory shared with its successor, which
-// checks it and goes on. A story that has grown long is drained, and a new one begins.
+// checks it and goes on. A long workload is drained, and a new one begins.
 //
 // MILLRACE_SECONDS says how long (8), MILLRACE_SEED which histories.
 #include "support/folder.h"
@@ -22,7 +22,7 @@
 
 enum { STEPS_SYNCED = 1500, STEPS_UNSYNCED = 30000, SEGMENT = 64 << 10 };
 
-// Works until it is killed. The pipe's other end tells the parent should it end by itself.
+// Works until it is killed. The pipe shows the parent if it ends by itself.
 static _Noreturn void child_work(struct workload *h, const struct shard_options *options) {
     must(h, workload_open(h, options) == 0);
     for (;;)

@@ -1,6 +1,6 @@
 // F28, F29: a scripted history of the file log (making, appending, sealing, trimming, reopening) is
 // cut short at every call to the disk that changes something, and what survives is chosen in
-// several ways. Afterwards the log opens, shows everything it had called durable, in order, in
+// several ways. Afterwards the log opens, has everything it had reported as durable, in order, in
 // whole groups, and goes on. The same loop then fails calls instead of the machine, and
 // allocations.
 #include "support/log_support.h"
@@ -14,7 +14,7 @@ struct history {
     struct sim_disk *sim;
     struct log_options options;
     uint64_t next;    // number of the next entry
-    uint64_t durable; // all numbers below were said to be durable
+    uint64_t durable; // all numbers below were reported as durable
     uint64_t trimmed; // numbers below may be gone
     uint64_t at[SAMPLES];
 };
@@ -75,7 +75,7 @@ static int script_session(struct history *h, uint32_t groups) {
         return err;
     err = log_replay(l, tally_see, &t);
     if (err == 0 && t.next > t.first)
-        h->next = t.next; // what failed at the very end of a session is heard of here
+        h->next = t.next; // a failure at the very end of a session shows up here
     if (err == 0)
         err = script_groups(h, l, groups);
     if (err == 0)
@@ -147,7 +147,7 @@ static void crash_once(uint64_t call, enum log_sync sync, enum sim_survival how,
     sim_disk_crash(h.sim);
     sim_disk_restart(h.sim, how, seed + 1);
 
-    // What recovery has shown is on the disk from then on, and so is what follows.
+    // What recovery returned is on the disk from then on, and so is what follows.
     expect_recovered(&h);
     if (seed % 2)
         script_cut(&h);
@@ -188,8 +188,8 @@ static void F28_F29_crash_at_every_call_without_syncs(void **state) {
     crash_everywhere(LOG_SYNC_NONE);
 }
 
-// An error of the disk at any call: the log says so, keeps what it had called durable, and opens
-// again once the disk is well.
+// An error of the disk at any call: the log reports it, keeps what it had reported as durable, and
+// opens again once the disk works.
 static void every_call_may_fail(int err) {
     uint64_t calls = script_calls(LOG_SYNC_ALWAYS);
     for (uint64_t call = 1; call <= calls; call++) {

@@ -248,8 +248,8 @@ static void F17_missing_segments_are_repaired(void **state) {
     }
 }
 
-// Opens a damaged store: what it shows is a prefix of what was pushed, or it is refused. An entry
-// that it shows is the right one, or refused when it is read.
+// Opens a damaged store: its entries are a prefix of what was appended, or opening is refused. Each
+// entry is the right one, or reading it is refused.
 static void expect_prefix_or_refused(struct fixture *f) {
     struct log *l;
     struct tally *t = calloc(1, sizeof *t);

@@ -521,7 +521,7 @@ static void a_store_is_never_stdin(void **state) {
     folder_remove(path);
 }
 
-static int refusals; // so often the lock is somebody's, who has not signed it
+static int refusals; // how often the lock is held by a process that has not written its id
 
 static int lock_refused(const struct disk *d, int fd) {
     return refusals-- > 0 ? -EWOULDBLOCK : disk_os.lock(d, fd);

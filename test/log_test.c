@@ -1,4 +1,4 @@
-// The contract of log.h, told once and held against every implementation.
+// The contract of log.h, tested on every implementation.
 #include "support/log_support.h"
 #include "support/sim_disk.h"
 

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-// ---- The page behind ----------------------------------------------------------------------------
+// ---- The page behind --------------------------------------------------------------------------
 
 static uint8_t *guard; // the first byte that may not be read
 
@@ -33,7 +33,7 @@ static mr_bytes at_the_edge(const void *data, size_t size) {
     return bytes_of(guard - size, size);
 }
 
-// ---- One of each kind ---------------------------------------------------------------------------
+// ---- One of each kind -------------------------------------------------------------------------
 
 static struct record_about everything(void) {
     struct record_about about = {
@@ -134,7 +134,7 @@ static bool decodes(mr_bytes head) {
     return true;
 }
 
-// ---- The tests ----------------------------------------------------------------------------------
+// ---- The tests --------------------------------------------------------------------------------
 
 static void every_kind_survives_being_written_and_read(void **state) {
     struct record_about about = everything(), empty = nothing();
@@ -350,7 +350,7 @@ static void a_copy_differs_in_being_one(void **state) {
     assert_memory_equal(head, copy, size);
 }
 
-// ---- Every field, by the lists ------------------------------------------------------------------
+// ---- Every field, by the lists ----------------------------------------------------------------
 
 // FNV-1a.
 static uint32_t checksum(const uint8_t *data, size_t size) {
@@ -435,7 +435,7 @@ static bool same_values(const struct record *a, const struct record *b) {
     return !record_next_value(b, &at_b, &y);
 }
 
-// Random records: what is shown of one is shown of what was read again.
+// Random records: a record prints the same after it was encoded and decoded.
 static void every_field_survives_in_every_kind(void **state) {
     uint8_t head[RECORD_MAX];
     (void)state;
@@ -528,7 +528,7 @@ static void fields_have_bounds(void **state) {
     assert_int_equal(record_check_bounds(&r), MR_ECORRUPT);
 }
 
-// Of a token a record holds a half that is not shown.
+// A record holds the random half of a token, which is not printed.
 static void secrets_are_not_shown(void **state) {
     struct record_about about = everything();
     (void)state;
@@ -544,7 +544,7 @@ static void secrets_are_not_shown(void **state) {
     }
 }
 
-// ---- Reasons ------------------------------------------------------------------------------------
+// ---- Reasons ----------------------------------------------------------------------------------
 
 static size_t count_reasons(mr_bytes body, uint32_t *out_first) {
     struct reason r;

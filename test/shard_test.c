@@ -252,7 +252,7 @@ static void unfinished_work_comes_back_first(void **state) {
     assert_string_equal(take(r).body, "3");
 }
 
-// T18: nothing is shown before it is stored: a reply's position is durable only after a sync.
+// T18: no reply is sent before its records are stored: its position is durable only after a sync.
 static void a_reply_comes_after_storage(void **state) {
     struct rig *r = *state;
     struct pushed pushed;
@@ -434,7 +434,7 @@ static int work_until_trimmed(struct rig *r, const char *body) {
         begin(r);
         err = shard_clean(r->shard, &more);
         end(r);
-        r->boot_ms += 1000; // it rests after a failure
+        r->boot_ms += 1000; // the cleaner pauses after a failure
     }
     return err;
 }
@@ -523,7 +523,7 @@ static void U9_the_cleaner_restores_a_damaged_head(void **state) {
 }
 
 // U9: without an index it cannot be passed: its segment stays while anything in it is needed, which
-// is told once, and goes when nothing is.
+// is reported once, and goes when nothing is.
 static void U9_the_cleaner_waits_at_a_head_that_it_cannot_restore(void **state) {
     (void)state;
     char body[1000] = "";
@@ -551,8 +551,8 @@ static void U9_the_cleaner_waits_at_a_head_that_it_cannot_restore(void **state) 
     head_rig_end(&h);
 }
 
-// U16: a damaged body does not keep the cleaner from what lies behind it: it moves on, stays
-// damaged, and is told.
+// U16: a damaged body does not keep the cleaner from what lies behind it: it is copied, stays
+// damaged, and is reported.
 static void U16_the_cleaner_passes_a_damaged_body(void **state) {
     struct rig *r = *state;
     char body[1000] = "";
@@ -704,7 +704,7 @@ static void time_never_goes_back_over_reopening(void **state) {
     assert_int_equal(core_now(r->core), r->wall_ms);
 }
 
-// A delayed job is due when the engine time says so, and the shard tells when that is.
+// A delayed job is due by engine time, and shard_next_ms returns when that is.
 static void the_shard_says_when_it_wants_to_be_driven(void **state) {
     struct rig *r = *state;
     struct push p = { .stage = mr_str("s"), .body = mr_str("x"), .delay_ms = 700 };
@@ -1024,8 +1024,8 @@ static void dead_segments_are_not_read(void **state) {
     sim_disk_destroy(sim);
 }
 
-// Others read while the owner works and the cleaner moves things: they find what they look for, or
-// hear that it has gone.
+// Other threads read while the owner works and the cleaner moves entries: they get the entry, or
+// MR_EGONE.
 struct reading {
     struct shard *shard;
     _Atomic uint64_t at;

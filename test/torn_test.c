@@ -66,7 +66,7 @@ static struct stage_info look(struct machine *m) {
     return info;
 }
 
-// ---- U19: whole or absent -----------------------------------------------------------------------
+// ---- U19: whole or absent ---------------------------------------------------------------------
 
 static int set_first(struct core *c) {
     return core_set(c, mr_str("s"), mr_str("concurrency"), mr_str("1"));
@@ -150,7 +150,7 @@ static void U19_what_a_crash_tears_is_whole_or_absent(void **state) {
             }
 }
 
-// ---- U17: numbers that run ahead of the disk ----------------------------------------------------
+// ---- U17: numbers that run ahead of the disk --------------------------------------------------
 
 enum { NUMBERS = 3000, AHEAD = 1024, TURN = 150 };
 
@@ -176,7 +176,7 @@ static void push_elsewhere(struct machine *m) {
         struct pushed pushed;
         (void)shard_begin(s);
         (void)core_push(shard_core(s), &p, &pushed);
-        (void)shard_end(s); // nobody waits for it
+        (void)shard_end(s); // no thread waits for it
     }
 }
 
@@ -213,10 +213,10 @@ static void expect_nothing_lost(struct machine *m) {
     assert_int_equal(resume(m), NUMBERS + 1);
 }
 
-// U17: a producer that does not read its replies, a slow disk, then the machine dies: what is told
-// as the first number missing is one, nothing below it is missing, and what is pushed again makes
-// its job. Numbers are no further than 1,024 beyond the first that is not durable, because what is
-// durable is a prefix of what was accepted, and that was so at each instant.
+// U17: a producer that does not read its replies, a slow disk, then the machine dies: the number
+// that is reported as the first missing one is missing, none below it is, and pushing it again
+// makes its job. Numbers are no further than 1,024 beyond the first that is not durable, because
+// what is durable is a prefix of what was accepted, and that was so at each instant.
 static void U17_numbers_never_pass_what_is_durable(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {

@@ -193,7 +193,7 @@ static void expect_refused(const struct request_limits *limits, mr_bytes frame, 
     assert_string_equal(error_text(), sentence);
 }
 
-// F41: negative, huge, overflowing, nested lengths; each told in a sentence.
+// F41: negative, huge, overflowing, nested lengths; each has its own error text.
 static void F41_malformed_requests_are_refused_with_a_reason(void **state) {
     (void)state;
     static const struct {
