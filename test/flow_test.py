@@ -790,6 +790,26 @@ def _():
     server.stop()
 
 
+@case("U16: one Ctrl-C ends a flow whose server has gone")
+def _():
+    meeting_step("step")
+    for step in "./step", "cat":
+        server = Server("--store", "mem:")
+        simple([f"name: a, map: [{step}], jobs: 2"], source="stdin")
+        r = Flow("--at", server.url, "plan.yaml", stdin=subprocess.PIPE)
+        r.process.stdin.write(b"1\n2\n")
+        r.process.stdin.flush()
+        if step == "cat":
+            wait_until(lambda: size_of("out.txt") == 4, "both lines go through")
+        else:
+            wait_until(lambda: len(started()) == 2, "two lines run")
+        server.kill()
+        r.signal(signal.SIGINT)
+        ended = r.end()
+        equal(ended.code, 130, step, ended)
+        check("the engine does not answer; leaving without it" in ended.err, step, ended)
+
+
 @case("Ctrl-C twice ends what runs, which counts no attempt")
 def _():
     numbers_file("in.txt", 20)

@@ -69,7 +69,8 @@ struct flow {
     uint64_t begun_us;
     uint64_t before[2];   // lines read and written, by earlier runs that the journal knows of
     uint64_t counted_us;  // when they were last kept with those of this run
-    atomic_bool ending;   // what runs is being ended
+    atomic_bool ending;   // what runs is being ended …
+    uint64_t ending_us;   // … since then
     atomic_bool gives_up; // somebody has begun to write `why`
     atomic_bool hopeless; // a node cannot go on, and `why` says so; "": nobody needs to be told
     char why[512];

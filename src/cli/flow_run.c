@@ -190,6 +190,7 @@ static bool hears(struct flow *f) {
 }
 
 static void end_all(struct flow *f) {
+    f->ending_us = monotonic_us();
     atomic_store(&f->ending, true);
     execs_stop_any(f->execs);
     for (size_t i = 0; i < f->plan->count; i++)
@@ -218,11 +219,22 @@ static void end_silent(struct flow *f, struct screen *screen, uint64_t since_us)
     }
 }
 
+// A server that has gone is not waited for once somebody wants the end: it has given back what
+// runs. Nor is one that does not answer when all that ran was ended. A store of our own may take
+// its time.
+static void guard_end(struct flow *f) {
+    uint64_t grace_us = EXEC_GRACE_MS * UINT64_C(1000);
+    bool ended = atomic_load(&f->ending) && monotonic_us() - f->ending_us > grace_us;
+    if (f->interrupts.count && talk_is_remote(f->engine) && !ended && !talk_is_cut_off(f->engine))
+        interrupts_guard_end();
+}
+
 // Waits for what runs; a signal ends that, and a filter that does not answer is not waited for.
 static void drain(struct flow *f, struct screen *screen) {
     uint64_t since_us = monotonic_us();
     int err = halt(f);
     for (; err == MR_EBUSY; err = mr_flow_stop(f->flow, LOOK_MS)) {
+        guard_end(f);
         if (hears(f) && !atomic_load(&f->ending)) {
             screen_clear(screen);
             complain("flow: ending what runs");
@@ -238,6 +250,8 @@ static void drain(struct flow *f, struct screen *screen) {
 
 static enum cli_exit interrupted(struct flow *f, struct screen *screen) {
     screen_clear(screen);
+    if (talk_is_remote(f->engine))
+        interrupts_guard_end();
     if (halt(f) == MR_EBUSY)
         complain("flow: reading no more; what runs may finish (again to end it)");
     drain(f, screen);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -86,6 +87,7 @@ void listener_end(struct listener *l) {
 static struct {
     int signals;
     const char *sentence;
+    _Atomic uint64_t ends_us; // when interrupts_guard_end was called last; 0: not yet
 } guarded;
 
 static bool signal_waits(int wait_ms) {
@@ -95,9 +97,15 @@ static bool signal_waits(int wait_ms) {
     return on.revents != 0;
 }
 
+enum { STEP_MS = 100 };
+
+static bool end_is_stuck(void) {
+    uint64_t since_us = atomic_load(&guarded.ends_us);
+    return since_us && monotonic_us() - since_us > INTERRUPT_UNHEARD_MS * UINT64_C(1000);
+}
+
 // Whether one that waits is heard in time.
 static bool is_heard(void) {
-    enum { STEP_MS = 100 };
     for (int ms = 0; ms < INTERRUPT_UNHEARD_MS; ms += STEP_MS) {
         if (!signal_waits(0))
             return true;
@@ -108,7 +116,7 @@ static bool is_heard(void) {
 
 static void *guard_signals(void *arg) {
     (void)arg;
-    while (!signal_waits(-1) || is_heard())
+    while (!end_is_stuck() && (!signal_waits(STEP_MS) || is_heard()))
         ;
     complain("%s", guarded.sentence);
     _exit(CLI_INTERRUPTED);
@@ -123,4 +131,8 @@ int interrupts_guard(int signals, const char *sentence) {
         return error_set(MR_EIO, "no thread to listen for signals: %s", strerror(failed));
     pthread_detach(thread);
     return 0;
+}
+
+void interrupts_guard_end(void) {
+    atomic_store(&guarded.ends_us, monotonic_us());
 }

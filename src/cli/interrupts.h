@@ -44,4 +44,8 @@ void listener_end(struct listener *);
 enum { INTERRUPT_UNHEARD_MS = 2000 };
 int interrupts_guard(int signals, const char *sentence);
 
+// A signal was heard, and the caller is about to wait for an engine because of it: from now on the
+// guard ends the process also if this is not called again within INTERRUPT_UNHEARD_MS.
+void interrupts_guard_end(void);
+
 #endif

@@ -100,6 +100,16 @@ bool talk_news(mr *engine, int *trouble, char *out, size_t size) {
     return true;
 }
 
+bool talk_is_remote(mr *engine) {
+    return engine->engine->impl->trouble != NULL;
+}
+
+bool talk_is_cut_off(mr *engine) {
+    struct engine *e = engine->engine;
+    char why[512];
+    return talk_is_remote(engine) && e->impl->trouble(e, why, sizeof why) == MR_ENET;
+}
+
 bool talk_is_alone(const struct input *in) {
     struct address address;
     return talk_address(in, &address) == 0 && address.local;
