@@ -1,0 +1,297 @@
+// Steps that are commands: a line in on stdin (or where {} stands), lines out on stdout.
+//
+//     mode job:     a process a line; exit 0: what it wrote counts; millrace emit and state work
+//     mode filter:  it stays; a line in, one line out (map), or lines and an empty one (flat_map)
+//
+// What a command makes is of one commit with the end of its line: nothing counts if it fails.
+#include "base/clock.h"
+#include "base/errors.h"
+#include "cli/flow/flow.h"
+#include "cli/output.h"
+
+#include <inttypes.h>
+
+enum { OUTPUT_MOST = 8 << 20 };
+
+// ---- Opening ----------------------------------------------------------------------------------
+
+int program_open(struct actor *a) {
+    const struct flow_node *n = a->node;
+    bool one = n->verb == VERB_MAP;
+    if (n->mode != MODE_FILTER)
+        return template_open(n->words, true, &a->template);
+    struct filters_options options = { .argv = n->words, .mode = one ? FILTER_LINE : FILTER_LINES };
+    return filters_create(&options, &a->filters);
+}
+
+void program_close(struct actor *a) {
+    filters_destroy(a->filters);
+    template_close(&a->template);
+    a->filters = NULL;
+}
+
+// ---- What it wrote ----------------------------------------------------------------------------
+
+static int send(struct actor *a, mr_flow_out *out, const char *output, mr_bytes key,
+                mr_bytes line) {
+    struct buffer named = { 0 };
+    a->out++;
+    if (!a->has_outputs)
+        return mr_flow_emit(out, key, line);
+    int err = buffer_append(&named, output, strlen(output) + 1);
+    if (err >= 0)
+        err = buffer_append(&named, line.data, line.size);
+    if (err >= 0)
+        err = mr_flow_emit(out, key, buffer_bytes(&named));
+    buffer_finish(&named);
+    return err;
+}
+
+// A map answers with one line.
+static int check_map(const struct actor *a, mr_flow_out *out, mr_pair pair, mr_bytes text) {
+    if (a->node->verb != VERB_MAP)
+        return 0;
+    if (!text.size && a->node->mode == MODE_JOB)
+        return step_fail(out, pair, MR_EINVAL,
+                         "it wrote nothing, and a map answers with one line; a flat_map with any "
+                         "number");
+    if (text.size > 1 && memchr(text.data, '\n', text.size - 1))
+        return step_fail(out, pair, MR_EINVAL, "it wrote more than one line, which a flat_map may");
+    return 0;
+}
+
+static int send_lines(struct actor *a, mr_flow_out *out, mr_pair pair, mr_bytes text) {
+    mr_bytes key = pair.key;
+    int err = check_map(a, out, pair, text);
+    if (err < 0 || !text.size)
+        return err < 0 || a->node->verb != VERB_MAP ? err : send(a, out, "", key, text);
+    const char *p = text.data, *end = p + text.size;
+    while (err >= 0 && p < end) {
+        const char *line_end = memchr(p, '\n', (size_t)(end - p));
+        size_t size = (size_t)((line_end ? line_end : end) - p);
+        err = send(a, out, "", key, (mr_bytes){ p, size });
+        p += size + 1;
+    }
+    return err;
+}
+
+// ---- What it emitted, and its state -----------------------------------------------------------
+
+struct collecting {
+    struct actor *actor;
+    mr_flow_out *out;
+    mr_pair pair;
+};
+
+static bool output_is_taken(const struct actor *a, const char *output) {
+    const struct plan *p = a->flow->plan;
+    size_t self = (size_t)(a->node - p->nodes);
+    for (size_t i = 0; i < p->count; i++) {
+        const struct flow_node *n = &p->nodes[i];
+        for (size_t k = 0; k < n->from_count + n->loop_count; k++) {
+            const struct flow_input *in = node_input(n, k);
+            if (in->node == self && in->output && strcmp(in->output, output) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *arg) {
+    struct collecting *c = arg;
+    if (!output_is_taken(c->actor, output))
+        return step_fail(c->out, c->pair, MR_EINVAL,
+                         "it emits to '%.60s', and nothing is from %s:%.60s", output,
+                         c->actor->node->name, output);
+    if (body.size && ((const char *)body.data)[body.size - 1] == '\n')
+        body.size--;
+    return send(c->actor, c->out, output, key.size ? key : c->pair.key, body);
+}
+
+static int collect_state(mr_bytes state, void *arg) {
+    struct collecting *c = arg;
+    if (!c->pair.key.size)
+        return step_fail(c->out, c->pair, MR_EINVAL,
+                         "state is kept for a key, and this line has none: key: field 1");
+    return mr_flow_set(c->out, state);
+}
+
+// ---- Running ----------------------------------------------------------------------------------
+
+static int refuse(struct actor *a, mr_flow_out *out, mr_pair pair, const struct exec_result *x) {
+    if (x->end == EXEC_STOPPED)
+        return MR_EBUSY;
+    if (exec_is_missing(x) && !a->template.varies)
+        return actor_give_up(a, x->reason);
+    int code = x->end == EXEC_OUTPUT ? MR_EDEAD : MR_EINVAL; // it would write as much again
+    return step_fail(out, pair, code, "%s", x->reason);
+}
+
+// 0: `out_result` has how it ended.
+static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, const char *variable,
+                       struct exec_result *out_result) {
+    const mr_job *job = mr_flow_job(out);
+    struct filled filled = { 0 };
+    struct parts parts = { .line = pair.value, .key = pair.key, .number = mr_job_id(job) };
+    struct buffer input = { 0 };
+    bool piped = !a->template.takes_line;
+    int err = template_fill(&a->template, &parts, variable, &filled);
+    if (err >= 0 && piped && pair.value.size)
+        err = buffer_append(&input, pair.value.data, pair.value.size);
+    if (err >= 0 && piped)
+        err = buffer_append(&input, "\n", 1);
+    struct exec_order order = { .argv = filled.argv,
+                                .job = job,
+                                .variables = filled.variables,
+                                .input = buffer_bytes(&input),
+                                .timeout_ms = a->node->timeout_ms,
+                                .max_output = OUTPUT_MOST,
+                                .pass_errors = false };
+    if (err >= 0)
+        err = exec_run(a->flow->execs, &order, out_result);
+    filled_finish(&filled);
+    buffer_finish(&input);
+    return err < 0 ? step_fail(out, pair, err, "%s", error_text()) : 0;
+}
+
+static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out,
+                       const struct side_file *side, struct exec_result *x) {
+    struct collecting c = { a, out, pair };
+    struct side_file_reader taker = { collect_emit, collect_state, &c };
+    mr_bytes text;
+    int err = spool_bytes(&x->output, &text);
+    if (err >= 0)
+        err = send_lines(a, out, pair, text);
+    if (err >= 0)
+        err = side_file_read(side, &taker);
+    return err;
+}
+
+static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
+    struct side_file side;
+    struct exec_result x;
+    int err = side_file_begin(a->flow->side_dir, mr_flow_state(out), &side);
+    if (err < 0)
+        return step_fail(out, pair, err, "%s", error_text());
+    err = run_process(a, pair, out, side.variable, &x);
+    if (err >= 0) {
+        err = exec_ended_well(&x) ? take_output(a, pair, out, &side, &x) : refuse(a, out, pair, &x);
+        exec_result_finish(&x);
+    }
+    side_file_end(&side);
+    return err;
+}
+
+// ---- Filters ----------------------------------------------------------------------------------
+
+enum { SILENCE_US = 5000000 }; // until it is told
+
+// A line that a filter has, and has not answered.
+struct asked {
+    mr_bytes line;
+    uint64_t since_us;
+    struct asked *next;
+};
+
+static void ask_begin(struct actor *a, struct asked *asked) {
+    asked->since_us = monotonic_us();
+    pthread_mutex_lock(&a->flow->lock);
+    asked->next = a->asked;
+    a->asked = asked;
+    pthread_mutex_unlock(&a->flow->lock);
+}
+
+static void ask_end(struct actor *a, struct asked *asked) {
+    pthread_mutex_lock(&a->flow->lock);
+    struct asked **at = &a->asked;
+    while (*at != asked)
+        at = &(*at)->next;
+    *at = asked->next;
+    pthread_mutex_unlock(&a->flow->lock);
+}
+
+bool program_is_silent(struct actor *a, char *out, size_t size) {
+    char shown[LINE_SHOWN];
+    uint64_t now_us = monotonic_us(), patience_us = a->patience_us ? a->patience_us : SILENCE_US;
+    pthread_mutex_lock(&a->flow->lock);
+    const struct asked *asked = a->asked;
+    while (asked && now_us - asked->since_us < patience_us)
+        asked = asked->next;
+    if (asked)
+        snprintf(out, size,
+                 "%s: it has had the line '%s' for %" PRIu64 " s and not answered; does it hold "
+                 "back what it writes? (sed -u, grep --line-buffered, python -u; timeout: 30s "
+                 "would end it)",
+                 a->title, line_shown(shown, asked->line), (now_us - asked->since_us) / 1000000);
+    pthread_mutex_unlock(&a->flow->lock);
+    if (asked)
+        a->patience_us = 2 * patience_us;
+    return asked != NULL;
+}
+
+bool program_is_stuck(struct actor *a, uint64_t since_us) {
+    uint64_t now_us = monotonic_us();
+    bool stuck = false;
+    pthread_mutex_lock(&a->flow->lock);
+    for (const struct asked *asked = a->asked; asked; asked = asked->next) {
+        uint64_t from_us = asked->since_us > since_us ? asked->since_us : since_us;
+        stuck = stuck || now_us >= from_us + FLOW_GRACE_US;
+    }
+    pthread_mutex_unlock(&a->flow->lock);
+    return stuck;
+}
+
+static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
+    struct exec_order order = { .job = mr_flow_job(out),
+                                .input = pair.value,
+                                .timeout_ms = a->node->timeout_ms,
+                                .max_output = OUTPUT_MOST };
+    struct exec_result x;
+    mr_bytes text;
+    struct asked asked = { .line = pair.value };
+    ask_begin(a, &asked);
+    int err = filter_run(a->filters, &order, &x);
+    ask_end(a, &asked);
+    if (err == MR_ESTOPPED)
+        return actor_give_up(a, error_text());
+    if (err < 0)
+        return step_fail(out, pair, err, "%s", error_text());
+    bool well = exec_ended_well(&x) && !x.reason[0];
+    err = well ? spool_bytes(&x.output, &text) : refuse(a, out, pair, &x);
+    if (well && err >= 0)
+        err = send_lines(a, out, pair, text);
+    exec_result_finish(&x);
+    return err;
+}
+
+int program_run(mr_pair pair, mr_flow_out *out, void *arg) {
+    struct actor *a = arg;
+    a->in++;
+    int err = a->filters ? ask_filter(a, pair, out) : run_job(a, pair, out);
+    if (err < 0)
+        a->in--;
+    return err;
+}
+
+int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
+    struct actor *a = arg;
+    struct exec_result x;
+    a->in++;
+    int err = run_process(a, pair, out, NULL, &x);
+    if (err < 0)
+        return err;
+    bool decided = x.end == EXEC_EXITED && (x.code == 0 || x.code == 1);
+    int keeps = decided ? x.code == 0 : refuse(a, out, pair, &x);
+    a->out += keeps > 0;
+    exec_result_finish(&x);
+    return keeps;
+}
+
+// A line behind the name of its output and a 0 byte.
+int program_route(mr_pair pair, mr_flow_out *out, void *arg) {
+    const char *output = pair.value.data;
+    size_t size = strlen(output) + 1;
+    mr_bytes line = { output + size, pair.value.size - size };
+    (void)arg;
+    return mr_flow_emit_to(out, *output ? output : PROGRAM_MAIN, pair.key, line);
+}

@@ -1,0 +1,243 @@
+// What people see of a flow: a block of rows while it lasts, a summary when it is over.
+//
+//     [########............] 41 %  12034 lines/s  7s left
+//     source      120000 out
+//     split       120000 in      730112 out
+//     count       730112 in           0 out    3 waiting  2 running
+//
+// Lines are those of this process, retried ones once more; jobs are what the engine says.
+#include "base/clock.h"
+#include "cli/flow/flow.h"
+#include "cli/json.h"
+#include "cli/output.h"
+
+#include <inttypes.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { BAR = 20, ROW = 160, FIRST_MS = 500, AGAIN_MS = 200 };
+
+// ---- Figures ----------------------------------------------------------------------------------
+
+// Of all sources: lines, and bytes of all there are (total 0: nobody knows).
+struct read_so_far {
+    uint64_t lines, bytes, total;
+};
+
+static struct read_so_far read_so_far(const struct flow *f) {
+    struct read_so_far all = { 0 };
+    bool known = true;
+    for (size_t i = 0; i < f->plan->count; i++) {
+        const struct actor *a = &f->actors[i];
+        uint64_t bytes = 0, total = 0;
+        if (a->node->kind != KIND_SOURCE)
+            continue;
+        known = a->reading && reading_share(a->reading, &bytes, &total) && known;
+        all.lines += a->out;
+        all.bytes += bytes;
+        all.total += total;
+    }
+    if (!known)
+        all.total = 0;
+    return all;
+}
+
+// Zero for a node that has no stage of its own.
+static mr_stage_info jobs_of(const struct actor *a) {
+    char stage[2 * FLOW_NAME + 2];
+    mr_stage_info info = { 0 };
+    actor_stage(a, stage, sizeof stage);
+    (void)mr_stage_look(a->flow->engine, stage, &info); // there may be none
+    return info;
+}
+
+// ---- The screen -------------------------------------------------------------------------------
+
+// On a terminal, unless what is printed there would be torn apart.
+bool screen_is_wanted(const struct flow *f) {
+    bool prints = false;
+    for (size_t i = 0; i < f->plan->count; i++)
+        prints = prints || f->plan->nodes[i].verb == VERB_STDOUT;
+    if (!output_is_rich(stderr))
+        return false;
+    return f->options.progress || !prints || !isatty(STDOUT_FILENO);
+}
+
+static struct winsize terminal(void) {
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0 || size.ws_row == 0)
+        size = (struct winsize){ .ws_col = 80, .ws_row = 24 };
+    return size;
+}
+
+// Rows that have scrolled away could not be drawn again.
+static void row_print(struct screen *s, const char *row) {
+    struct winsize size = terminal();
+    if (s->rows + 1 >= size.ws_row)
+        return;
+    fprintf(stderr, "\r\033[K%.*s\n", size.ws_col < ROW ? size.ws_col - 1 : ROW - 1, row);
+    s->rows++;
+}
+
+// How much of all is done: through a node has gone what went through those before it, less what
+// waits there; the furthest behind says it.
+static double share_done(const struct flow *f, const struct read_so_far *r) {
+    double read = r->bytes < r->total ? (double)r->bytes / (double)r->total : 1, least = read;
+    double through[FLOW_NODES];
+    for (size_t i = 0; i < f->plan->count; i++) {
+        const struct flow_node *n = &f->plan->nodes[i];
+        mr_stage_info info = jobs_of(&f->actors[i]);
+        double done = (double)info.done + 1, left = (double)(info.waiting + info.running);
+        through[i] = read;
+        for (size_t k = 0; k < n->from_count; k++)
+            if (through[n->from[k].node] < through[i])
+                through[i] = through[n->from[k].node];
+        through[i] *= done / (done + left);
+        least = through[i] < least ? through[i] : least;
+    }
+    return least;
+}
+
+static void draw_head(struct screen *s, const struct flow *f) {
+    static const char full[] = "####################", none[] = "....................";
+    struct read_so_far r = read_so_far(f);
+    double seconds = (double)(monotonic_us() - f->begun_us) / 1e6, rate = (double)r.lines / seconds;
+    char row[ROW], left[AGE_WORDS];
+    if (!r.total) {
+        snprintf(row, sizeof row, "%" PRIu64 " lines read  %.0f lines/s", r.lines, rate);
+    } else {
+        double share = share_done(f, &r), wait = share > 0 ? seconds * (1 - share) / share : 0;
+        int bar = (int)(share * BAR);
+        snprintf(row, sizeof row, "[%.*s%.*s] %.0f %%  %.0f lines/s  %s left", bar, full, BAR - bar,
+                 none, share * 100, rate, age_words(left, (uint64_t)(wait * 1000)));
+    }
+    row_print(s, row);
+}
+
+static void draw_actor(struct screen *s, const struct actor *a, int name_width) {
+    mr_stage_info info = jobs_of(a);
+    char in[40] = "", out[40] = "", jobs[64] = "", bad[64] = "", row[2 * ROW];
+    if (a->node->kind != KIND_SOURCE)
+        snprintf(in, sizeof in, "%" PRIu64 " in", a->in);
+    if (a->node->kind != KIND_SINK)
+        snprintf(out, sizeof out, "%" PRIu64 " out", a->out);
+    if (info.waiting || info.running)
+        snprintf(jobs, sizeof jobs, "%" PRIu64 " waiting  %" PRIu64 " running", info.waiting,
+                 info.running);
+    if (info.failed || info.dead)
+        snprintf(bad, sizeof bad, "  %" PRIu64 " failed  %" PRIu64 " dead", info.failed, info.dead);
+    snprintf(row, sizeof row, "%-*s %14s %14s   %s%s", name_width, a->node->name, in, out, jobs,
+             bad);
+    row_print(s, row);
+}
+
+void screen_clear(struct screen *s) {
+    if (s->rows)
+        fprintf(stderr, "\r\033[%dA\033[J", s->rows); // the ^C of a terminal stands there
+    s->rows = 0;
+}
+
+void screen_draw(struct screen *s, struct flow *f) {
+    uint64_t now = monotonic_us();
+    int name_width = 0;
+    if (!s->wanted || now - f->begun_us < FIRST_MS * 1000 || now - s->drawn_us < AGAIN_MS * 1000)
+        return;
+    s->drawn_us = now;
+    for (size_t i = 0; i < f->plan->count; i++) {
+        int size = (int)strlen(f->plan->nodes[i].name);
+        name_width = size > name_width ? size : name_width;
+    }
+    if (s->rows)
+        fprintf(stderr, "\033[%dA", s->rows);
+    s->rows = 0;
+    draw_head(s, f);
+    for (size_t i = 0; i < f->plan->count; i++)
+        draw_actor(s, &f->actors[i], name_width);
+}
+
+// ---- The summary ------------------------------------------------------------------------------
+
+struct totals {
+    uint64_t read, written, dead, failed;
+};
+
+// Of all runs: a source that goes on counts the lines that it passes, unless it was at its end.
+static struct totals totals_of(const struct flow *f) {
+    struct totals t = { .read = read_so_far(f).lines, .written = f->before[1] };
+    if (t.read < f->before[0])
+        t.read = f->before[0];
+    for (size_t i = 0; i < f->plan->count; i++) {
+        mr_stage_info info = jobs_of(&f->actors[i]);
+        t.dead += info.dead;
+        t.failed += info.failed;
+        if (f->plan->nodes[i].kind == KIND_SINK)
+            t.written += f->actors[i].in;
+    }
+    return t;
+}
+
+void flow_count(struct flow *f) {
+    struct totals t = totals_of(f);
+    if (f->journal.dir && journal_count(&f->journal, (uint64_t[]){ t.read, t.written }) < 0)
+        complain("flow: %s", mr_error());
+}
+
+static void print_words(const struct flow *f, bool over) {
+    struct totals t = totals_of(f);
+    double seconds = (double)(monotonic_us() - f->begun_us) / 1e6;
+    fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " line%s read, %" PRIu64 " written in %.1f s",
+            f->plan->name, over ? "has finished" : "is not finished", t.read,
+            t.read == 1 ? "" : "s", t.written, seconds);
+    if (f->before[0])
+        fprintf(stderr, " (%" PRIu64 " and %" PRIu64 " of them by earlier runs)", f->before[0],
+                f->before[1]);
+    else if (!f->journal.dir)
+        fprintf(stderr, " by this process");
+    if (t.failed || t.dead)
+        fprintf(stderr, "; %" PRIu64 " failed attempt%s, %" PRIu64 " dead job%s", t.failed,
+                t.failed == 1 ? "" : "s", t.dead, t.dead == 1 ? "" : "s");
+    fprintf(stderr, "\n");
+}
+
+static void print_actor(struct json *j, const struct actor *a) {
+    mr_stage_info info = jobs_of(a);
+    json_open(j, NULL, '{');
+    json_text(j, "name", a->node->name);
+    json_number(j, "in", a->in);
+    json_number(j, "out", a->out);
+    json_number(j, "waiting", info.waiting);
+    json_number(j, "running", info.running);
+    json_number(j, "done", info.done);
+    json_number(j, "failed", info.failed);
+    json_number(j, "dead", info.dead);
+    json_close(j, '}');
+}
+
+static void print_json(const struct flow *f, enum cli_exit code, bool over) {
+    struct json j = { .to = stderr };
+    struct totals t = totals_of(f);
+    json_open(&j, NULL, '{');
+    json_text(&j, "flow", f->plan->name);
+    json_flag(&j, "complete", over);
+    json_number(&j, "read", t.read);
+    json_number(&j, "written", t.written);
+    json_number(&j, "read-before", f->before[0]);
+    json_number(&j, "written-before", f->before[1]);
+    json_number(&j, "failed", t.failed);
+    json_number(&j, "dead", t.dead);
+    json_number(&j, "wall-ms", (monotonic_us() - f->begun_us) / 1000);
+    json_open(&j, "nodes", '[');
+    for (size_t i = 0; i < f->plan->count; i++)
+        print_actor(&j, &f->actors[i]);
+    json_close(&j, ']');
+    json_number(&j, "exit", code);
+    json_close(&j, '}');
+    json_end(&j);
+}
+
+void flow_summary(struct flow *f, enum cli_exit code, bool over) {
+    if (f->options.json)
+        print_json(f, code, over);
+    else if (f->options.progress || code != CLI_DONE || isatty(STDERR_FILENO))
+        print_words(f, over);
+}

@@ -1,0 +1,392 @@
+// A plan at work: opens the engine, starts the flow and waits until it is over, somebody has sent a
+// signal, or it cannot go on.
+//
+//     engine: a journal, or the one that --at names ─► flow_build ─► mr_flow_start ─► watch ─►
+//     finish
+//
+// A journal is a directory with a store in it (journal.h). It goes when the flow has finished,
+// so that the next run begins anew; what died stays in it until then.
+#include "base/clock.h"
+#include "cli/flow/flow.h"
+
+#include "base/errors.h"
+#include "cli/output.h"
+#include "cli/talk_state.h"
+#include "work/process.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 50, COUNT_MS = 1000, DEAD_TOLD = 10 };
+
+static enum cli_exit exit_of(int err) {
+    switch (err) {
+    case MR_EINVAL:
+        return CLI_USAGE;
+    case MR_EAUTH:
+    case MR_EPERM:
+        return CLI_REFUSED;
+    case MR_EFULL:
+        return CLI_FULL;
+    case MR_ENET:
+    case MR_EBUSY:
+    case MR_ECORRUPT:
+        return CLI_UNOPENED;
+    default:
+        return CLI_FAILED;
+    }
+}
+
+static enum cli_exit refuse(int err) {
+    complain("flow: %s", mr_error());
+    return exit_of(err);
+}
+
+// ---- The engine -------------------------------------------------------------------------------
+
+// What makes it the same flow: its name and what it reads. The steps may be mended meanwhile, as
+// far as the library allows.
+static int identity_of(const struct plan *p, struct buffer *out) {
+    int err = journal_say(out, "millrace-flow", "1");
+    if (err >= 0)
+        err = journal_say(out, "flow", p->name);
+    for (size_t i = 0; i < p->count; i++) {
+        const struct flow_node *n = &p->nodes[i];
+        for (size_t k = 0; err >= 0 && n->verb == VERB_LINES && k < n->word_count; k++)
+            err = journal_say(out, n->name, n->words[k]);
+    }
+    return err;
+}
+
+static int journal_begin(struct flow *f) {
+    struct buffer identity = { 0 };
+    int err = identity_of(f->plan, &identity);
+    if (err >= 0 && f->options.fresh)
+        err = journal_forget(f->options.journal);
+    if (err >= 0)
+        err = journal_open(&f->journal, f->options.journal, buffer_bytes(&identity));
+    buffer_finish(&identity);
+    if (err >= 0) {
+        snprintf(f->where, sizeof f->where, "file:%s", f->journal.store);
+        journal_counted(&f->journal, f->before);
+    }
+    if (err < 0)
+        return err;
+    struct listener listener; // a large journal takes a while to read
+    bool listens = listener_begin(&listener, f->signals) == 0;
+    err = mr_open(f->where, NULL, &f->engine);
+    if (listens)
+        listener_end(&listener);
+    return err;
+}
+
+static int engine_open(struct flow *f, const struct input *in) {
+    struct address address;
+    if (!input_option(in, "--at"))
+        return journal_begin(f);
+    int err = talk_address(in, &address);
+    if (err >= 0)
+        snprintf(f->where, sizeof f->where, "%s", address.where);
+    return err < 0 ? err : talk_engine(in, "millrace-flow", f->signals, &f->engine);
+}
+
+// The threads of the workers hold blocks and states of some 100 KiB, each for a moment. Memory of
+// its own for every thread would keep the most that each has ever held: a million keys took 150 MB
+// instead of 50.
+static void share_memory(void) {
+#ifdef M_ARENA_MAX
+    (void)mallopt(M_ARENA_MAX, 2);
+    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
+#endif
+}
+
+static int flow_open(struct flow *f, const struct input *in) {
+    share_memory();
+    processes_adopt();
+    signal(SIGPIPE, SIG_IGN); // a write says it
+    f->signals = interrupts_open();
+    if (f->signals < 0)
+        return f->signals;
+    f->halt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->halt < 0)
+        return error_set(MR_EIO, "no eventfd: %s", strerror(errno));
+    int err = interrupts_guard(f->signals,
+                               "flow: the engine does not answer; leaving without it (what runs "
+                               "goes back, and the same command goes on)");
+    if (err >= 0)
+        err = engine_open(f, in);
+    if (err >= 0)
+        err = execs_create(NULL, &f->execs);
+    if (err >= 0)
+        err = side_dir_create(&f->side_dir);
+    return err < 0 ? err : flow_build(f);
+}
+
+static void flow_free(struct flow *f) {
+    if (f->flow && mr_flow_close(f->flow) < 0)
+        complain("flow: %s", mr_error());
+    for (size_t i = 0; i < f->plan->count; i++) {
+        reading_close(f->actors[i].reading);
+        f->actors[i].reading = NULL;
+        program_close(&f->actors[i]);
+    }
+    if (f->engine && mr_close(f->engine) < 0)
+        complain("flow: %s", mr_error());
+    execs_destroy(f->execs);
+    side_dir_destroy(f->side_dir);
+    f->flow = NULL;
+    f->engine = NULL;
+    f->execs = NULL;
+    f->side_dir = NULL;
+}
+
+// ---- Dead jobs --------------------------------------------------------------------------------
+
+struct dead_look {
+    struct flow *flow;
+    const char *stage;
+    uint64_t count;
+    bool retries;
+};
+
+static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
+    struct dead_look *look = arg;
+    char plain[2048];
+    (void)key;
+    if (look->retries)
+        return mr_retry(look->flow->engine, id) < 0;
+    if (++look->count <= DEAD_TOLD)
+        complain("flow: %s (job %" PRIu64 " of %s)",
+                 text_plain(plain, sizeof plain, mr_str(reason)), id, look->stage);
+    return 0;
+}
+
+// Of all stages; those that there are not have none.
+static uint64_t each_dead(struct flow *f, bool retries) {
+    struct dead_look look = { .flow = f, .retries = retries };
+    for (size_t i = 0; i < f->plan->count; i++) {
+        char stage[2 * FLOW_NAME + 2];
+        if (retries && f->plan->nodes[i].on_dead != ON_DEAD_HALT)
+            continue;
+        actor_stage(&f->actors[i], stage, sizeof stage);
+        look.stage = stage;
+        (void)mr_dead(f->engine, stage, see_dead, &look);
+    }
+    if (look.count > DEAD_TOLD)
+        complain("flow: and %" PRIu64 " more", look.count - DEAD_TOLD);
+    return look.count;
+}
+
+// ---- Running ----------------------------------------------------------------------------------
+
+static bool hears(struct flow *f) {
+    struct pollfd p = { .fd = f->signals, .events = POLLIN };
+    return poll(&p, 1, 0) > 0 && interrupt_heard(&f->interrupts, f->signals);
+}
+
+static void end_all(struct flow *f) {
+    f->ending_us = monotonic_us();
+    atomic_store(&f->ending, true);
+    execs_stop_any(f->execs);
+    for (size_t i = 0; i < f->plan->count; i++)
+        if (f->actors[i].filters)
+            filters_stop_any(f->actors[i].filters);
+}
+
+// Has sources read no more and steps take no more. MR_EBUSY: something runs still.
+static int halt(struct flow *f) {
+    uint64_t one = 1;
+    if (write(f->halt, &one, sizeof one) < 0)
+        complain("flow: %s", strerror(errno));
+    return mr_flow_stop(f->flow, 0);
+}
+
+// A filter that does not answer would be waited for without end.
+static void end_silent(struct flow *f, struct screen *screen, uint64_t since_us) {
+    for (size_t i = 0; i < f->plan->count; i++) {
+        struct actor *a = &f->actors[i];
+        if (!a->filters || a->ended || !program_is_stuck(a, since_us))
+            continue;
+        a->ended = true;
+        screen_clear(screen);
+        complain("flow: %s: it does not answer; it is ended, and its lines go back", a->title);
+        filters_stop_any(a->filters);
+    }
+}
+
+// A server that has gone is not waited for once somebody wants the end: it has given back what
+// runs. Nor is one that does not answer when all that ran was ended. A store of our own may take
+// its time.
+static void guard_end(struct flow *f) {
+    uint64_t grace_us = EXEC_GRACE_MS * UINT64_C(1000);
+    bool ended = atomic_load(&f->ending) && monotonic_us() - f->ending_us > grace_us;
+    if (f->interrupts.count && talk_is_remote(f->engine) && !ended && !talk_is_cut_off(f->engine))
+        interrupts_guard_end();
+}
+
+// Waits for what runs; a signal ends that, and a filter that does not answer is not waited for.
+static void drain(struct flow *f, struct screen *screen) {
+    uint64_t since_us = monotonic_us();
+    int err = halt(f);
+    for (; err == MR_EBUSY; err = mr_flow_stop(f->flow, LOOK_MS)) {
+        guard_end(f);
+        if (hears(f) && !atomic_load(&f->ending)) {
+            screen_clear(screen);
+            complain("flow: ending what runs");
+            end_all(f);
+        }
+        end_silent(f, screen, since_us);
+        screen_draw(screen, f);
+    }
+    if (err < 0)
+        complain("flow: %s", mr_error());
+    screen_clear(screen);
+}
+
+static enum cli_exit interrupted(struct flow *f, struct screen *screen) {
+    screen_clear(screen);
+    if (talk_is_remote(f->engine))
+        interrupts_guard_end();
+    if (halt(f) == MR_EBUSY)
+        complain("flow: reading no more; what runs may finish (again to end it)");
+    drain(f, screen);
+    return CLI_INTERRUPTED;
+}
+
+static enum cli_exit given_up(struct flow *f, struct screen *screen) {
+    screen_clear(screen);
+    end_all(f);
+    drain(f, screen);
+    if (f->why[0])
+        complain("flow: %s", f->why);
+    return f->why[0] ? CLI_FAILED : CLI_INTERRUPTED;
+}
+
+// Something died for which the flow has to halt, or which it went around.
+static enum cli_exit died(struct flow *f, struct screen *screen, bool over) {
+    screen_clear(screen);
+    if (!over)
+        drain(f, screen);
+    each_dead(f, false);
+    if (!over)
+        complain("flow: halted, as on-dead: halt says; mend it and run the same command again, or "
+                 "give the line up: millrace drop --at %s JOB",
+                 f->where);
+    return CLI_FAILED;
+}
+
+// It cannot go on: what a source reads from has failed, or the engine.
+static enum cli_exit failed(struct flow *f, struct screen *screen, int err) {
+    screen_clear(screen);
+    enum cli_exit code = refuse(err);
+    drain(f, screen);
+    return code;
+}
+
+// A filter that holds back its answers would be waited for in silence.
+static void tell_silent(struct flow *f, struct screen *screen) {
+    char sentence[512];
+    for (size_t i = 0; i < f->plan->count; i++)
+        if (f->actors[i].filters && program_is_silent(&f->actors[i], sentence, sizeof sentence)) {
+            screen_clear(screen);
+            complain("flow: %s", sentence);
+        }
+}
+
+// So that a run that is killed is in the count of the next one, but for its last moment.
+static void count_now_and_then(struct flow *f) {
+    uint64_t now_us = monotonic_us();
+    if (now_us - f->counted_us < COUNT_MS * 1000)
+        return;
+    f->counted_us = now_us;
+    flow_count(f);
+}
+
+static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over) {
+    for (;;) {
+        mr_flow_info info = { 0 };
+        int err = mr_flow_wait(f->flow, LOOK_MS);
+        if (atomic_load(&f->hopeless))
+            return given_up(f, screen);
+        if (err == MR_EDEAD && mr_flow_look(f->flow, &info) == 0) {
+            *out_over = info.over;
+            return died(f, screen, info.over);
+        }
+        if (err < 0 && err != MR_EAGAIN)
+            return failed(f, screen, err);
+        if (err == 0) {
+            screen_clear(screen);
+            *out_over = true;
+            return CLI_DONE;
+        }
+        if (hears(f))
+            return interrupted(f, screen);
+        tell_silent(f, screen);
+        screen_draw(screen, f);
+        count_now_and_then(f);
+    }
+}
+
+// A flow that has finished leaves nothing behind but what died.
+static void finish(struct flow *f, enum cli_exit code) {
+    if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
+        complain("flow: %s", mr_error());
+    for (size_t i = 0; i < f->plan->count; i++)
+        if (f->actors[i].reading)
+            reading_forget(f->actors[i].reading);
+    flow_free(f);
+    if (!f->journal.dir && code != CLI_DONE)
+        complain("flow: finished without these; millrace dead --at %s lists them until it is run "
+                 "again, which begins anew",
+                 f->where);
+    if (!f->journal.dir)
+        return;
+    int err = code == CLI_DONE ? journal_remove(&f->journal) : journal_retire(&f->journal);
+    if (err >= 0 && code == CLI_DONE && !f->options.journal_given)
+        (void)rmdir(f->journal.dir); // it was made by us, and may have become somebody's
+    if (err < 0)
+        complain("flow: %s", error_text());
+    else if (code != CLI_DONE)
+        complain("flow: finished without these; millrace dead --at file:%s/finished lists them "
+                 "until it is run again, which begins anew",
+                 f->journal.dir);
+}
+
+static enum cli_exit flow_go(struct flow *f) {
+    struct screen screen = { .wanted = screen_is_wanted(f) };
+    bool over = false;
+    each_dead(f, true);
+    f->begun_us = monotonic_us();
+    int err = mr_flow_start(f->flow);
+    if (err < 0) {
+        refuse(err);
+        if (err == MR_EINVAL && f->journal.dir)
+            complain("flow: or begin anew: --fresh");
+        return exit_of(err);
+    }
+    enum cli_exit code = watch(f, &screen, &over);
+    flow_summary(f, code, over);
+    if (!over)
+        flow_count(f);
+    if (over)
+        finish(f, code);
+    else if (f->journal.dir || strcmp(f->where, "mem:") != 0)
+        complain("flow: the same command goes on from here (%s)",
+                 f->journal.dir ? f->journal.dir : f->where);
+    return code;
+}
+
+enum cli_exit flow_start(struct flow *f, const struct input *in) {
+    int err = flow_open(f, in);
+    enum cli_exit code = err < 0 ? refuse(err) : flow_go(f);
+    if (err == MR_EIO)
+        code = CLI_UNOPENED;
+    flow_free(f);
+    journal_close(&f->journal);
+    return code;
+}

@@ -1,0 +1,262 @@
+// From lines to jobs: what one read brings is pushed in one go, as far as the window allows.
+//
+// The window bounds what is read ahead: lines not ended (in order: not printed) and their bytes. It
+// closes when full and opens again when a part of it is free, so that reader and workers do not
+// wake each other for every line. A line without a key is a channel of its own.
+//
+// With a journal, lines that the engine accepted in an earlier run are compared and not pushed;
+// only when all of them are the same does the worker start.
+#include "base/bytes.h"
+#include "base/codec.h"
+#include "base/errors.h"
+#include "cli/run/run.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+enum {
+    WINDOW_LINES = 16384, // without an order to keep
+    BATCH_LINES = 256,
+    BATCH_BYTES = 1 << 20,
+    HEAD_MOST = 28, // mark and two numbers
+};
+static const uint64_t line_mark = UINT64_C(0xb1f28d5c9e40a763);
+static const int64_t window_bytes = 64 << 20;
+
+// ---- A line as a body -------------------------------------------------------------------------
+
+struct line line_of_body(mr_bytes body) {
+    struct reader r = reader_of(body);
+    bool marked = get_u64(&r) == line_mark;
+    struct line line = { .number = get_number(&r), .size = get_number(&r) };
+    line.text = get_raw(&r, r.bad ? 0 : r.size - r.at);
+    return marked && !r.bad ? line : (struct line){ .size = body.size, .text = body };
+}
+
+// What its command will read ends as lines do.
+static int line_append(struct buffer *to, const struct line *line, bool newline) {
+    uint8_t head[HEAD_MOST];
+    struct writer w = { .data = head, .capacity = sizeof head };
+    put_u64(&w, line_mark);
+    put_number(&w, line->number);
+    put_number(&w, line->size + newline);
+    int err = buffer_append(to, head, w.size);
+    if (err >= 0 && line->text.size)
+        err = buffer_append(to, line->text.data, line->text.size);
+    return err < 0 || !newline ? err : buffer_append(to, "\n", 1);
+}
+
+// ---- The window -------------------------------------------------------------------------------
+
+static int64_t window_lines(const struct run *r) {
+    return r->output.in_order ? ORDER_AHEAD : WINDOW_LINES;
+}
+
+int64_t lines_outstanding(const struct run *r) {
+    uint64_t gone = r->output.in_order ? r->output.printed + r->passed : r->ended;
+    return (int64_t)(r->read - gone);
+}
+
+static int64_t window_mark(const struct run *r) {
+    return window_lines(r) * 3 / 4;
+}
+
+bool window_is_open(const struct run *r) {
+    int64_t most = r->ring_at < 0 ? window_lines(r) - BATCH_LINES : window_mark(r);
+    return lines_outstanding(r) <= most && r->bytes < window_bytes;
+}
+
+void window_wait(struct run *r) {
+    r->ring_at = r->bytes < window_bytes ? window_mark(r) : INT64_MAX;
+}
+
+// ---- Pushing ----------------------------------------------------------------------------------
+
+// Lines on their way to the engine: bodies and keys lie in `bytes`, one after another.
+struct batch {
+    struct buffer bytes, key;
+    size_t count;
+    uint64_t first;  // position …
+    uint64_t number; // … and number of the first
+    bool cut;        // behind the last line of earlier rounds: hashes are noted of new ones only
+    uint64_t hashes[BATCH_LINES];
+    size_t key_sizes[BATCH_LINES], body_sizes[BATCH_LINES];
+    mr_item items[BATCH_LINES];
+};
+
+// It may be meant so, but a mistaken expression looks the same.
+static void note_keyless(struct run *r, uint64_t number) {
+    char sentence[KEYS_MISSING];
+    if (r->keyless++ == 0)
+        output_say(&r->output, "run: %s", keys_missing(&r->options->keys, number, sentence));
+}
+
+static int batch_add(struct run *r, struct batch *b, const struct line *line) {
+    const struct run_options *o = r->options;
+    uint8_t room[KEY_MOST];
+    int err = keys_find(&o->keys, line->text, &b->key);
+    if (err < 0)
+        return err;
+    mr_bytes key = key_channel(buffer_bytes(&b->key), room);
+    if (o->keys.from != KEY_NONE && !key.size)
+        note_keyless(r, line->number);
+    size_t before = b->bytes.size;
+    err = key.size ? buffer_append(&b->bytes, key.data, key.size) : 0;
+    size_t begin = b->bytes.size;
+    if (err >= 0)
+        err = line_append(&b->bytes, line, o->input && !o->zero_bytes);
+    if (err < 0)
+        return err;
+    if (b->count == 0) {
+        b->first = journal_position(&r->journal, line->number);
+        b->number = line->number;
+    }
+    b->key_sizes[b->count] = begin - before;
+    b->body_sizes[b->count] = b->bytes.size - begin;
+    b->hashes[b->count++] = line->hash;
+    return 0;
+}
+
+static void batch_point(struct batch *b) {
+    const uint8_t *p = b->bytes.data;
+    for (size_t i = 0; i < b->count; i++) {
+        b->items[i] = (mr_item){ .key = { p, b->key_sizes[i] },
+                                 .body = { p + b->key_sizes[i], b->body_sizes[i] } };
+        p += b->key_sizes[i] + b->body_sizes[i];
+    }
+}
+
+static int push_all(struct run *r, struct batch *b, mr_id *out_ids) {
+    char name[JOURNAL_EPIC_NAME];
+    struct push_number number = { journal_epic(&r->journal, name), b->first, true };
+    const struct push_number *first = r->journal.dir ? &number : NULL;
+    const mr_push_options options = { 0 };
+    for (size_t pushed = 0, n; pushed < b->count; pushed += n) {
+        int err = r->engine->impl->push_many(r->engine, mr_str(RUN_STAGE), b->items + pushed,
+                                             b->count - pushed, &options, first, out_ids, &n);
+        if (err < 0)
+            return err;
+        number.number += n;
+    }
+    return 0;
+}
+
+static int batch_push(struct run *r, struct batch *b) {
+    if (b->count == 0)
+        return 0;
+    if (r->journal.dir && b->number > r->journal.ended_upto) {
+        int err = journal_note(&r->journal, b->number, b->hashes, b->count);
+        if (err < 0)
+            return err;
+    }
+    batch_point(b);
+    r->read += b->count; // before any of them can end
+    r->bytes += (int64_t)b->bytes.size;
+    return push_all(r, b, NULL);
+}
+
+static void batch_finish(struct batch *b) {
+    buffer_finish(&b->bytes);
+    buffer_finish(&b->key);
+}
+
+// ---- Lines of an earlier run ------------------------------------------------------------------
+
+// The id that the engine gave to a line it has: it answers a repeat with it.
+static int id_of_line(struct run *r, const struct line *line, mr_id *out) {
+    struct batch b = { 0 };
+    int err = batch_add(r, &b, line);
+    if (err >= 0) {
+        batch_point(&b);
+        err = push_all(r, &b, out);
+    }
+    batch_finish(&b);
+    return err;
+}
+
+// It waits still, or its result is held until its turn.
+static int take_result(struct run *r, const struct line *line) {
+    mr_id id = 0;
+    int err = id_of_line(r, line, &id);
+    if (err < 0)
+        return err;
+    struct buffer result = { 0 };
+    err = r->engine->impl->await(r->engine, id, 0, &result);
+    if (err >= 0)
+        err = run_hold_result(r, line->number, buffer_bytes(&result));
+    buffer_finish(&result);
+    return err == MR_EAGAIN ? 0 : err;
+}
+
+// A line that failed in an earlier round is pushed into this one.
+static int line_again(struct run *r, struct batch *b, const struct line *line) {
+    uint64_t position = journal_position(&r->journal, line->number);
+    int err = journal_compare(&r->journal, line);
+    if (err < 0)
+        return err;
+    if (position >= r->journal.resume)
+        return batch_add(r, b, line);
+    r->read++;
+    r->passed += position == 0;
+    if (r->output.in_order && position > r->output.printed)
+        return take_result(r, line);
+    return 0;
+}
+
+static int worker_begin(struct run *r) {
+    if (r->worker || atomic_load(&r->stopping))
+        return 0;
+    mr_bytes stage = mr_str(RUN_STAGE);
+    struct worker_options options = { .stages = &stage,
+                                      .stage_count = 1,
+                                      .handler = run_handler,
+                                      .arg = r,
+                                      .on_stop = run_on_stop,
+                                      .jobs = r->options->jobs,
+                                      .batch = 1 };
+    return worker_open(r->engine, &options, &r->worker);
+}
+
+// ---- Taking -----------------------------------------------------------------------------------
+
+static int take_lines(struct run *r, struct batch *b) {
+    struct line line;
+    uint64_t known = journal_known(&r->journal);
+    int err = 0;
+    while (err >= 0 && b->count < BATCH_LINES && b->bytes.size < BATCH_BYTES && !b->cut &&
+           lines_next(&r->lines, &line)) {
+        err = line.number <= known ? line_again(r, b, &line) : batch_add(r, b, &line);
+        b->cut = b->count && line.number == r->journal.ended_upto;
+    }
+    return err;
+}
+
+static int input_ends(struct run *r) {
+    uint64_t known = journal_known(&r->journal);
+    r->input_over = true;
+    if (r->lines.number >= known)
+        return worker_begin(r);
+    return error_set(MR_EINVAL,
+                     "the input ends with line %" PRIu64 ", but this journal has read %" PRIu64
+                     ": use the same input, or another --journal directory",
+                     r->lines.number, known);
+}
+
+static int take_and_push(struct run *r, struct batch *b) {
+    int err = take_lines(r, b);
+    if (err >= 0 && r->lines.number >= journal_known(&r->journal))
+        err = worker_begin(r);
+    return err < 0 ? err : batch_push(r, b);
+}
+
+int input_take(struct run *r) {
+    struct batch b = { 0 };
+    int err = r->pending ? 0 : lines_read(&r->lines, STDIN_FILENO);
+    if (err >= 0)
+        err = take_and_push(r, &b);
+    r->pending = b.count == BATCH_LINES || b.bytes.size >= BATCH_BYTES || b.cut;
+    batch_finish(&b);
+    if (err < 0 || r->pending)
+        return err;
+    return r->lines.ended ? input_ends(r) : 0;
+}

@@ -1,0 +1,351 @@
+// A job's turn: the command for a line is made and run, and its end decides.
+//
+//     exit 0 ──────────────► done                     printed, then committed; with an order to
+//     else ──► tried often enough? ──► failed         keep: committed, then printed in its turn
+//                   └─ no: again after a backoff, what this attempt wrote is not shown
+//     we stopped it ───────► given back: it was never run
+//
+// After a crash a line that ran is tried again even if it has no retries left: whatever has
+// happened to us was not its fault.
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/codec.h"
+#include "base/errors.h"
+#include "cli/output.h"
+#include "cli/run/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { FAILURES_TOLD = 10, RESULT_HEAD = 16 };
+
+// With an order to keep and a journal the engine keeps what was written: so much of each.
+static const uint64_t kept_output = 7 << 20;
+
+enum verdict { VERDICT_DONE, VERDICT_FAILED, VERDICT_AGAIN, VERDICT_NOT_RUN };
+
+// ---- Running ----------------------------------------------------------------------------------
+
+// It cannot be run, or its end cannot be accepted: whatever it was, it failed.
+static void refuse(struct exec_result *out, const char *why) {
+    out->end = EXEC_UNSTARTED;
+    out->code = 0;
+    snprintf(out->reason, sizeof out->reason, "%s", why);
+}
+
+static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struct buffer *room,
+                    mr_bytes *out) {
+    *out = mr_job_key(job);
+    if (!r->options->template.uses_key || out->size < KEY_MOST)
+        return 0;
+    int err = keys_find(&r->options->keys, text, room); // it may be cut in the engine
+    *out = buffer_bytes(room);
+    return err;
+}
+
+// What it emits must come back to this run: nobody else would ever take it.
+static int check_emits(const struct run *r, const mr_job *job) {
+    const struct packed_emit *emits = (const struct packed_emit *)(const void *)job->emits.data;
+    const char *text = (const char *)job->emit_text.data;
+    size_t count = job->emits.size / sizeof *emits;
+    if (count && r->output.in_order)
+        return error_set(MR_EINVAL, "it emits, and --keep-order has no place for that");
+    for (size_t i = 0; i < count; i++) {
+        mr_bytes stage = { text, emits[i].stage_size };
+        if (!bytes_equal(stage, mr_str(RUN_STAGE)))
+            return error_set(MR_EINVAL, "it emits to stage '%.*s'; here there is only '%s'",
+                             (int)stage.size, text, RUN_STAGE);
+        text += emits[i].stage_size + emits[i].key_size + emits[i].once_size + emits[i].body_size;
+    }
+    return 0;
+}
+
+// What a command that ended well leaves for the commit: all of it, or nothing.
+static int collect(const struct run *r, const struct side_file *side, mr_job *job) {
+    int err = side_file_apply(side, job);
+    if (err >= 0)
+        err = check_emits(r, job);
+    if (err < 0) {
+        buffer_clear(&job->emits);
+        buffer_clear(&job->emit_text);
+        job->has_new_state = false;
+    }
+    return err;
+}
+
+static int run_command(struct run *r, mr_job *job, const struct line *line,
+                       const struct parts *parts, struct exec_result *out) {
+    const struct run_options *o = r->options;
+    bool kept = r->output.in_order && r->journal.dir;
+    struct side_file side;
+    struct filled filled = { 0 };
+    int err = side_file_begin(r->side_dir, mr_job_state(job), &side);
+    if (err < 0)
+        return err;
+    err = template_fill(&o->template, parts, side.variable, &filled);
+    struct exec_order order = { .argv = filled.argv,
+                                .job = job,
+                                .variables = filled.variables,
+                                .input = o->input ? line->text : (mr_bytes){ 0 },
+                                .timeout_ms = o->timeout_ms,
+                                .max_output = kept ? kept_output : 0 };
+    if (err >= 0)
+        err = exec_run(r->execs, &order, out);
+    if (err >= 0 && exec_ended_well(out) && collect(r, &side, job) < 0)
+        refuse(out, error_text());
+    filled_finish(&filled);
+    side_file_end(&side);
+    return err;
+}
+
+// 0: `out` says how it ended; MR_EBUSY: not now.
+static int try_line(struct run *r, mr_job *job, const struct line *line, struct exec_result *out) {
+    char why[128];
+    if (line->size > line->text.size) {
+        snprintf(why, sizeof why, "it has %" PRIu64 " bytes; %d are the most", line->size,
+                 LINE_MOST);
+        refuse(out, why);
+        return 0;
+    }
+    struct buffer key = { 0 };
+    struct parts parts = { .line = line->text, .number = line->number };
+    int err = find_key(r, job, line->text, &key, &parts.key);
+    if (err >= 0)
+        err = run_command(r, job, line, &parts, out);
+    if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG)
+        refuse(out, "it is too long for an argument; --stdin pipes it in instead");
+    if (err < 0 && err != MR_EBUSY) {
+        refuse(out, error_text());
+        err = 0;
+    }
+    buffer_finish(&key);
+    return err;
+}
+
+static enum verdict judge(struct run *r, const mr_job *job, const struct exec_result *x) {
+    if (exec_ended_well(x))
+        return VERDICT_DONE;
+    if (x->end == EXEC_STOPPED)
+        return VERDICT_NOT_RUN;
+    if (exec_is_missing(x) && !r->options->template.varies) { // for every line
+        if (!atomic_exchange(&r->hopeless, true) && !atomic_load(&r->stopping))
+            output_say(&r->output, "run: %s", x->reason);
+        run_stop_any(r, CLI_USAGE, true);
+        return VERDICT_NOT_RUN;
+    }
+    bool again = mr_job_attempt(job) <= r->options->retries && x->end != EXEC_UNSTARTED;
+    return again ? VERDICT_AGAIN : VERDICT_FAILED;
+}
+
+// ---- What is kept for a later run -------------------------------------------------------------
+
+// A result is: failed or not, the size of the output, the output, the errors.
+static int keep_result(mr_job *job, bool failed, struct exec_result *x) {
+    uint8_t head[RESULT_HEAD];
+    struct writer w = { .data = head, .capacity = sizeof head };
+    struct buffer all = { 0 };
+    mr_bytes output, errors;
+    put_u8(&w, failed);
+    put_number(&w, x->output.size);
+    int err = spool_bytes(&x->output, &output);
+    if (err >= 0)
+        err = spool_bytes(&x->errors, &errors);
+    if (err >= 0)
+        err = buffer_append(&all, head, w.size);
+    if (err >= 0 && output.size)
+        err = buffer_append(&all, output.data, output.size);
+    if (err >= 0 && errors.size)
+        err = buffer_append(&all, errors.data, errors.size);
+    if (err >= 0)
+        err = mr_job_set_result(job, buffer_bytes(&all));
+    buffer_finish(&all);
+    return err;
+}
+
+int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
+    struct reader in = reader_of(result);
+    bool failed = get_u8(&in);
+    mr_bytes output = get_raw(&in, (size_t)get_number(&in));
+    mr_bytes errors = get_raw(&in, in.bad ? 0 : in.size - in.at);
+    if (!reader_done(&in))
+        return error_set(MR_ECORRUPT, "the result of line %" PRIu64 " makes no sense", number);
+    struct spool spools[2] = { 0 };
+    int err = output.size ? spool_append(&spools[0], output.data, output.size) : 0;
+    if (err >= 0 && errors.size)
+        err = spool_append(&spools[1], errors.data, errors.size);
+    if (err >= 0)
+        err = output_hold(&r->output, journal_position(&r->journal, number), failed, &spools[0],
+                          &spools[1]);
+    spool_finish(&spools[0]);
+    spool_finish(&spools[1]);
+    if (err < 0)
+        return err;
+    *(failed ? &r->failed : &r->done) += 1;
+    r->ended++;
+    r->ended_before++;
+    return 0;
+}
+
+// ---- Ending -----------------------------------------------------------------------------------
+
+// What people call a job: by its line, or, emitted, by its id.
+static void name_of(char name[32], const mr_job *job, const struct line *line) {
+    if (line->number)
+        snprintf(name, 32, "%" PRIu64, line->number);
+    else
+        snprintf(name, 32, "job-%" PRIu64, mr_job_id(job));
+}
+
+// Its stderr is shown with its output, so that only how it ended is said here.
+static void tell_failure(struct run *r, const char *name, const struct line *line,
+                         const struct exec_result *x) {
+    char shown[LINE_SHOWN];
+    pthread_mutex_lock(&r->lock);
+    uint64_t told = ++r->told;
+    pthread_mutex_unlock(&r->lock);
+    if (told <= FAILURES_TOLD)
+        output_say(&r->output, "line %s failed: %.*s; the line is '%s'", name, exec_how_size(x),
+                   x->reason, line_shown(shown, line->text));
+    if (told == FAILURES_TOLD)
+        output_say(&r->output, "further failures are only counted%s",
+                   r->journal.dir ? ", and listed in the journal" : "");
+}
+
+// Nobody reads what we print, or it cannot be written: what is not printed is not done.
+static void stop_printing(struct run *r) {
+    if (r->output.broken == EPIPE) {
+        pthread_mutex_lock(&r->lock);
+        r->quiet = true;
+        pthread_mutex_unlock(&r->lock);
+        run_stop_any(r, CLI_INTERRUPTED, false);
+        return;
+    }
+    if (!atomic_load(&r->stopping))
+        output_say(&r->output, "run: the output could not be written: %s", error_text());
+    run_stop_any(r, CLI_FAILED, false);
+}
+
+static int show_before_commit(struct run *r, const char *name, const struct exec_result *x) {
+    const struct run_options *o = r->options;
+    int err = o->results ? results_write(o->results, name, x) : 0;
+    if (err < 0) {
+        if (!atomic_load(&r->stopping))
+            output_say(&r->output, "run: %s", error_text());
+        run_stop_any(r, CLI_FAILED, false);
+        return err;
+    }
+    if (r->output.in_order)
+        return 0;
+    err = output_print(&r->output, &x->output, &x->errors);
+    if (err < 0)
+        stop_printing(r);
+    return err;
+}
+
+// In memory the worker commits when the handler returns, and so knows how long the job took. With a
+// journal the line is done when that is on disk, and a failed one stays there, to be tried again by
+// a later run; but in order a failure is a result as well: it has to be printed in its turn.
+static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x) {
+    mr_id id = mr_job_id(job);
+    bool kept = r->output.in_order && r->journal.dir;
+    int err = kept ? keep_result(job, failed, x) : 0;
+    if (err < 0)
+        return err;
+    if (!failed && !r->journal.dir)
+        return 0;
+    if (kept || !failed)
+        return mr_done(job);
+    err = mr_fail(job, x->reason, MR_NEVER);
+    return err < 0 || r->journal.dir ? err : r->engine->impl->drop(r->engine, id);
+}
+
+static int end_line(struct run *r, mr_job *job, const struct line *line, bool failed,
+                    struct exec_result *x) {
+    int64_t bytes = (int64_t)mr_job_body(job).size;
+    bool emitted = line->number == 0;
+    char name[32];
+    name_of(name, job, line);
+    int err = show_before_commit(r, name, x);
+    if (err < 0)
+        return mr_release(job, 0);
+    if (failed && r->journal.dir)
+        err = journal_note_failure(&r->journal, name, x->reason, line->text);
+    if (err >= 0)
+        err = commit(r, job, failed, x);
+    if (err < 0)
+        return err;
+    uint64_t position = journal_position(&r->journal, line->number);
+    if (r->output.in_order && output_hold(&r->output, position, failed, &x->output, &x->errors) < 0)
+        stop_printing(r);
+    *(failed ? &r->failed : &r->done) += 1;
+    if (failed)
+        tell_failure(r, name, line, x);
+    r->bytes -= emitted ? 0 : bytes;
+    r->ended += !emitted;
+    if (failed && r->options->halt != HALT_NEVER)
+        run_stop_any(r, CLI_FAILED, r->options->halt == HALT_NOW);
+    return 0;
+}
+
+static void note_time(struct run *r, uint64_t begun_us, uint64_t ended_us) {
+    pthread_mutex_lock(&r->lock);
+    histogram_add(&r->job_us, ended_us - begun_us);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static int end_attempt(struct run *r, mr_job *job, const struct line *line, struct exec_result *x) {
+    enum verdict verdict = judge(r, job, x);
+    switch (verdict) {
+    case VERDICT_NOT_RUN:
+        return mr_release(job, 0);
+    case VERDICT_AGAIN:
+        r->retried++;
+        return mr_fail(job, x->reason, MR_BACKOFF);
+    case VERDICT_DONE:
+    case VERDICT_FAILED:
+        break;
+    }
+    return end_line(r, job, line, verdict == VERDICT_FAILED, x);
+}
+
+// So often that it may last: others have to end first, or a limit is too low.
+static void tell_refused(struct run *r) {
+    if (++r->refused == CLI_REFUSED_OFTEN)
+        output_say(&r->output, "run: no command can be started: %s; trying again", error_text());
+}
+
+static int run_line(struct run *r, mr_job *job) {
+    struct line line = line_of_body(mr_job_body(job));
+    struct exec_result x = { 0 };
+    uint64_t begun_us = monotonic_us();
+    int err = try_line(r, job, &line, &x);
+    if (err < 0) {
+        tell_refused(r);
+        return mr_release(job, 0); // too much runs on this machine: a little later
+    }
+    r->refused = 0;
+    note_time(r, begun_us, monotonic_us());
+    err = end_attempt(r, job, &line, &x);
+    exec_result_finish(&x);
+    return err;
+}
+
+int run_handler(mr_job *job, void *arg) {
+    struct run *r = arg;
+    r->running++;
+    int err = atomic_load(&r->stopping) ? mr_release(job, 0) : run_line(r, job);
+    if (err < 0 && !atomic_load(&r->stopping)) {
+        output_say(&r->output, "run: %s", error_text());
+        run_stop_any(r, run_exit_of(err), false);
+    }
+    r->running--;
+    run_ring_any(r);
+    return err; // matters only if the job was not ended above
+}
+
+void run_on_stop(mr_job *job, void *arg) {
+    struct run *r = arg;
+    exec_stop_any(r->execs, job);
+}

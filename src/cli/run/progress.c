@@ -1,0 +1,164 @@
+// What people see of a run: a bar while it lasts, a summary when it is over.
+//
+//     [##########··········] 512 of 1000  45.2/s  4 at once  2 failed  12 s left
+//
+// How many there will be is known only when the input has been read; until then the bar says how
+// many were read, and no time.
+#include "base/clock.h"
+#include "cli/json.h"
+#include "cli/output.h"
+#include "cli/run/run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { BAR = 20 };
+
+// ---- The bar ----------------------------------------------------------------------------------
+
+bool bar_is_wanted(const struct run_options *o) {
+    if (!output_is_rich(stderr))
+        return false;
+    return o->progress || !isatty(STDOUT_FILENO);
+}
+
+static const char *time_words_short(char *out, size_t size, uint64_t s) {
+    if (s < 60)
+        snprintf(out, size, "%" PRIu64 " s", s);
+    else if (s < 3600)
+        snprintf(out, size, "%" PRIu64 " m %02" PRIu64 " s", s / 60, s % 60);
+    else
+        snprintf(out, size, "%" PRIu64 " h %02" PRIu64 " m", s / 3600, s / 60 % 60);
+    return out;
+}
+
+static int columns(void) {
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
+        return 80;
+    return size.ws_col < BAR_MOST ? size.ws_col : BAR_MOST;
+}
+
+struct figures {
+    uint64_t read, ended, failed;
+    double per_s;
+    uint32_t level;
+};
+
+static struct figures look(const struct run *r) {
+    struct figures f = { .read = r->read, .ended = r->ended, .failed = r->failed };
+    double s = (double)(monotonic_us() - r->begun_us) / 1e6;
+    f.per_s = s > 0 ? (double)(f.ended - r->ended_before) / s : 0;
+    f.level = r->look.level;
+    return f;
+}
+
+static void append(char *line, size_t size, const char *text) {
+    size_t used = strlen(line);
+    snprintf(line + used, size - used, "%s", text);
+}
+
+void bar_draw(struct run *r) {
+    if (r->worker)
+        worker_look(r->worker, &r->look);
+    static const char full[] = "####################", none[] = "....................";
+    struct figures f = look(r);
+    char line[BAR_MOST] = "", part[64], left[32];
+    int done = f.read ? (int)(f.ended * BAR / f.read) : 0;
+    if (r->input_over)
+        snprintf(line, sizeof line, "[%.*s%.*s] %" PRIu64 " of %" PRIu64, done, full, BAR - done,
+                 none, f.ended, f.read);
+    else
+        snprintf(line, sizeof line, "%" PRIu64 " done, %" PRIu64 " read", f.ended, f.read);
+    snprintf(part, sizeof part, "  %.1f/s  %" PRIu32 " at once", f.per_s, f.level);
+    append(line, sizeof line, part);
+    if (f.failed) {
+        snprintf(part, sizeof part, "  %" PRIu64 " failed", f.failed);
+        append(line, sizeof line, part);
+    }
+    if (r->input_over && f.per_s > 0) {
+        uint64_t s = (uint64_t)((double)(f.read - f.ended) / f.per_s + 0.5);
+        snprintf(part, sizeof part, "  %s left", time_words_short(left, sizeof left, s));
+        append(line, sizeof line, part);
+    }
+    line[columns() - 1] = 0; // a longer one would not be cleared
+    output_bar(&r->output, line);
+}
+
+// ---- The summary ------------------------------------------------------------------------------
+
+// Which levels were chosen, one after another, and why the last one.
+static void print_levels(const struct worker_info *look) {
+    if (!look->steps)
+        return;
+    fprintf(stderr, "; %s", look->why);
+    for (size_t i = 0; i < look->steps && look->steps > 1; i++)
+        fprintf(stderr, "%s%" PRIu32, i ? " → " : " (", look->path[i].level);
+    if (look->steps > 1)
+        fprintf(stderr, ")");
+}
+
+static double ms_of(const struct run *r, double share) {
+    return (double)histogram_quantile(&r->job_us, share) / 1000;
+}
+
+static void print_words(struct run *r) {
+    struct figures f = look(r);
+    fprintf(stderr, "millrace: %" PRIu64 " done, %" PRIu64 " failed", (uint64_t)r->done, f.failed);
+    if (r->retried)
+        fprintf(stderr, ", %" PRIu64 " retried", (uint64_t)r->retried);
+    if (f.read > f.ended)
+        fprintf(stderr, ", %" PRIu64 " read and not ended", f.read - f.ended);
+    if (r->ended_before)
+        fprintf(stderr, ", %" PRIu64 " of them before", r->ended_before);
+    fprintf(stderr, " in %.1f s (%.1f/s)", (double)(monotonic_us() - r->begun_us) / 1e6, f.per_s);
+    if (r->job_us.count)
+        fprintf(stderr, "; half took up to %.1f ms, 95 %% up to %.1f ms", ms_of(r, 0.5),
+                ms_of(r, 0.95));
+    print_levels(&r->look);
+    if (r->keyless)
+        fprintf(stderr, "; %" PRIu64 " had no key", (uint64_t)r->keyless);
+    fprintf(stderr, "\n");
+}
+
+static void print_json(struct run *r, enum cli_exit code) {
+    struct json j = { .to = stderr };
+    struct figures f = look(r);
+    json_open(&j, NULL, '{');
+    json_number(&j, "read", f.read);
+    json_number(&j, "done", r->done);
+    json_number(&j, "failed", f.failed);
+    json_number(&j, "retried", r->retried);
+    json_number(&j, "ended-before", r->ended_before);
+    json_number(&j, "keyless", r->keyless);
+    json_flag(&j, "complete", r->input_over && f.read == f.ended);
+    json_number(&j, "wall-ms", (monotonic_us() - r->begun_us) / 1000);
+    json_number(&j, "job-p50-us", histogram_quantile(&r->job_us, 0.5));
+    json_number(&j, "job-p95-us", histogram_quantile(&r->job_us, 0.95));
+    json_open(&j, "levels", '[');
+    for (size_t i = 0; i < r->look.steps; i++)
+        json_number(&j, NULL, r->look.path[i].level);
+    json_close(&j, ']');
+    json_text(&j, "level-why", r->look.why);
+    json_number(&j, "exit", code);
+    json_close(&j, '}');
+    json_end(&j);
+}
+
+static bool is_telling(const struct run *r, enum cli_exit code) {
+    return r->failed || code == CLI_INTERRUPTED || code == CLI_DEADLINE;
+}
+
+void summary_print(struct run *r, enum cli_exit code) {
+    output_bar(&r->output, "");
+    if (r->options->json)
+        print_json(r, code);
+    else if (r->options->progress || (is_telling(r, code) && !r->quiet))
+        print_words(r);
+    else if (r->keyless > 1 && !r->quiet)
+        complain("run: %" PRIu64 " of %" PRIu64 " lines had no key", (uint64_t)r->keyless,
+                 (uint64_t)r->read);
+}

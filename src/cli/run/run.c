@@ -1,0 +1,426 @@
+// run: the loop that holds everything together.
+//
+//     poll: input (while the window is open), signals, a handler's ring, and the time
+//
+// It ends when the input is over and the engine has nothing left, or when somebody has stopped it
+// (a signal, a failure with --halt, the deadline, output that nobody reads) and nothing runs any
+// more. The engine lives in this process: its leases need not end by time.
+#include "cli/run/run.h"
+#include "base/clock.h"
+
+#include "base/errors.h"
+#include "cli/output.h"
+#include "work/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BAR_MS = 100, FIRST_BAR_MS = 500, LAST_COMMIT_MS = 20, LAST_WAIT_MS = EXEC_GRACE_MS + 3000 };
+
+// ---- Opening ----------------------------------------------------------------------------------
+
+static int signals_open(struct run *r) {
+    signal(SIGPIPE, SIG_IGN); // a write says it
+    r->signals = interrupts_open();
+    if (r->signals < 0)
+        return r->signals;
+    r->ring = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return r->ring < 0 ? error_set(MR_EIO, "no eventfd: %s", strerror(errno)) : 0;
+}
+
+static int journal_begin(struct run *r, const struct input *in) {
+    struct buffer identity = { 0 };
+    int err = run_options_say(r->options, in, &identity);
+    if (err >= 0)
+        err = journal_open(&r->journal, r->options->journal, buffer_bytes(&identity));
+    buffer_finish(&identity);
+    return err;
+}
+
+// A line may run for any time, and be tried as often as run says; results are read at once, or in
+// an order's turn.
+static int engine_open(struct run *r) {
+    static const char *const policies[][2] = { { "lease", "40d" },
+                                               { "attempts", "65535" },
+                                               { "backoff", "200ms..1m" } };
+    struct local_options options = { .dir = r->journal.store };
+    struct listener listener; // a large journal takes a while to read
+    bool listens = listener_begin(&listener, r->signals) == 0;
+    int err = local_engine_open(&options, &r->engine);
+    if (listens)
+        listener_end(&listener);
+    for (size_t i = 0; err >= 0 && i < sizeof policies / sizeof *policies; i++)
+        err = r->engine->impl->stage_set(r->engine, mr_str(RUN_STAGE), mr_str(policies[i][0]),
+                                         mr_str(policies[i][1]));
+    const char *retention = r->options->keep_order && r->journal.dir ? "365d,2048" : "1s,0";
+    if (err >= 0)
+        err = r->engine->impl->stage_set(r->engine, mr_str(RUN_STAGE), mr_str("retention"),
+                                         mr_str(retention));
+    return err;
+}
+
+static int retry_dead(mr_id id, mr_bytes key, const char *reason, void *run) {
+    (void)key;
+    (void)reason;
+    struct run *r = run;
+    return r->engine->impl->retry(r->engine, id);
+}
+
+// The run before has ended: what failed in it is tried again. With an order to keep nothing of it
+// is dead, and the lines that failed are pushed as they are read.
+static int retry_failed(struct run *r) {
+    int err = r->engine->impl->dead(r->engine, mr_str(RUN_STAGE), retry_dead, r);
+    return err < 0 ? err : journal_forget_failures(&r->journal);
+}
+
+// Printed is at least what the window has left behind, also if a power cut took the mark.
+static int resume_output(struct run *r) {
+    uint64_t known = r->journal.resume - 1;
+    int mark = journal_mark(&r->journal);
+    if (mark < 0)
+        return mark;
+    output_resume(&r->output, mark, r->journal.round,
+                  known > ORDER_AHEAD ? known - ORDER_AHEAD : 0);
+    r->failed = r->output.failed;
+    r->done = r->output.printed - r->failed + journal_passed(&r->journal);
+    return 0;
+}
+
+static int resume_counts(struct run *r) {
+    mr_epic_info look = { 0 };
+    int err = r->engine->impl->epic(r->engine, mr_str(RUN_STAGE), mr_str(JOURNAL_EPIC), &look);
+    if (err < 0 && err != MR_EGONE)
+        return err;
+    r->done = look.done;
+    r->failed = look.dead;
+    return 0;
+}
+
+// What an earlier run has ended counts as before.
+static int resume(struct run *r) {
+    int err = journal_resume(&r->journal, r->engine);
+    bool begins_round = r->journal.round > 1 && r->journal.resume == 1;
+    if (err >= 0 && (r->journal.again || begins_round))
+        err = retry_failed(r);
+    if (err >= 0)
+        err = r->output.in_order ? resume_output(r) : resume_counts(r);
+    r->ended = r->ended_before = r->done + r->failed;
+    return err;
+}
+
+static int engine_begin(struct run *r, const struct input *in) {
+    bool journal = r->options->journal != NULL;
+    int err = journal ? journal_begin(r, in) : 0;
+    if (err >= 0)
+        err = engine_open(r);
+    return err < 0 || !journal ? err : resume(r);
+}
+
+static int run_open(struct run *r, const struct input *in) {
+    int err = signals_open(r);
+    processes_adopt();
+    if (err >= 0)
+        err = execs_create(NULL, &r->execs);
+    if (err >= 0)
+        err = side_dir_create(&r->side_dir);
+    if (err >= 0)
+        err = engine_begin(r, in);
+    if (err < 0 || !r->options->results)
+        return err;
+    return results_open(r->options->results, r->journal.resume > 1 || r->journal.round > 1);
+}
+
+static enum cli_exit run_unopened(struct run *r, int err) {
+    complain("run: %s", error_text());
+    if (err == MR_ECORRUPT && r->journal.store)
+        complain("run: nothing was changed; to see what can be done: millrace store check file:%s",
+                 r->journal.store);
+    return err == MR_EFULL ? CLI_FULL : CLI_UNOPENED;
+}
+
+// ---- Stopping ---------------------------------------------------------------------------------
+
+static void ring(const struct run *r) {
+    uint64_t one = 1;
+    ssize_t written = write(r->ring, &one, sizeof one);
+    (void)written; // it can only be full, and is then readable
+}
+
+void run_ring_any(struct run *r) {
+    if (lines_outstanding(r) <= r->ring_at || atomic_load(&r->stopping))
+        ring(r);
+}
+
+enum cli_exit run_exit_of(int err) {
+    switch (err) {
+    case MR_EFULL:
+        return CLI_FULL;
+    case MR_EINVAL: // other input than the journal's
+    case MR_ESTOPPED:
+    case MR_ECORRUPT:
+        return CLI_UNOPENED;
+    default:
+        return CLI_FAILED;
+    }
+}
+
+void run_stop_any(struct run *r, enum cli_exit code, bool now) {
+    pthread_mutex_lock(&r->lock);
+    if (r->exit_code < 0)
+        r->exit_code = (int)code;
+    pthread_mutex_unlock(&r->lock);
+    atomic_store(&r->stopping, true);
+    if (now)
+        execs_stop_any(r->execs);
+    ring(r);
+}
+
+// Ends what runs; what has not ended soon after its KILL is left.
+static void end_all(struct run *r, enum cli_exit code, const char *why) {
+    output_try_say(&r->output, why);
+    run_stop_any(r, code, true);
+    if (!r->leave_at_us)
+        r->leave_at_us = monotonic_us() + (uint64_t)LAST_WAIT_MS * 1000;
+}
+
+static void hear_signal(struct run *r) {
+    if (!interrupt_heard(&r->interrupts, r->signals))
+        return;
+    if (r->interrupts.count > 1) {
+        end_all(r, CLI_INTERRUPTED, "ending what runs");
+        return;
+    }
+    run_stop_any(r, CLI_INTERRUPTED, false);
+    if (r->running > 0)
+        output_try_say(&r->output, "starting no more; what runs may finish (again to end it)");
+}
+
+// Something cannot be ended, say a write that nobody reads: we go without it. What was to be kept
+// is on disk.
+static void leave_at_once(struct run *r) {
+    output_try_say(&r->output, "something does not end, or nobody reads the output; leaving it");
+    _exit(r->exit_code < 0 ? CLI_FAILED : r->exit_code);
+}
+
+// ---- The loop ---------------------------------------------------------------------------------
+
+static bool deadline_is_over(const struct run *r) {
+    int64_t ms = r->options->deadline_ms;
+    return ms && monotonic_us() >= r->begun_us + (uint64_t)ms * 1000;
+}
+
+static int loop_wait_ms(const struct run *r, bool bar) {
+    int64_t ms = r->options->deadline_ms;
+    if (r->input_over && r->running == 0 && lines_outstanding(r) <= 0)
+        return 0; // whoever asked the engine has waited already
+    if (bar || r->leave_at_us)
+        return BAR_MS;
+    if (!ms)
+        return -1;
+    uint64_t now = monotonic_us(), until = r->begun_us + (uint64_t)ms * 1000;
+    uint64_t left = until > now ? (until - now) / 1000 + 1 : 0;
+    return left > 3600000 ? 3600000 : (int)left;
+}
+
+// The engine knows best whether anything is left: what was emitted is no line, and the last commit
+// may be on its way.
+static bool all_has_ended(const struct run *r) {
+    if (!r->input_over || r->running > 0 || lines_outstanding(r) > 0)
+        return false;
+    return r->engine->impl->stage_wait_empty(r->engine, mr_str(RUN_STAGE), LAST_COMMIT_MS) !=
+           MR_EAGAIN;
+}
+
+static bool is_over(const struct run *r) {
+    return atomic_load(&r->stopping) ? r->running == 0 : all_has_ended(r);
+}
+
+// Whether there is input to be had: read already, or to be polled for.
+static bool wants_input(struct run *r) {
+    if (r->input_over || atomic_load(&r->stopping)) {
+        r->ring_at = INT64_MAX;
+        return false;
+    }
+    if (window_is_open(r)) {
+        r->ring_at = -1;
+        return true;
+    }
+    window_wait(r);
+    bool opened = window_is_open(r); // meanwhile: then nobody has rung
+    if (opened)
+        r->ring_at = -1;
+    return opened;
+}
+
+static int loop_wait(struct run *r, bool bar) {
+    struct pollfd polled[] = { { .fd = r->signals, .events = POLLIN },
+                               { .fd = r->ring, .events = POLLIN },
+                               { .fd = STDIN_FILENO, .events = POLLIN } };
+    uint64_t count;
+    bool input = wants_input(r);
+    if (!input && is_over(r))
+        return 0;
+    bool at_once = input && r->pending;
+    int n = poll(polled, input ? 3 : 2, at_once ? 0 : loop_wait_ms(r, bar));
+    if (n < 0 && errno != EINTR)
+        return error_set(MR_EIO, "poll: %s", strerror(errno));
+    if (polled[0].revents)
+        hear_signal(r);
+    if (polled[1].revents && read(r->ring, &count, sizeof count) < 0)
+        return 0;
+    return input && (at_once || polled[2].revents) ? input_take(r) : 0;
+}
+
+static void look_at_time(struct run *r, bool bar, uint64_t *drawn_us) {
+    uint64_t now = monotonic_us();
+    if (deadline_is_over(r) && !r->leave_at_us)
+        end_all(r, CLI_DEADLINE, "the deadline has passed; ending what runs");
+    if (r->leave_at_us && now >= r->leave_at_us)
+        leave_at_once(r);
+    if (!bar || now - r->begun_us < FIRST_BAR_MS * 1000 || now - *drawn_us < BAR_MS * 1000)
+        return;
+    bar_draw(r);
+    *drawn_us = now;
+}
+
+static int run_loop(struct run *r) {
+    bool bar = bar_is_wanted(r->options);
+    uint64_t drawn_us = 0;
+    int err = 0;
+    while (err >= 0 && !is_over(r)) {
+        err = loop_wait(r, bar);
+        look_at_time(r, bar, &drawn_us);
+    }
+    return err;
+}
+
+// ---- Closing ----------------------------------------------------------------------------------
+
+static int worker_end(struct run *r) {
+    if (!r->worker)
+        return 0;
+    worker_look(r->worker, &r->look);
+    int err = worker_stop(r->worker, MR_FOREVER);
+    r->worker = NULL;
+    return err;
+}
+
+static enum cli_exit exit_code_of(const struct run *r) {
+    if (r->exit_code >= 0)
+        return (enum cli_exit)r->exit_code;
+    return r->failed ? CLI_FAILED : CLI_DONE;
+}
+
+// A file that the same command line would empty, as > does and >> does not.
+static bool stdout_is_replaced(void) {
+    struct stat about;
+    return fstat(STDOUT_FILENO, &about) == 0 && S_ISREG(about.st_mode) &&
+           !(fcntl(STDOUT_FILENO, F_GETFL) & O_APPEND);
+}
+
+static void say_how_to_go_on(struct run *r) {
+    if (!r->journal.dir || r->quiet)
+        return;
+    output_say(&r->output, "the same command goes on from here (journal %s)", r->journal.dir);
+    if (stdout_is_replaced())
+        output_say(&r->output, "it prints only what is left: use >> to keep what is in the file "
+                               "now, which > would empty (--results DIR keeps all)");
+}
+
+// A journal goes when all has ended, unless lines have failed.
+static void journal_end(struct run *r) {
+    r->engine->impl->close(r->engine);
+    r->engine = NULL;
+    if (!r->failed) {
+        if (journal_remove(&r->journal) < 0)
+            complain("run: %s", error_text());
+        else
+            (void)rmdir(r->journal.dir); // unless somebody else uses it
+        return;
+    }
+    int err = 0;
+    if (r->output.in_order)
+        err = journal_next_round(
+            &r->journal, r->lines.number,
+            (struct failed_list){ r->output.mark, MARK_FAILED, r->output.failed });
+    if (err < 0 || journal_keep_failures(&r->journal) < 0)
+        complain("run: %s", error_text());
+}
+
+static void run_close(struct run *r) {
+    if (r->engine)
+        r->engine->impl->close(r->engine);
+    execs_destroy(r->execs);
+    side_dir_destroy(r->side_dir);
+    lines_finish(&r->lines);
+    journal_close(&r->journal);
+    output_close(&r->output);
+    if (r->signals > 0)
+        close(r->signals);
+    if (r->ring > 0)
+        close(r->ring);
+    pthread_mutex_destroy(&r->lock);
+}
+
+static enum cli_exit run_finish(struct run *r, int err) {
+    if (err < 0) {
+        output_say(&r->output, "run: %s", error_text());
+        run_stop_any(r, run_exit_of(err), false);
+    }
+    if (worker_end(r) < 0)
+        output_say(&r->output, "run: %s", error_text());
+    bool complete = err >= 0 && all_has_ended(r);
+    enum cli_exit code = exit_code_of(r);
+    if (!complete && err >= 0)
+        say_how_to_go_on(r);
+    else if (complete && r->failed && r->journal.dir && !r->quiet)
+        output_say(&r->output,
+                   "%s/failed lists the lines that failed; the same command tries only those again",
+                   r->journal.dir);
+    summary_print(r, code);
+    if (complete && r->journal.dir)
+        journal_end(r);
+    return code;
+}
+
+static enum cli_exit run_all(struct run *r, const struct input *in) {
+    int err = output_open(&r->output, r->options->keep_order);
+    if (err >= 0)
+        err = run_open(r, in);
+    if (err < 0)
+        return run_unopened(r, err);
+    if (isatty(STDIN_FILENO))
+        complain("run: lines are read from this terminal; Ctrl-D ends them");
+    r->begun_us = monotonic_us();
+    err = run_loop(r);
+    return run_finish(r, err);
+}
+
+enum cli_exit run_run(const struct input *in) {
+    struct run_options o = { 0 };
+    if (!run_options_read(in, &o))
+        return CLI_USAGE;
+    static struct run run; // large
+    struct run *r = &run;
+    r->options = &o;
+    r->lines.delimiter = o.zero_bytes ? 0 : '\n';
+    r->journal.resume = 1;
+    r->ring_at = -1;
+    r->exit_code = -1;
+    pthread_mutex_init(&r->lock, NULL);
+    enum cli_exit code = CLI_USAGE;
+    if (command_check(&o)) {
+        code = run_all(r, in);
+        run_close(r);
+    }
+    run_options_close(&o);
+    return code;
+}

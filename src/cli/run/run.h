@@ -1,0 +1,135 @@
+// Run: jobs from stdin without a server; what the files of this command share.
+//
+//     stdin ─► lines.c ─► input.c ─► engine ─► worker's threads: job.c ─► exec
+//                           ▲    (mem: or the journal's store)      │
+//     run.c: one loop ──────┘                                       ▼
+//     signals, deadline, bar         output.c: whole, one after another, or in order
+//
+// The main thread reads as far as the window allows and pushes; the worker's threads run a command
+// for each line and print what it wrote. They share `struct run`: what is atomic or below a lock
+// any thread may touch, the rest is the main thread's, or does not change once the worker runs.
+#ifndef CLI_RUN_RUN_H
+#define CLI_RUN_RUN_H
+
+#include "base/histogram.h"
+#include "cli/cli.h"
+#include "cli/interrupts.h"
+#include "cli/journal.h"
+#include "cli/keys.h"
+#include "cli/lines.h"
+#include "cli/placeholders.h"
+#include "cli/run/output.h"
+#include "work/exec.h"
+#include "work/side_file.h"
+#include "work/worker.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum halt { HALT_NEVER, HALT_SOON, HALT_NOW };
+
+struct run_options {
+    struct template template;
+    struct keys keys;
+    bool zero_bytes; // lines end with one
+    bool input;      // a line is its command's stdin
+    bool keep_order, progress, json;
+    enum halt halt;
+    uint32_t jobs; // 0: as many as suit
+    uint64_t retries;
+    int64_t timeout_ms, deadline_ms;
+    const char *journal, *results; // directories; NULL: none
+};
+
+struct run {
+    const struct run_options *options;
+    struct engine *engine;
+    struct execs *execs;
+    struct side_dir *side_dir;
+    struct worker *worker; // NULL: not started yet
+    struct lines lines;
+    struct journal journal; // without a directory: none
+    struct output output;
+    int signals, ring;     // descriptors: signals to us; a handler's word
+    bool input_over;       // nothing more is read
+    bool pending;          // lines are read, but not pushed yet
+    uint64_t ended_before; // in earlier runs of the journal
+    uint64_t begun_us;
+    struct worker_info look; // how the worker went, when last looked at
+    struct interrupts interrupts;
+    uint64_t leave_at_us; // whatever has not ended; 0: never
+
+    atomic_int running; // handlers
+    _Atomic uint64_t read, ended;
+    _Atomic uint64_t passed; // in order: lines among them that ended well in an earlier round
+    _Atomic uint64_t done, failed, retried, keyless;
+    atomic_uint refused;     // commands that the system had no room to start, one after another
+    _Atomic int64_t bytes;   // of lines read and not ended
+    _Atomic int64_t ring_at; // a handler rings when so many lines or fewer are not ended
+    atomic_bool stopping;    // nothing more is started
+    atomic_bool hopeless;    // there is no such command, which was said
+
+    pthread_mutex_t lock; // guards what follows
+    int exit_code;        // of whoever stopped it first; -1: nobody
+    bool quiet;           // who stopped it wants nothing said
+    uint64_t told;        // failures, one by one
+    struct histogram job_us;
+};
+
+// ---- options.c ---------------------------------------------------------------------------------
+
+// False: they were refused, and that was said. Else run_options_close follows.
+bool run_options_read(const struct input *, struct run_options *out);
+void run_options_close(struct run_options *);
+bool command_check(const struct run_options *); // false: there is none, and that was said
+
+// What makes a run the same one, for its journal. MR_ENOMEM.
+int run_options_say(const struct run_options *, const struct input *, struct buffer *out);
+
+// ---- run.c -------------------------------------------------------------------------------------
+
+// Tells the main loop that something has ended, if it waits for that. Any thread.
+void run_ring_any(struct run *);
+
+enum cli_exit run_exit_of(int err); // that the run cannot go on for
+
+// Starts nothing more, and with `now` ends what runs. The first who stops decides what to exit
+// with. Any thread.
+void run_stop_any(struct run *, enum cli_exit, bool now);
+
+// ---- input.c: from lines to jobs ---------------------------------------------------------------
+
+// The line that a job's body is: a mark, its number, its size, its text (borrowed); no hash. A body
+// without the mark is what a command has emitted: it has no number.
+struct line line_of_body(mr_bytes body);
+
+int64_t lines_outstanding(const struct run *); // any thread
+bool window_is_open(const struct run *);
+void window_wait(struct run *); // it is full: a handler shall ring
+
+// Reads once and pushes what fits. Negative: the run cannot go on, and error_text() says why.
+int input_take(struct run *);
+
+// ---- job.c: a job's turn -----------------------------------------------------------------------
+
+int run_handler(mr_job *, void *run);
+void run_on_stop(mr_job *, void *run);
+
+// A line of an earlier run that has ended, but was not printed: holds its result. MR_ECORRUPT.
+int run_hold_result(struct run *, uint64_t number, mr_bytes result);
+
+// ---- results.c ---------------------------------------------------------------------------------
+
+// Makes the directory, or takes an empty one; if the run goes on, any. MR_EINVAL: there is
+// something in it; MR_EIO.
+int results_open(const char *dir, bool goes_on);
+// Writes what became of a line to `dir`/`name`, all of it at once. Any thread. MR_EIO.
+int results_write(const char *dir, const char *name, const struct exec_result *);
+
+// ---- progress.c: what people see ---------------------------------------------------------------
+
+bool bar_is_wanted(const struct run_options *);
+void bar_draw(struct run *);
+void summary_print(struct run *, enum cli_exit);
+
+#endif

@@ -1,0 +1,159 @@
+// See store.h: URLs, locks, and sentences about them.
+#include "cli/store/store.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "cli/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LOOKS = 20 }; // at a store that somebody writes to
+
+static bool begins_with(const char *url, const char *scheme) {
+    return strncmp(url, scheme, strlen(scheme)) == 0;
+}
+
+const char *store_dir(const struct input *in, const char *url) {
+    const char *name = in->command->name;
+    if (begins_with(url, "file:") && url[strlen("file:")])
+        return url + strlen("file:");
+    if (begins_with(url, "file:"))
+        complain("%s: 'file:' names no directory: file:DIR", name);
+    else if (begins_with(url, "mem:"))
+        complain("%s: a store in memory is seen by its own process only; file:DIR is possible",
+                 name);
+    else if (begins_with(url, "millrace"))
+        complain("%s: a server's store is examined where it lies, as file:DIR", name);
+    else if (strstr(url, "://"))
+        complain("%s: '%.200s' is not possible here; file:DIR is", name, url);
+    else
+        complain("%s: '%.200s' is not the URL of a store; did you mean file:%.200s?", name, url,
+                 url);
+    return NULL;
+}
+
+static bool is_journal(const char *dir) {
+    char journal[PATH_MAX], store[PATH_MAX];
+    snprintf(journal, sizeof journal, "%s/journal", dir);
+    snprintf(store, sizeof store, "%s/store/store", dir);
+    return access(journal, F_OK) == 0 && access(store, F_OK) == 0;
+}
+
+enum cli_exit store_failed(const struct input *in, const char *dir, int err) {
+    struct stat st;
+    const char *name = in->command->name;
+    if (stat(dir, &st) < 0)
+        complain("%s: there is no store %s: %s", name, dir, strerror(errno));
+    else if (!S_ISDIR(st.st_mode))
+        complain("%s: %s is a file; a store is a directory", name, dir);
+    else if (is_journal(dir))
+        complain("%s: %s is the journal of a millrace run; its store is file:%s/store", name, dir,
+                 dir);
+    else if (err == MR_EBUSY)
+        complain("%s: %s; stop that first", name, error_text());
+    else
+        complain("%s: %s", name, error_text());
+    return err == MR_EFULL ? CLI_FULL : CLI_UNOPENED;
+}
+
+static int lock_refused(int fd, const char *dir) {
+    char holder[128] = { 0 };
+    ssize_t size = pread(fd, holder, sizeof holder - 1, 0);
+    holder[size > 0 ? strcspn(holder, "\n") : 0] = 0;
+    return error_set(MR_EBUSY, "%s is in use by process %s", dir, holder[0] ? holder : "unknown");
+}
+
+int store_hold(const char *dir, int *out_fd) {
+    char path[LOG_PATH];
+    path_make(path, dir, "lock");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        *out_fd = -1;
+        return 0;
+    }
+    if (fd < 0)
+        return disk_failed(path, "open", -errno);
+    if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+        *out_fd = fd;
+        return 0;
+    }
+    int err = errno == EWOULDBLOCK ? lock_refused(fd, dir) : disk_failed(path, "lock", -errno);
+    close(fd);
+    return err;
+}
+
+static bool store_in_use(const char *dir) {
+    int fd = -1;
+    int err = store_hold(dir, &fd);
+    if (fd >= 0)
+        close(fd);
+    return err == MR_EBUSY;
+}
+
+void store_note_use(const char *dir) {
+    if (store_in_use(dir))
+        complain("%s; this is how it looks now", error_text());
+}
+
+// ---- Looking at what is being written ---------------------------------------------------------
+
+static int too_fast(const char *dir) {
+    return error_set(MR_EBUSY, "%s changes faster than it can be read", dir);
+}
+
+int store_shards(const char *dir, uint32_t *out) {
+    int err = layout_read(NULL, dir, out);
+    if (err == 0 && !*out)
+        *out = 1;
+    return err;
+}
+
+int store_open_to_look(const char *dir, const char *shard_dir, struct log **out) {
+    int err = MR_EBUSY;
+    for (int i = 0; i < LOOKS; i++) {
+        bool in_use = store_in_use(dir);
+        err = log_file_open(shard_dir, &(struct log_options){ .read_only = true }, out);
+        if ((err != MR_ECORRUPT && err != MR_EIO) || !in_use)
+            return err;
+    }
+    return too_fast(dir);
+}
+
+static bool problem_equals(const struct problem *a, const struct problem *b) {
+    return a->offset == b->offset && strcmp(a->file, b->file) == 0 && strcmp(a->what, b->what) == 0;
+}
+
+// What was half written is somewhere else when it is looked at again; damage is not.
+static int examine_patiently(const char *dir, struct problem *before, struct findings *out) {
+    for (int i = 0; i < LOOKS; i++) {
+        bool in_use = store_in_use(dir);
+        int err = store_examine(dir, out);
+        if (!in_use || (err < 0 && err != MR_EIO) || (err == 0 && !out->problem_count))
+            return err;
+        if (err < 0 || !out->problems)
+            continue;
+        if (problem_equals(before, &out->problems[0]))
+            return 0;
+        *before = out->problems[0];
+        findings_finish(out);
+    }
+    return too_fast(dir);
+}
+
+int store_look(const char *dir, struct findings *out) {
+    struct problem *before = mem_alloc(sizeof *before);
+    struct findings f = { 0 };
+    int err = before ? examine_patiently(dir, before, &f)
+                     : error_set(MR_ENOMEM, "no memory to examine %s", dir);
+    mem_free(before);
+    if (err == 0)
+        *out = f;
+    return err;
+}

@@ -1,0 +1,96 @@
+// Store: what the store commands share: which directory a URL names, who uses it, and what an
+// examination finds there. Errors are the log's and the core's; nothing here changes a store.
+#ifndef CLI_STORE_STORE_H
+#define CLI_STORE_STORE_H
+
+#include "cli/cli.h"
+#include "core/core.h"
+#include "log/log.h"
+#include "log/segment.h"
+#include "shard/layout.h"
+
+#include <stdatomic.h>
+
+struct json;
+
+// The directory that `url` names, borrowed from it. NULL: none, and that was said.
+const char *store_dir(const struct input *, const char *url);
+
+// Says why a store could not be opened, and what can be done; what to exit with.
+enum cli_exit store_failed(const struct input *, const char *dir, int err);
+
+// Makes sure that nobody uses the store until `out_fd` is closed (-1: nobody ever did). Writes
+// nothing, so it works where writing is not possible. MR_EBUSY: who uses it; MR_EIO.
+int store_hold(const char *dir, int *out_fd);
+
+// Says so if the store is in use: what is read of it may be a moment old.
+void store_note_use(const char *dir);
+
+// How many shards it has; 1 also if it is none, which whoever opens it hears. MR_ECORRUPT, MR_EIO.
+int store_shards(const char *dir, uint32_t *out);
+
+// Opens a shard's log read-only. In a store that is in use what is half written looks like damage:
+// then it is tried again for a while. MR_EBUSY: in vain.
+int store_open_to_look(const char *dir, const char *shard_dir, struct log **out);
+
+// ---- Loading ----------------------------------------------------------------------------------
+
+// A core filled with the records of a shard's log, not opened yet.
+struct loaded {
+    uint32_t shard, shards; // which of how many; 0 of 0: the only one
+    struct core *core;      // the caller destroys it
+    uint64_t entries;
+    uint64_t at;    // where it went wrong …
+    bool refused;   // … if it was the core that refused a record …
+    char what[256]; // … and why
+};
+
+// Set by a handler of signals: loading ends with MR_ECANCELLED.
+extern atomic_bool store_interrupted;
+
+// Replays `log` into a core with this sink. Besides the core's and the log's errors MR_ECORRUPT:
+// the head of the log is missing. `out` is also filled, as far as it came, on failure.
+int store_load(struct log *, const struct core_sink *, struct loaded *out);
+
+// ---- Examining --------------------------------------------------------------------------------
+
+struct problem {
+    char file[LOG_PATH];
+    char what[1024];
+    uint64_t offset, size; // size 0: not known; offset too if the file is a directory
+    bool in_records;       // the log is readable, but makes no sense
+};
+
+enum { PROBLEMS_LISTED = 64 };
+
+struct findings {
+    struct problem *problems; // the first of them
+    uint64_t problem_count;
+    uint64_t entries, segments, bytes;
+    uint32_t shards;
+    uint64_t damaged;                // bit n: shard n is
+    struct core *cores[SHARDS_MOST]; // of the shards, open, unless there are problems
+};
+
+// Reads the whole store. 0: `out` has what was found, problems or not. MR_EINVAL: not a store, or a
+// newer one; MR_EIO; MR_ENOMEM.
+int store_examine(const char *dir, struct findings *out);
+void findings_finish(struct findings *);
+
+// What a stage has in all shards. MR_EGONE.
+int findings_stage(const struct findings *, mr_bytes stage, struct stage_info *out);
+
+// The stages of all shards, each once, with what they have together: `each` returns nonzero to
+// stop, which is then returned.
+int findings_stages(const struct findings *, int (*each)(void *, const struct stage_info *),
+                    void *arg);
+
+// The same of a store that may be in use: problems count only if they are there twice. MR_EBUSY:
+// they change too fast to tell.
+int store_look(const char *dir, struct findings *out);
+
+// That `dir` is damaged, and where.
+void problems_print(const char *dir, const struct findings *);
+void problems_json(struct json *, const struct findings *); // as the field `problems`
+
+#endif

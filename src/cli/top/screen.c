@@ -1,0 +1,183 @@
+// See screen.h.
+#include "cli/top/screen.h"
+
+#include "base/errors.h"
+#include "cli/output.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { PUT_MOST = 1024, ROWS = 24, COLUMNS = 80 };
+
+#define ENTER "\033[?1049h\033[?25l\033[?7l" // the other screen, without a cursor …
+#define LEAVE "\033[?7h\033[?25h\033[?1049l" // … on which a line of wide letters is cut, not bent
+#define HOME "\033[H"
+#define LINE_END "\033[K" // nothing of an older picture is left behind it
+#define PICTURE_END "\033[J"
+
+static int write_all(const void *data, size_t size) {
+    for (const uint8_t *p = data; size > 0;) {
+        ssize_t n = write(STDOUT_FILENO, p, size);
+        if (n < 0 && errno != EINTR)
+            return error_set(MR_EIO, "the terminal cannot be written: %s", strerror(errno));
+        p += n > 0 ? n : 0;
+        size -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+int screen_begin(struct screen *s) {
+    *s = (struct screen){ .coloured = output_is_rich(stdout) };
+    if (tcgetattr(STDIN_FILENO, &s->before) < 0)
+        return error_set(MR_EIO, "keys cannot be read: %s", strerror(errno));
+    struct termios raw = s->before;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO); // signals stay what they are
+    raw.c_iflag &= ~(tcflag_t)(ICRNL | IXON);
+    raw.c_cc[VSUSP] = _POSIX_VDISABLE; // a shell would get the terminal as it is now
+    raw.c_cc[VMIN] = 0;                // reading never waits
+    raw.c_cc[VTIME] = 0;
+    if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw) < 0)
+        return error_set(MR_EIO, "the terminal cannot be set up: %s", strerror(errno));
+    int err = write_all(ENTER, strlen(ENTER));
+    if (err < 0)
+        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &s->before); // the error is told already
+    return err;
+}
+
+void screen_end(struct screen *s) {
+    (void)write_all(LEAVE, strlen(LEAVE)); // a terminal that has gone needs neither
+    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &s->before);
+    buffer_finish(&s->text);
+}
+
+// ---- Drawing ----------------------------------------------------------------------------------
+
+static void add(struct screen *s, const char *text, size_t size) {
+    if (buffer_append(&s->text, text, size) < 0)
+        s->text.limit = s->text.size; // nothing more is taken; screen_show tells
+}
+
+void screen_start(struct screen *s, int foot) {
+    struct winsize size;
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row && size.ws_col;
+    int rows = known ? size.ws_row : ROWS;
+    s->foot = foot < rows ? foot : rows;
+    s->rows = rows - s->foot;
+    s->columns = known ? size.ws_col : COLUMNS;
+    s->row = s->column = 0;
+    s->text.limit = 0;
+    buffer_clear(&s->text);
+    add(s, HOME, strlen(HOME));
+}
+
+void screen_foot(struct screen *s) {
+    char place[32];
+    while (s->row < s->rows)
+        screen_next(s);
+    int size = snprintf(place, sizeof place, "\033[%d;1H", s->rows + 1);
+    add(s, place, (size_t)size);
+    s->row = s->rows;
+    s->column = 0;
+    s->rows += s->foot;
+}
+
+static const char *const style_codes[] = {
+    [STYLE_PLAIN] = "",       [STYLE_BOLD] = "\033[1m",  [STYLE_DIM] = "\033[2m",
+    [STYLE_BAD] = "\033[31m", [STYLE_GOOD] = "\033[32m", [STYLE_CHOSEN] = "\033[7m",
+};
+
+// As much of the text as the line has room for.
+static void add_columns(struct screen *s, const char *text) {
+    size_t room = s->column < s->columns ? (size_t)(s->columns - s->column) : 0;
+    size_t size = text_fits(text, room);
+    add(s, text, size);
+    s->column += text[size] ? (int)room : (int)text_columns(text);
+}
+
+void screen_put(struct screen *s, enum style style, const char *format, ...) {
+    char text[PUT_MOST];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    if (s->row >= s->rows)
+        return;
+    bool styled = s->coloured || style == STYLE_CHOSEN; // what is chosen must be seen
+    if (styled)
+        add(s, style_codes[style], strlen(style_codes[style]));
+    add_columns(s, text);
+    if (styled && style != STYLE_PLAIN)
+        add(s, "\033[0m", 4);
+}
+
+void screen_cell(struct screen *s, enum style style, const char *text, int width) {
+    char cell[PUT_MOST];
+    snprintf(cell, sizeof cell, "%.*s", (int)text_fits(text, (size_t)width), text);
+    screen_put(s, style, "%s%*s", cell, width - (int)text_columns(cell), "");
+}
+
+void screen_next(struct screen *s) {
+    if (s->row < s->rows)
+        add(s, LINE_END, strlen(LINE_END));
+    if (++s->row < s->rows)
+        add(s, "\r\n", 2);
+    s->column = 0;
+}
+
+int screen_show(struct screen *s) {
+    if (s->row < s->rows)
+        add(s, PICTURE_END, strlen(PICTURE_END));
+    if (s->text.limit)
+        return error_set(MR_ENOMEM, "no memory for a picture of %d lines", s->rows);
+    return write_all(s->text.data, s->text.size);
+}
+
+// ---- Keys -------------------------------------------------------------------------------------
+
+static const struct {
+    const char *typed;
+    int key;
+} key_codes[] = {
+    { "\033[A", KEY_UP },       { "\033OA", KEY_UP },
+    { "\033[B", KEY_DOWN },     { "\033OB", KEY_DOWN },
+    { "\033[5~", KEY_PAGE_UP }, { "\033[6~", KEY_PAGE_DOWN },
+    { "\n", KEY_ENTER },        { "k", KEY_UP },
+    { "j", KEY_DOWN },
+};
+
+// Behind what was read before; of more than there is room for, that is forgotten.
+static void read_typed(struct screen *s) {
+    size_t left = s->typed_size - s->typed_used;
+    left = left < sizeof s->typed ? left : 0;
+    memmove(s->typed, s->typed + s->typed_used, left);
+    ssize_t n = read(STDIN_FILENO, s->typed + left, sizeof s->typed - left);
+    s->typed_used = 0;
+    s->typed_size = left + (n > 0 ? (size_t)n : 0);
+}
+
+bool screen_is_typed(struct screen *s, int key) {
+    read_typed(s);
+    return memchr(s->typed, key, s->typed_size) != NULL;
+}
+
+// A sequence comes in one piece, from any terminal that is not very far away.
+int screen_key(struct screen *s) {
+    if (s->typed_used == s->typed_size)
+        read_typed(s);
+    if (s->typed_used == s->typed_size)
+        return KEY_NONE;
+    const uint8_t *at = s->typed + s->typed_used;
+    size_t left = s->typed_size - s->typed_used;
+    for (size_t i = 0; i < sizeof key_codes / sizeof *key_codes; i++) {
+        size_t size = strlen(key_codes[i].typed);
+        if (size > left || memcmp(at, key_codes[i].typed, size) != 0)
+            continue;
+        s->typed_used += size;
+        return key_codes[i].key;
+    }
+    s->typed_used++;
+    return *at;
+}

@@ -1,0 +1,320 @@
+// millrace top: asks once a second, draws, and does what the keys say. A connection that is lost is
+// made again, for as long as somebody watches. Where there is no terminal it is the table of
+// stages, once.
+#include "cli/top/top.h"
+#include "base/clock.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "cli/output.h"
+#include "cli/sentence.h"
+#include "cli/talk_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 1000, PAGE = 10 };
+
+// ---- What is chosen ---------------------------------------------------------------------------
+
+struct top_stage *top_chosen(const struct top *t, uint32_t *out_place) {
+    struct top_stage *st = top_named(t, t->chosen);
+    if (!st && t->stage_count)
+        st = t->stages;
+    if (st && out_place)
+        *out_place = (uint32_t)(st - t->stages);
+    return st;
+}
+
+static int more_first(double a, double b) {
+    return (a < b) - (a > b);
+}
+
+static enum top_order sorted_by; // qsort has no argument for it
+
+static int compare_stages(const void *one, const void *other) {
+    const struct top_stage *a = one, *b = other;
+    int by = 0;
+    switch (sorted_by) {
+    case BY_NAME:
+    case TOP_ORDERS:
+        break;
+    case BY_WAITING:
+        by = more_first((double)a->waiting, (double)b->waiting);
+        break;
+    case BY_RATE:
+        by = more_first(a->out_per_s, b->out_per_s);
+        break;
+    case BY_AGE:
+        by = more_first((double)a->oldest_ms, (double)b->oldest_ms);
+        break;
+    case BY_DEAD:
+        by = more_first((double)a->dead, (double)b->dead);
+        break;
+    }
+    return by ? by : strcmp(a->name, b->name);
+}
+
+static void sort_stages(struct top *t) {
+    const struct top_stage *st = top_chosen(t, NULL);
+    if (st && !t->chosen[0])
+        snprintf(t->chosen, sizeof t->chosen, "%s", st->name);
+    sorted_by = t->order;
+    if (t->stage_count)
+        qsort(t->stages, t->stage_count, sizeof *t->stages, compare_stages);
+}
+
+static void move(struct top *t, int by) {
+    uint32_t place = 0;
+    if (!top_chosen(t, &place))
+        return;
+    int64_t to = (int64_t)place + by, last = (int64_t)t->stage_count - 1;
+    to = to < 0 ? 0 : to > last ? last : to;
+    snprintf(t->chosen, sizeof t->chosen, "%s", t->stages[to].name);
+}
+
+// ---- The connection ---------------------------------------------------------------------------
+
+// One who watches. What cannot go on returns an error; MR_EAGAIN if `end` was asked for meanwhile.
+struct watch {
+    struct top top;
+    struct screen screen;
+    struct talks *talks;
+    struct talk *talk; // NULL: it is lost
+    bool end;
+};
+
+static int draw(struct watch *w) {
+    top_draw(&w->top, &w->screen);
+    return screen_show(&w->screen);
+}
+
+// A server that does not answer is told of, and q is still heard.
+static int hear(struct watch *w, const struct response_value **out) {
+    uint64_t since_ms = monotonic_ms();
+    for (;;) {
+        int heard = talk_hear(w->talk, out);
+        if (heard != 0)
+            return heard < 0 ? heard : 0;
+        int typed = talks_turn(w->talks, STDIN_FILENO, LOOK_MS);
+        if (typed < 0)
+            return typed;
+        w->end = typed > 0 && screen_is_typed(&w->screen, 'q');
+        if (w->end)
+            return MR_EAGAIN;
+        uint64_t silent_ms = monotonic_ms() - since_ms;
+        if (silent_ms < LOOK_MS)
+            continue;
+        snprintf(w->top.trouble, sizeof w->top.trouble, "no answer for %d s from %s",
+                 (int)(silent_ms / 1000), w->top.where);
+        int err = draw(w);
+        if (err < 0)
+            return err;
+    }
+}
+
+static int say(struct watch *w, struct words *words, const struct response_value **out) {
+    int err = w->talk ? talk_say(w->talk, words) : error_set(MR_ENET, "there is no connection");
+    words_finish(words);
+    return err < 0 ? err : hear(w, out);
+}
+
+static int ask(struct watch *w, const char *command, const char *stage,
+               const struct response_value **out) {
+    struct words words = { 0 };
+    words_text(&words, command);
+    if (stage)
+        words_text(&words, stage);
+    return say(w, &words, out);
+}
+
+static void lose(struct watch *w) {
+    snprintf(w->top.trouble, sizeof w->top.trouble, TALK_AGAIN "%.400s", error_text());
+    if (w->talk)
+        talk_leave(w->talk);
+    w->talk = NULL;
+}
+
+// Whether trying again may help.
+static bool is_lost(int err) {
+    return err == MR_ENET || err == MR_EINVAL || err == MR_ETOOBIG;
+}
+
+static int greet(struct watch *w) {
+    struct words words = { 0 };
+    const struct response_value *answer;
+    words_greet(&words, &w->talks->address);
+    int err = say(w, &words, &answer);
+    if (err < 0 || answer->type != RESPONSE_ERROR)
+        return err;
+    char why[TOP_TEXT];
+    bool refused = error_is(answer, CODE_WRONGPASS) || error_is(answer, CODE_NOAUTH);
+    return error_set(refused ? MR_EAUTH : MR_ENET, "%.400s",
+                     text_plain(why, sizeof why, answer->bytes));
+}
+
+static int connect_again(struct watch *w) {
+    w->talks->connect_ms = LOOK_MS; // no key is heard meanwhile
+    int err = talk_join(w->talks, &w->talk);
+    if (err < 0)
+        return err;
+    err = greet(w);
+    if (err >= 0)
+        snprintf(w->top.said, sizeof w->top.said, TALK_BACK);
+    return err;
+}
+
+// ---- Asking -----------------------------------------------------------------------------------
+
+// What cannot be asked for is told in the place of what it would have answered.
+static int look_at_chosen(struct watch *w) {
+    char why[TOP_TEXT];
+    struct top *t = &w->top;
+    const struct response_value *reply;
+    int err = ask(w, "CHANNELS", t->chosen, &reply);
+    if (err >= 0 && reply->type == RESPONSE_ARRAY)
+        channels_hear(t, reply);
+    if (err >= 0)
+        err = ask(w, "WORKERS", NULL, &reply);
+    if (err >= 0 && reply->type == RESPONSE_ARRAY)
+        workers_hear(t, reply);
+    if (err >= 0)
+        err = ask(w, "WHY", t->chosen, &reply);
+    if (err >= 0)
+        sentence_typed(t->why, sizeof t->why, text_plain(why, sizeof why, reply->bytes),
+                       ""); // the URL stands above it
+    return err;
+}
+
+static int look(struct watch *w) {
+    struct top *t = &w->top;
+    const struct response_value *reply;
+    int err = w->talk ? 0 : connect_again(w);
+    if (err >= 0)
+        err = ask(w, "STAGES", NULL, &reply);
+    if (err < 0)
+        return err;
+    t->trouble[0] = 0;
+    if (reply->type != RESPONSE_ARRAY) {
+        text_plain(t->said, sizeof t->said, reply->bytes);
+        return 0;
+    }
+    err = stages_hear(t, reply);
+    if (err < 0)
+        return err;
+    sort_stages(t);
+    return t->opened && top_chosen(t, NULL) ? look_at_chosen(w) : 0;
+}
+
+static int act(struct watch *w, const char *command, const char *done) {
+    struct top *t = &w->top;
+    const struct response_value *reply;
+    if (!top_chosen(t, NULL))
+        return 0;
+    int err = ask(w, command, t->chosen, &reply);
+    if (err < 0)
+        return err;
+    if (reply->type == RESPONSE_ERROR)
+        text_plain(t->said, sizeof t->said, reply->bytes);
+    else
+        snprintf(t->said, sizeof t->said, "%s %s", t->chosen, done);
+    return look(w);
+}
+
+// ---- Keys -------------------------------------------------------------------------------------
+
+static int press(struct watch *w, int key) {
+    struct top *t = &w->top;
+    t->said[0] = 0;
+    switch (key) {
+    case 'q':
+        w->end = true;
+        return 0;
+    case KEY_UP:
+    case KEY_DOWN:
+        move(t, key == KEY_UP ? -1 : 1);
+        return t->opened ? look(w) : 0;
+    case KEY_PAGE_UP:
+    case KEY_PAGE_DOWN:
+        move(t, key == KEY_PAGE_UP ? -PAGE : PAGE);
+        return t->opened ? look(w) : 0;
+    case 's':
+        t->order = (t->order + 1) % TOP_ORDERS;
+        sort_stages(t);
+        return 0;
+    case KEY_ENTER:
+        t->opened = top_chosen(t, NULL) != NULL;
+        return look(w);
+    case KEY_ESCAPE:
+        t->opened = false;
+        return 0;
+    case 'p':
+        return act(w, "PAUSE", "is paused: it accepts jobs and starts none");
+    case 'r':
+        return act(w, "RESUME", "goes on");
+    default:
+        snprintf(t->said, sizeof t->said, "that key does nothing here");
+        return 0;
+    }
+}
+
+// A lost connection is no error: it is told of, and the next look tries again.
+static int bear(struct watch *w, int err) {
+    if (!is_lost(err) || w->talks->address.local)
+        return err;
+    lose(w);
+    return 0;
+}
+
+// Until somebody has had enough, or it cannot go on.
+static int watch(struct watch *w) {
+    uint64_t looked_ms = monotonic_ms();
+    int err = bear(w, look(w));
+    while (err >= 0 && !w->end) {
+        err = draw(w);
+        if (err < 0)
+            break;
+        uint64_t since_ms = monotonic_ms() - looked_ms;
+        int64_t wait_ms = since_ms < LOOK_MS ? (int64_t)(LOOK_MS - since_ms) : 0;
+        err = bear(w, talks_turn(w->talks, STDIN_FILENO, wait_ms));
+        for (int key; err >= 0 && !w->end && (key = screen_key(&w->screen)) != KEY_NONE;)
+            err = bear(w, press(w, key));
+        if (err >= 0 && !w->end && monotonic_ms() - looked_ms >= LOOK_MS) {
+            err = bear(w, look(w));
+            looked_ms = monotonic_ms();
+        }
+    }
+    return err;
+}
+
+static enum cli_exit exit_of(const struct watch *w, int err) {
+    if (w->end)
+        return CLI_DONE;
+    if (err == MR_ECANCELLED)
+        return CLI_INTERRUPTED;
+    complain("top: %s", error_text());
+    return err == MR_EAUTH ? CLI_REFUSED : err == MR_ENOMEM ? CLI_FAILED : CLI_UNOPENED;
+}
+
+enum cli_exit top_run(const struct input *in) {
+    struct watch w = { 0 };
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return stages_run(in);
+    enum cli_exit code = talk_begin(in, TALK_LOOKS, &w.talks, &w.talk);
+    if (code != CLI_DONE)
+        return code;
+    w.top.where = w.talks->address.where;
+    if (screen_begin(&w.screen) < 0) {
+        complain("top: %s", error_text());
+        code = CLI_FAILED;
+    } else {
+        int err = watch(&w);
+        screen_end(&w.screen);
+        code = exit_of(&w, err);
+    }
+    mem_free(w.top.stages);
+    talks_close(w.talks);
+    return code;
+}
