@@ -6,6 +6,8 @@
 #include "base/errors.h"
 #include "wire/code.h"
 #include "wire/number.h"
+#include "wire/port.h"
+#include "wire/url.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -783,6 +785,62 @@ static void a_reply_is_read_as_it_was_written(void **state) {
     }
 }
 
+// ---- URLs -------------------------------------------------------------------------------------
+
+static void a_url_names_an_engine(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *where, *host, *port, *user, *secret;
+    } rows[] = {
+        { "mem:", "mem:", "", "", "", "" },
+        { "file:a/b", "file:a/b", "", "", "", "" },
+        { "millrace://h", "millrace://h:" WIRE_PORT, "h", WIRE_PORT, "", "" },
+        { "millrace://h:1/", "millrace://h:1", "h", "1", "", "" },
+        { "millraces://[::1]:65535", "millraces://[::1]:65535", "::1", "65535", "", "" },
+        { "millrace://s%3A%40@h:1", "millrace://h:1", "h", "1", "", "s:@" },
+        { "millrace://u%2f:a@b@h:1", "millrace://h:1", "h", "1", "u/", "a@b" },
+    };
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        struct engine_url u;
+        assert_int_equal(url_read(rows[i].text, &u), 0);
+        assert_string_equal(u.where, rows[i].where);
+        assert_string_equal(u.host, rows[i].host);
+        assert_string_equal(u.port, rows[i].port);
+        assert_string_equal(u.user, rows[i].user);
+        assert_string_equal(u.secret, rows[i].secret);
+        assert_int_equal(u.local, !u.host[0]);
+        assert_int_equal(u.dir != NULL, strncmp(rows[i].text, "file:", 5) == 0);
+    }
+}
+
+static void what_is_no_url_is_refused_without_its_secret(void **state) {
+    (void)state;
+    static const char *const rows[] = {
+        "",
+        "mem",
+        "mem:x",
+        "file:",
+        "http://hush@h",
+        "millrace:h",
+        "millrace://",
+        "millrace://h:0",
+        "millrace://h:65536",
+        "millrace://h:1x",
+        "millrace://h:1/x",
+        "millrace://[::1]x:1",
+        "millrace://hush%@h:1",
+        "millrace://hush%00@h:1",
+        "millrace://hush@:1",
+    };
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        struct engine_url u = { .port = "kept" };
+        assert_int_equal(url_read(rows[i], &u), MR_EINVAL);
+        assert_null(strstr(error_text(), "hush"));
+        assert_non_null(strstr(error_text(), "millrace://HOST:PORT"));
+        assert_string_equal(u.port, "kept");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_number_is_read_as_it_was_written, setup),
@@ -816,6 +874,8 @@ int main(void) {
         cmocka_unit_test_setup(F41_any_byte_of_a_reply_may_be_wrong, setup),
         cmocka_unit_test_setup(a_reply_in_a_long_bulk_string_is_not_looked_at, setup),
         cmocka_unit_test_setup(a_reply_is_read_as_it_was_written, setup),
+        cmocka_unit_test(a_url_names_an_engine),
+        cmocka_unit_test(what_is_no_url_is_refused_without_its_secret),
     };
     return cmocka_run_group_tests_name("wire", tests, guard_begin, NULL);
 }

@@ -2,6 +2,7 @@
 #include "api/handle.h"
 #include "base/errors.h"
 #include "client/client.h"
+#include "wire/url.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,30 +49,11 @@ static int parse_options(const mr_options *o, struct local_options *out) {
     return parse_sync(o->sync, out);
 }
 
-static bool has_scheme(const char *url, const char *scheme) {
-    return strncmp(url, scheme, strlen(scheme)) == 0;
-}
-
-static int parse_url(const char *url, struct local_options *out) {
-    if (strcmp(url, "mem:") == 0)
-        return 0;
-    if (has_scheme(url, "file:")) {
-        out->dir = url + strlen("file:");
-        return *out->dir ? 0 : error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR");
-    }
-    return error_set(MR_EINVAL,
-                     "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT "
-                     "and, with TLS, millraces://HOST:PORT",
-                     strchr(url, '@') ? "..." : url); // there may be a secret in it
-}
-
 // ---- Opening and closing ----------------------------------------------------------------------
 
-static int open_local(const char *url, const mr_options *o, struct engine **out) {
-    struct local_options local = { 0 };
+static int open_local(const char *dir, const mr_options *o, struct engine **out) {
+    struct local_options local = { .dir = dir };
     int err = parse_options(o, &local);
-    if (err >= 0)
-        err = parse_url(url, &local);
     return err < 0 ? err : local_engine_open(&local, out);
 }
 
@@ -87,8 +69,10 @@ static int open_remote(const char *url, const mr_options *o, struct engine **out
 }
 
 static int open_engine(const char *url, const mr_options *o, mr *m) {
-    bool remote = has_scheme(url, "millrace:") || has_scheme(url, "millraces:");
-    int err = remote ? open_remote(url, o, &m->engine) : open_local(url, o, &m->engine);
+    struct engine_url u;
+    int err = url_read(url, &u);
+    if (err >= 0)
+        err = u.local ? open_local(u.dir, o, &m->engine) : open_remote(url, o, &m->engine);
     if (err < 0)
         return err;
     struct puller_options by_caller = { 0 };

@@ -101,6 +101,6 @@ enum cli_exit epic_run(const struct input *in) {
     }
     enum cli_exit code = talk_once(in, TALK_LOOKS, &w, show_map);
     if (code == CLI_DONE && drop && talk_address(in, &address) == 0)
-        sums_forget(address.where, in->arguments[0], in->arguments[1]);
+        sums_forget(address.url.where, in->arguments[0], in->arguments[1]);
     return code;
 }

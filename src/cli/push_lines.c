@@ -160,9 +160,9 @@ static enum cli_exit find_beginning(struct pushing *p) {
         snprintf(p->source, sizeof p->source, "push-%016" PRIx64, chance[0] ^ chance[1]);
         return CLI_DONE;
     }
-    p->follows = !p->talks->address.local;
+    p->follows = !p->talks->address.url.local;
     epic_bar_init(&p->bar, p->talks, "push", stage_of(p), p->epic);
-    sums_open(&p->sums, p->talks->address.where, stage_of(p), p->epic);
+    sums_open(&p->sums, p->talks->address.url.where, stage_of(p), p->epic);
     enum cli_exit code = ask_epic(p, NULL, 0, &reply);
     if (code != CLI_DONE)
         return code;

@@ -40,10 +40,10 @@ static const char *talk_url(const struct input *in) {
 
 const char *talk_at(const struct input *in, char out[TALK_AT]) {
     const char *given = input_option(in, "--at");
-    struct address a;
+    struct engine_url u;
     out[0] = 0;
-    if (given && *given && address_read(given, &a) == 0)
-        snprintf(out, TALK_AT, " --at %s", a.where);
+    if (given && *given && url_read(given, &u) == 0)
+        snprintf(out, TALK_AT, " --at %s", u.where);
     return out;
 }
 
@@ -51,18 +51,21 @@ const char *talk_at(const struct input *in, char out[TALK_AT]) {
 static int check_certificates(const struct input *in, const struct address *a) {
     bool given = input_option(in, "--tls-ca") || input_option(in, "--tls-cert") ||
                  input_option(in, "--tls-key");
-    if (a->secure || !given)
+    if (a->url.secure || !given)
         return 0;
     return error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://HOST:PORT");
 }
 
 int talk_address(const struct input *in, struct address *out) {
-    int err = address_read(talk_url(in), out);
+    *out = (struct address){ 0 };
+    int err = url_read(talk_url(in), &out->url);
     if (err == 0)
         err = check_certificates(in, out);
-    if (err == 0 && !out->secret[0])
+    if (err == 0 && out->url.secret[0])
+        memcpy(out->secret, out->url.secret, sizeof out->secret);
+    else if (err == 0)
         err = secret_find(out->secret, sizeof out->secret);
-    if (err == 0 && out->secure)
+    if (err == 0 && out->url.secure)
         out->tls = (struct tls_files){ .cert = option_or(in, "--tls-cert", "MILLRACE_TLS_CERT"),
                                        .key = option_or(in, "--tls-key", "MILLRACE_TLS_KEY"),
                                        .ca = option_or(in, "--tls-ca", "MILLRACE_TLS_CA") };
@@ -73,7 +76,7 @@ int talk_engine(const struct input *in, const char *name, int signals, mr **out)
     struct address a = { 0 };
     struct listener listener;
     int err = talk_address(in, &a);
-    mr_options options = { .user = a.user[0] ? a.user : NULL,
+    mr_options options = { .user = a.url.user[0] ? a.url.user : NULL,
                            .secret = a.secret[0] ? a.secret : NULL,
                            .tls_ca = a.tls.ca,
                            .tls_cert = a.tls.cert,
@@ -112,7 +115,7 @@ bool talk_is_cut_off(mr *engine) {
 
 bool talk_is_alone(const struct input *in) {
     struct address address;
-    return talk_address(in, &address) == 0 && address.local;
+    return talk_address(in, &address) == 0 && address.url.local;
 }
 
 static int talks_start(struct talks *ts) {
@@ -124,7 +127,7 @@ static int talks_start(struct talks *ts) {
     if (signals < 0)
         return signals;
     ts->signals = signals;
-    ts->impl = ts->address.local ? &local_talk : &socket_talk;
+    ts->impl = ts->address.url.local ? &local_talk : &socket_talk;
     int err = listener_begin(&listener, signals);
     if (err < 0)
         return err;
@@ -143,7 +146,7 @@ static enum cli_exit talks_open(const struct input *in, enum talk_store store, s
         err = talk_address(in, &ts->address);
         code = err < 0 ? CLI_USAGE : CLI_UNOPENED;
     }
-    const char *dir = err == 0 ? ts->address.dir : NULL;
+    const char *dir = err == 0 ? ts->address.url.dir : NULL;
     if (dir && store == TALK_LOOKS && access(dir, F_OK) < 0)
         err = error_set(MR_EGONE, "there is no store in %.400s", dir);
     if (err == 0)
@@ -199,20 +202,20 @@ void talk_leave(struct talk *t) {
 void words_greet(struct words *w, const struct address *a) {
     words_text(w, "HELLO");
     words_text(w, "3");
-    if (a->local || !a->secret[0])
+    if (a->url.local || !a->secret[0])
         return;
     words_text(w, "AUTH");
-    words_text(w, a->user[0] ? a->user : "default");
+    words_text(w, a->url.user[0] ? a->url.user : "default");
     words_text(w, a->secret);
 }
 
 // Nobody has answered yet: who encrypts does not answer what is not encrypted.
 static enum cli_exit greet_failed(const struct talk *t, int err) {
     const struct address *a = &t->talks->address;
-    if (err != MR_ENET || a->secure)
+    if (err != MR_ENET || a->url.secure)
         return talk_failed(t, err);
-    complain("%s: %s; a server that encrypts is at millraces://%s:%s", t->talks->command,
-             error_text(), a->host, a->port);
+    complain("%s: %s; a server that encrypts is at millraces://%s", t->talks->command, error_text(),
+             a->url.place);
     return CLI_UNOPENED;
 }
 

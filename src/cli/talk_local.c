@@ -27,9 +27,9 @@ static void log_is_durable(void *arg) {
 }
 
 static int local_start(struct local *l, const struct address *a) {
-    struct group_options options = { .dir = a->dir,
+    struct group_options options = { .dir = a->url.dir,
                                      .log = { .on_durable = log_is_durable, .arg = l } };
-    int err = host_init(&l->host, a->where);
+    int err = host_init(&l->host, a->url.where);
     if (err < 0)
         return err;
     host_group_options(&l->host, &options);

@@ -17,7 +17,7 @@ enum { CONNECT_MS = 10000, RECEIVE_SIZE = 256 << 10, CONNECTIONS = 1024 };
 
 static int socket_open(struct talks *ts) {
     const struct address *a = &ts->address;
-    return a->secure ? tls_context_create(&a->tls, false, &ts->tls) : 0;
+    return a->url.secure ? tls_context_create(&a->tls, false, &ts->tls) : 0;
 }
 
 static void socket_close(struct talks *ts) {
@@ -60,22 +60,22 @@ static int find_host(const struct talks *ts, struct addrinfo **out) {
     int err = listener_begin(&listener, ts->signals);
     if (err < 0)
         return err;
-    int failed = getaddrinfo(a->host, a->port, &want, out);
+    int failed = getaddrinfo(a->url.host, a->url.port, &want, out);
     listener_end(&listener);
     if (failed)
-        return error_set(MR_ENET, "cannot reach %s: %s", a->where, gai_strerror(failed));
+        return error_set(MR_ENET, "cannot reach %s: %s", a->url.where, gai_strerror(failed));
     return 0;
 }
 
 static int unreachable(const struct address *a, int why) {
-    bool usual = strcmp(a->port, WIRE_PORT) == 0;
+    bool usual = strcmp(a->url.port, WIRE_PORT) == 0;
     if (why == EINTR)
         return error_set(MR_ECANCELLED, "interrupted");
     if (why != ECONNREFUSED)
-        return error_set(MR_ENET, "cannot reach %s: %s", a->where, strerror(why));
+        return error_set(MR_ENET, "cannot reach %s: %s", a->url.where, strerror(why));
     return error_set(MR_ENET, "nobody listens at %s; start one with: millrace serve%s%s%s%s",
-                     a->where, usual ? "" : " --listen ", usual ? "" : a->host, usual ? "" : ":",
-                     usual ? "" : a->port);
+                     a->url.where, usual ? "" : " --listen ", usual ? "" : a->url.host,
+                     usual ? "" : ":", usual ? "" : a->url.port);
 }
 
 static int socket_join(struct talks *ts, struct talk *t) {
@@ -92,7 +92,7 @@ static int socket_join(struct talks *ts, struct talk *t) {
     if (fd < 0)
         return unreachable(a, why);
     socket_set_up(fd);
-    err = ts->tls ? tls_connect(ts->tls, a->host, &t->tls) : 0;
+    err = ts->tls ? tls_connect(ts->tls, a->url.host, &t->tls) : 0;
     if (err < 0)
         close(fd);
     else
@@ -110,7 +110,7 @@ static void socket_leave(struct talk *t) {
 }
 
 static int lost(const struct talk *t, const char *why) {
-    return error_set(MR_ENET, "the connection to %s is lost: %s", t->talks->address.where, why);
+    return error_set(MR_ENET, "the connection to %s is lost: %s", t->talks->address.url.where, why);
 }
 
 static const char *why_lost(void) {

@@ -5,22 +5,17 @@
 #include "base/buffer.h"
 #include "cli/talk.h"
 #include "tls/tls.h"
+#include "wire/url.h"
 
 // What is said of a server that has gone, before the reason, and when it is there again.
 #define TALK_AGAIN "trying again: "
 #define TALK_BACK "connected again"
 
-enum { TALK_WHERE = 512, TALK_SECRET = 512 };
-
-// What a URL names.
+// The engine of this command line.
 struct address {
-    char where[TALK_WHERE]; // the URL without its secret, for people
-    char host[256], port[8];
-    char user[TALK_SECRET], secret[TALK_SECRET]; // "": none
-    const char *dir;                             // of file:DIR; borrowed
-    bool local;                                  // file: or mem:
-    bool secure;                                 // millraces://
-    struct tls_files tls;                        // of that; borrowed
+    struct engine_url url;
+    char secret[URL_SECRET]; // of the URL, else of the environment; "": none
+    struct tls_files tls;    // of millraces://; borrowed
 };
 
 struct talk {
@@ -67,8 +62,7 @@ void talk_leave(struct talk *); // ends it
 // The first words on a connection: who this is, and which protocol.
 void words_greet(struct words *, const struct address *);
 
-// MR_EINVAL with the way out.
-int address_read(const char *url, struct address *out);
+// Reads --at, else MILLRACE_URL, and what goes with it. MR_EINVAL.
 int talk_address(const struct input *, struct address *out);
 
 // Opens it by the public API, as a client called `name`; for commands that work. A signal ends the

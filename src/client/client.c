@@ -1,12 +1,11 @@
-// The client's life: reading the URL, connecting for the first time, threads, refusing to close
-// while in use.
+// The client's life: connecting for the first time, threads, refusing to close while in use.
 #include "client/client.h"
 
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
-#include "wire/port.h"
+#include "wire/url.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,99 +81,6 @@ uint64_t client_random(struct client *c) {
     return number ^ number >> 31;
 }
 
-// ---- The URL ----------------------------------------------------------------------------------
-
-struct server_url {
-    bool secure;
-    char user[128], secret[512], host[256], port[8];
-};
-
-static int bad_url(const char *what) {
-    return error_set(MR_EINVAL, "%s: the URL is millrace[s]://[USER:SECRET@]HOST[:PORT]", what);
-}
-
-static bool copy_url_part(char *to, size_t room, const char *from, size_t size) {
-    if (size >= room)
-        return false;
-    memcpy(to, from, size);
-    to[size] = 0;
-    return true;
-}
-
-static int url_hex_digit(char c) {
-    char small = c | 32;
-    return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
-}
-
-// Copies it with every %XX as the byte it stands for.
-static bool decode_url_part(char *to, size_t room, const char *from, size_t size) {
-    size_t used = 0;
-    for (size_t i = 0; i < size; i++) {
-        int byte = (unsigned char)from[i];
-        if (byte == '%') {
-            bool whole = i + 2 < size;
-            int high = whole ? url_hex_digit(from[i + 1]) : -1;
-            int low = whole ? url_hex_digit(from[i + 2]) : -1;
-            byte = high < 0 || low < 0 ? 0 : high << 4 | low;
-            i += 2;
-        }
-        if (!byte || used + 1 >= room)
-            return false;
-        to[used++] = (char)byte;
-    }
-    to[used] = 0;
-    return true;
-}
-
-// USER:SECRET, or the secret alone.
-static int read_url_user(struct server_url *p, const char *text, size_t size) {
-    const char *colon = memchr(text, ':', size);
-    size_t user = colon ? (size_t)(colon - text) : 0, skip = user + (colon != NULL);
-    if (!decode_url_part(p->user, sizeof p->user, text, user) ||
-        !decode_url_part(p->secret, sizeof p->secret, text + skip, size - skip))
-        return bad_url("user or secret are too long, or have a % that is not %25");
-    return 0;
-}
-
-static bool is_port(const char *text) {
-    char *end;
-    unsigned long port = strtoul(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && !*end && port > 0 && port <= UINT16_MAX;
-}
-
-static int read_url_host(struct server_url *p, const char *text) {
-    const char *close = text[0] == '[' ? strchr(text, ']') : NULL;
-    const char *colon = strrchr(close ? close : text, ':');
-    const char *host = close ? text + 1 : text;
-    const char *end = close ? close : colon ? colon : text + strlen(text);
-    if (end == host || !copy_url_part(p->host, sizeof p->host, host, (size_t)(end - host)))
-        return bad_url("the host is missing or too long");
-    if (close && close[1] && colon != close + 1)
-        return bad_url("behind the address in brackets stands the port");
-    const char *port = colon ? colon + 1 : WIRE_PORT;
-    if (!is_port(port) || !copy_url_part(p->port, sizeof p->port, port, strlen(port)))
-        return bad_url("the port is a number from 1 to 65535");
-    return 0;
-}
-
-static int read_url(const char *url, struct server_url *out) {
-    static const char plain[] = "millrace://", secure[] = "millraces://";
-    out->secure = strncmp(url, secure, sizeof secure - 1) == 0;
-    if (!out->secure && strncmp(url, plain, sizeof plain - 1) != 0)
-        return bad_url("this begins otherwise");
-    const char *text = url + (out->secure ? sizeof secure : sizeof plain) - 1;
-    const char *at = strrchr(text, '@');
-    int err = at ? read_url_user(out, text, (size_t)(at - text)) : 0;
-    char where[sizeof out->host + sizeof out->port + 4];
-    const char *begin = at ? at + 1 : text;
-    size_t size = strcspn(begin, "/");
-    if (err >= 0 && (begin[size] && begin[size + 1]))
-        err = bad_url("nothing may follow the port");
-    if (err >= 0 && !copy_url_part(where, sizeof where, begin, size))
-        err = bad_url("the host is too long");
-    return err < 0 ? err : read_url_host(out, where);
-}
-
 // ---- Opening ----------------------------------------------------------------------------------
 
 static int copy_option(const char *from, char **out) {
@@ -188,22 +94,20 @@ static int copy_option(const char *from, char **out) {
     return 0;
 }
 
-static int client_set_up(struct client *c, const struct server_url *p,
+static int client_set_up(struct client *c, const struct engine_url *u,
                          const struct client_options *o) {
-    bool v6 = strchr(p->host, ':') != NULL;
-    snprintf(c->where, sizeof c->where, "%s%s%s:%s", v6 ? "[" : "", p->host, v6 ? "]" : "",
-             p->port);
+    snprintf(c->where, sizeof c->where, "%s", u->place);
     c->unreachable_ms = o->unreachable_ms ? o->unreachable_ms : CLIENT_UNREACHABLE_MS;
     c->repeat_ms = o->repeat_ms ? o->repeat_ms : SOURCE_REPEAT_MS;
-    int err = copy_option(o->user ? o->user : p->user, &c->user);
+    int err = copy_option(o->user ? o->user : u->user, &c->user);
     if (err >= 0)
-        err = copy_option(o->secret ? o->secret : p->secret, &c->secret);
+        err = copy_option(o->secret ? o->secret : u->secret, &c->secret);
     if (err >= 0)
         err = copy_option(o->name, &c->name);
-    snprintf(c->host, sizeof c->host, "%s", p->host);
-    snprintf(c->port, sizeof c->port, "%s", p->port);
+    snprintf(c->host, sizeof c->host, "%s", u->host);
+    snprintf(c->port, sizeof c->port, "%s", u->port);
     c->found_ms = monotonic_ms();
-    if (err >= 0 && p->secure)
+    if (err >= 0 && u->secure)
         err = tls_context_create(&o->tls, false, &c->tls);
     if (err >= 0)
         err = address_find(c->host, c->port, &c->addresses, &c->address_count);
@@ -312,8 +216,10 @@ static int client_start(struct client *c) {
 }
 
 int client_open(const char *url, const struct client_options *o, struct engine **out) {
-    struct server_url place = { .port = WIRE_PORT };
-    int err = read_url(url, &place);
+    struct engine_url place;
+    int err = url_read(url, &place);
+    if (err >= 0 && place.local)
+        err = error_set(MR_EINVAL, "%.200s is not the URL of a server: millrace://HOST:PORT", url);
     if (err >= 0 && !place.secure && (o->tls.ca || o->tls.cert || o->tls.key))
         err = error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://");
     if (err < 0)

@@ -91,7 +91,7 @@ static int engine_open(struct flow *f, const struct input *in) {
         return journal_begin(f);
     int err = talk_address(in, &address);
     if (err >= 0)
-        snprintf(f->where, sizeof f->where, "%s", address.where);
+        snprintf(f->where, sizeof f->where, "%s", address.url.where);
     return err < 0 ? err : talk_engine(in, "millrace-flow", f->signals, &f->engine);
 }
 

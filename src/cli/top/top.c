@@ -262,7 +262,7 @@ static int press(struct watch *w, int key) {
 
 // A lost connection is no error: it is told of, and the next look tries again.
 static int bear(struct watch *w, int err) {
-    if (!is_lost(err) || w->talks->address.local)
+    if (!is_lost(err) || w->talks->address.url.local)
         return err;
     lose(w);
     return 0;
@@ -305,7 +305,7 @@ enum cli_exit top_run(const struct input *in) {
     enum cli_exit code = talk_begin(in, TALK_LOOKS, &w.talks, &w.talk);
     if (code != CLI_DONE)
         return code;
-    w.top.where = w.talks->address.where;
+    w.top.where = w.talks->address.url.where;
     if (screen_begin(&w.screen) < 0) {
         complain("top: %s", error_text());
         code = CLI_FAILED;

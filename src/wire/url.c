@@ -1,0 +1,130 @@
+// See url.h.
+#include "wire/url.h"
+
+#include "base/errors.h"
+#include "wire/number.h"
+#include "wire/port.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int refuse_url(const char *what) {
+    return error_set(MR_EINVAL,
+                     "%s: the URL of a server is millrace://HOST:PORT, with a secret "
+                     "millrace://SECRET@HOST:PORT; millraces:// is the same with TLS",
+                     what);
+}
+
+static bool copy_url_part(char *to, size_t room, const char *from, size_t size) {
+    if (size >= room)
+        return false;
+    memcpy(to, from, size);
+    to[size] = 0;
+    return true;
+}
+
+static int url_hex_digit(char c) {
+    char small = c | 32;
+    return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
+}
+
+// Copies it with every %XX as the byte it stands for.
+static bool decode_url_part(char *to, size_t room, const char *from, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < size; i++) {
+        int byte = (unsigned char)from[i];
+        if (byte == '%') {
+            bool whole = i + 2 < size;
+            int high = whole ? url_hex_digit(from[i + 1]) : -1;
+            int low = whole ? url_hex_digit(from[i + 2]) : -1;
+            byte = high < 0 || low < 0 ? 0 : high << 4 | low;
+            i += 2;
+        }
+        if (!byte || used + 1 >= room)
+            return false;
+        to[used++] = (char)byte;
+    }
+    to[used] = 0;
+    return true;
+}
+
+// USER:SECRET, or the secret alone.
+static int read_url_user(struct engine_url *u, const char *text, size_t size) {
+    const char *colon = memchr(text, ':', size);
+    size_t user = colon ? (size_t)(colon - text) : 0, skip = user + (colon != NULL);
+    if (!decode_url_part(u->user, sizeof u->user, text, user) ||
+        !decode_url_part(u->secret, sizeof u->secret, text + skip, size - skip))
+        return refuse_url("user or secret are too long, or have a % that is not %25");
+    return 0;
+}
+
+static bool is_port(const char *text) {
+    uint64_t port;
+    return number_parse(mr_str(text), &port) == 0 && port > 0 && port <= UINT16_MAX;
+}
+
+static int read_url_host(struct engine_url *u, const char *text) {
+    const char *close = text[0] == '[' ? strchr(text, ']') : NULL;
+    const char *colon = strrchr(close ? close : text, ':');
+    const char *host = close ? text + 1 : text;
+    const char *end = close ? close : colon ? colon : text + strlen(text);
+    if (end == host || !copy_url_part(u->host, sizeof u->host, host, (size_t)(end - host)))
+        return refuse_url("the host is missing or too long");
+    if (close && close[1] && colon != close + 1)
+        return refuse_url("only the port may stand behind the address in brackets");
+    const char *port = colon ? colon + 1 : WIRE_PORT;
+    if (!is_port(port) || !copy_url_part(u->port, sizeof u->port, port, strlen(port)))
+        return refuse_url("the port is a number from 1 to 65535");
+    bool v6 = strchr(u->host, ':') != NULL;
+    snprintf(u->place, sizeof u->place, "%s%s%s:%s", v6 ? "[" : "", u->host, v6 ? "]" : "",
+             u->port);
+    snprintf(u->where, sizeof u->where, "millrace%s://%s", u->secure ? "s" : "", u->place);
+    return 0;
+}
+
+static int read_url_server(struct engine_url *u, const char *text) {
+    const char *at = strrchr(text, '@');
+    int err = at ? read_url_user(u, text, (size_t)(at - text)) : 0;
+    char place[sizeof u->place];
+    const char *begin = at ? at + 1 : text;
+    const char *slash = strchr(begin, '/');
+    size_t size = slash ? (size_t)(slash - begin) : strlen(begin);
+    if (err >= 0 && slash && slash[1])
+        err = refuse_url("nothing may follow the port");
+    if (err >= 0 && !copy_url_part(place, sizeof place, begin, size))
+        err = refuse_url("the host is too long");
+    return err < 0 ? err : read_url_host(u, place);
+}
+
+static int read_url_dir(struct engine_url *u, const char *text, const char *dir) {
+    if (!*dir)
+        return error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR is a store, "
+                                    "millrace://HOST:PORT and millraces://HOST:PORT a server");
+    u->local = true;
+    u->dir = dir;
+    snprintf(u->where, sizeof u->where, "%s", text);
+    return 0;
+}
+
+int url_read(const char *text, struct engine_url *out) {
+    static const char plain[] = "millrace://", secure[] = "millraces://", file[] = "file:";
+    struct engine_url u = { 0 };
+    int err = 0;
+    u.secure = strncmp(text, secure, sizeof secure - 1) == 0;
+    if (u.secure || strncmp(text, plain, sizeof plain - 1) == 0) {
+        err = read_url_server(&u, text + (u.secure ? sizeof secure : sizeof plain) - 1);
+    } else if (strncmp(text, file, sizeof file - 1) == 0) {
+        err = read_url_dir(&u, text, text + sizeof file - 1);
+    } else if (strcmp(text, "mem:") == 0) {
+        u.local = true;
+        snprintf(u.where, sizeof u.where, "%s", text);
+    } else {
+        err = error_set(MR_EINVAL,
+                        "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT "
+                        "and, with TLS, millraces://HOST:PORT",
+                        strchr(text, '@') ? "..." : text); // there may be a secret in it
+    }
+    if (err >= 0)
+        *out = u;
+    return err;
+}

@@ -1,0 +1,30 @@
+// URL: which engine a URL names.
+//
+//     mem:                                        in this process, in memory
+//     file:DIR                                    in this process, with a store in DIR
+//     millrace://[[USER:]SECRET@]HOST[:PORT]      a server; HOST may be [IPV6]
+//     millraces://…                               the same with TLS
+//
+// In USER and SECRET a byte may be written as %XX. Pure.
+#ifndef WIRE_URL_H
+#define WIRE_URL_H
+
+#include <stdbool.h>
+
+enum { URL_WHERE = 512, URL_SECRET = 512, URL_HOST = 256, URL_PORT = 8 };
+
+struct engine_url {
+    bool local;                                // mem: or file:
+    bool secure;                               // millraces://
+    const char *dir;                           // of file:DIR, borrowed from the text; else NULL
+    char where[URL_WHERE];                     // the URL without its secret, for messages
+    char place[URL_HOST + URL_PORT + 4];       // HOST:PORT as it stands in a URL; "": local
+    char host[URL_HOST], port[URL_PORT];       // "": local
+    char user[URL_SECRET], secret[URL_SECRET]; // "": none
+};
+
+// Reads `text`. MR_EINVAL: it is not such a URL; the sentence does not repeat it if a secret may be
+// in it.
+int url_read(const char *text, struct engine_url *out);
+
+#endif
