@@ -1,5 +1,5 @@
-// Bulk push: many jobs at the price of one, into a stage that holds only so many: the push waits
-// for room, so nothing overflows however slow the worker is.
+// Bulk push: many jobs in one call, into a stage with a limit of jobs: the push waits for room, so
+// the stage never exceeds its limit, however slow the worker is.
 //
 //     bulk_push [DIR]     in a directory, every batch is on disk before the next
 #include <millrace.h>

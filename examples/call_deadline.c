@@ -1,5 +1,5 @@
-// Call with a deadline: the caller hears at the deadline, not later; the handler is told to stop;
-// and nothing it does afterwards is recorded.
+// Call with a deadline: mr_call returns at the deadline, not later; the handler sees that it should
+// stop; and nothing it does afterwards is recorded.
 #include <millrace.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@ struct kitchen {
     atomic_int given_up;
 };
 
-// Pretends to work until it is done or nobody wants it any more.
+// Pretends to work until it is done or the job was stopped.
 static int cook(mr_job *job, void *arg) {
     struct kitchen *kitchen = arg;
     int minutes = *(const char *)mr_job_body(job).data == 'e' ? 1 : 1000;

@@ -1,5 +1,5 @@
 // A producer with hiredis: hiredis_producer [PORT [NAME]]. hiredis sends nothing twice: if the
-// answer is lost this fails, and can be run again: ONCE makes one job of all pushes for that name.
+// reply is lost this program fails; run it again: ONCE makes one job of all pushes for that name.
 #include <hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// A worker with hiredis: hiredis_worker [PORT]. Ends with an error when the connection does:
-// whoever started it starts it again, and the job it had is given to the next worker at once.
+// A worker with hiredis: hiredis_worker [PORT]. It exits with an error when the connection breaks:
+// a supervisor starts it again, and the job it had is given to the next worker at once.
 #include <hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // A producer with Millrace's own library: remote_producer [millrace://HOST:PORT [NAME]]. The
-// library numbers its pushes: one that it repeats over a new connection is the same job, without
-// `once`.
+// library numbers its pushes: a push that it repeats on a new connection is the same job, also
+// without `once`.
 #include <millrace.h>
 #include <stdio.h>
 

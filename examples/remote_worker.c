@@ -1,5 +1,5 @@
-// A worker with Millrace's own library: remote_worker [millrace://HOST:PORT]. Beats, reconnecting
-// and how many jobs run at once are the library's business; SIGTERM lets those in hand end.
+// A worker with Millrace's own library: remote_worker [millrace://HOST:PORT]. The library
+// sends beats, reconnects and chooses how many jobs run at once; SIGTERM lets running jobs end.
 #include <millrace.h>
 #include <signal.h>
 #include <stdio.h>

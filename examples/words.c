@@ -1,5 +1,5 @@
 // Words: a flow counts the words of a text, once each, although an operator in it crashes half of
-// the time. Kill it and run it again with the same directory: it goes on where it was.
+// the time. Kill it and run it again with the same directory: it continues where it stopped.
 //
 //     words [DIR [TEXT]]     counts into DIR.tsv; without TEXT, a verse of its own
 #include <ctype.h>

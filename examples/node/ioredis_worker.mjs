@@ -10,7 +10,7 @@ const redis = new Redis(process.argv[2] ?? 'redis://127.0.0.1:7411', {
 redis.on('error', (error) => console.error(error.message)); // it connects again by itself
 
 async function greet(name, signal) {
-    signal.throwIfAborted(); // a longer job would look again and again
+    signal.throwIfAborted(); // a longer job would check this repeatedly
     return `hello, ${name}`;
 }
 
@@ -25,7 +25,7 @@ async function work([id, token, , , body, , , , leaseMs]) {
     await redis.call(...end); // STALE, CANCELLED or EXPIRED: it came too late, and changed nothing
 }
 
-let job, stopping = false; // SIGTERM lets the job in hand end
+let job, stopping = false; // after SIGTERM the running job ends first
 process.once('SIGTERM', () => ((stopping = true), job || redis.disconnect()));
 while (!stopping)
     try {

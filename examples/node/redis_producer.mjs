@@ -3,10 +3,10 @@ import { randomUUID } from 'node:crypto';
 import { createClient } from 'redis';
 
 const [url = 'redis://127.0.0.1:7411', name = 'world'] = process.argv.slice(2);
-const tell = (error) => console.error(error.message); // it connects again by itself
-const client = await createClient({ url }).on('error', tell).connect();
+const log = (error) => console.error(error.message); // it reconnects by itself
+const client = await createClient({ url }).on('error', log).connect();
 
-// node-redis sends nothing twice: when an answer is lost it is us who repeat. ONCE makes it one job.
+// node-redis sends nothing twice: when a reply is lost, this program repeats the push. ONCE makes it one job.
 async function push(...words) {
     const once = randomUUID();
     for (let tries = 1; ; tries++)

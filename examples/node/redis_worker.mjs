@@ -10,7 +10,7 @@ const client = await createClient({
 const ask = (...words) => client.sendCommand(words.map(String));
 
 async function greet(name, signal) {
-    signal.throwIfAborted(); // a longer job would look again and again
+    signal.throwIfAborted(); // a longer job would check this repeatedly
     return `hello, ${name}`;
 }
 
@@ -25,7 +25,7 @@ async function work([id, token, , , body, , , , leaseMs]) {
     await ask(...end); // STALE, CANCELLED or EXPIRED: it came too late, and changed nothing
 }
 
-let job, stopping = false; // SIGTERM lets the job in hand end
+let job, stopping = false; // after SIGTERM the running job ends first
 process.once('SIGTERM', () => ((stopping = true), job || client.destroy()));
 while (!stopping)
     try {

@@ -1,10 +1,10 @@
-// An elf: answers letters of a server, as many at once as suits. Several may work beside each
-// other, and come and go.
+// An elf: a worker that answers letters of a server; it finds the number of concurrent letters by
+// itself. Several elves may run at once, and start and stop at any time.
 //
 //     elf URL     says "ready", then for each letter: "begin SECONDS LETTER KEY",
 //                 "end SECONDS LETTER right|wrong"
 //
-// SIGTERM: it ends what it has begun.
+// After SIGTERM it finishes the letters that it has begun.
 #include "clock.h"
 #include "factors.h"
 

@@ -1,4 +1,4 @@
-// Mailbox: letters arrive in batches, a worker answers them, one tidy log tells of it.
+// Mailbox: letters arrive in batches, a worker answers them, one log shows it.
 //
 // What arrives when is the same for every way of working: calendar.h. A way is how many letters are
 // answered at once, and what became of it.

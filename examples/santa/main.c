@@ -1,5 +1,5 @@
 // Santa's mailbox: batches of letters arrive at an interval, each letter is a number to factorise.
-// The story is told three times over with the same letters:
+// The program answers the same letters three times:
 //
 //     unbounded   every letter is begun as soon as it can be: all are slow together
 //     fixed       one letter for each processor: each is fast, the others wait

@@ -11,7 +11,7 @@ enum { WAYS = 3 };
 void report_table(const struct way ways[WAYS], const struct calendar *);
 
 // Checks what must hold on any machine, however busy: every letter was answered once and rightly,
-// none of a street overlapped or overtook another. Times are told, not judged: what else the
+// none of a street overlapped or overtook another. Times are printed, not checked: what else the
 // machine does while one way runs and another does not would decide.
 bool report_holds(const struct way ways[WAYS], const struct calendar *);
 
