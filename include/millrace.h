@@ -93,7 +93,7 @@ enum { MR_LATER = 1 };
     X(EDRAINING, 19, "the stage is draining")
 
 enum {
-#define MR_ERROR_CODE(name, number, text) MR_##name = -number,
+#define MR_ERROR_CODE(name, number, text) MR_##name = -(number),
     MR_ERRORS(MR_ERROR_CODE)
 #undef MR_ERROR_CODE
 };

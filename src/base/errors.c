@@ -7,6 +7,7 @@
 
 static _Thread_local char sentence[1024];
 
+#undef error_set // the analyzer has a macro of this name
 int error_set(int code, const char *format, ...) {
     char fresh[sizeof sentence]; // a separate buffer, because the arguments may include the old
                                  // sentence

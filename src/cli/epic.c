@@ -48,7 +48,7 @@ static enum cli_exit wait_for(const struct input *in, struct words *w, int64_t w
     struct talks *ts;
     struct talk *t;
     struct epic_bar bar;
-    const struct response_value *reply;
+    const struct response_value *reply = NULL;
     enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &t);
     if (code != CLI_DONE)
         return code;
@@ -58,7 +58,7 @@ static enum cli_exit wait_for(const struct input *in, struct words *w, int64_t w
     int err = talk_say(t, w);
     code = err < 0 ? talk_failed(t, err) : wait_and_draw(t, &bar, &reply);
     epic_bar_clear(&bar);
-    if (code == CLI_DONE)
+    if (code == CLI_DONE && reply)
         code = reply->type == RESPONSE_ERROR ? talk_refused(t, reply) : answer_wait(in, reply);
     talks_close(ts);
     return code;

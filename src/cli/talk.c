@@ -358,7 +358,7 @@ int talk_hear(struct talk *t, const struct response_value **out) {
 
 int talk_ask(struct talk *t, const struct words *w, const struct response_value **out) {
     int err = talk_say(t, w), heard = 0;
-    while (err == 0 && (heard = talk_hear(t, out)) == 0)
+    while (err >= 0 && (heard = talk_hear(t, out)) == 0)
         err = talks_turn(t->talks, -1, -1);
     return err < 0 ? err : heard < 0 ? heard : 0;
 }

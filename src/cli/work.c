@@ -226,12 +226,12 @@ static bool read_options(const struct input *in, struct working *w, mr_work_opti
     return false;
 }
 
-static enum cli_exit work_start(const struct input *in, struct working *w, mr_work_options *o) {
+static enum cli_exit work_start(const struct input *in, struct working *w, mr_work_options o) {
     const char *more[STAGES_MOST] = { NULL };
     for (int i = 1; i < in->count; i++)
         more[i - 1] = in->list[i];
-    o->more_stages = more;
-    o->on_stop = stop_job;
+    o.more_stages = more;
+    o.on_stop = stop_job;
     w->signals = interrupts_open();
     int err =
         w->signals < 0 ? w->signals : talk_engine(in, "millrace-work", w->signals, &w->engine);
@@ -241,7 +241,7 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     if (err >= 0)
         err = side_dir_create(&w->side_dir);
     if (err >= 0)
-        err = mr_work(w->engine, in->list[0], work_job, w, o, &w->worker);
+        err = mr_work(w->engine, in->list[0], work_job, w, &o, &w->worker);
     if (err >= 0)
         return work_on(w);
     complain("work: %s", mr_error());
@@ -256,7 +256,7 @@ enum cli_exit work_run(const struct input *in) {
     mr_work_options o = { 0 };
     if (!read_options(in, &w, &o, shell))
         return CLI_USAGE;
-    enum cli_exit code = work_start(in, &w, &o);
+    enum cli_exit code = work_start(in, &w, o);
     if (w.engine && mr_close(w.engine) < 0)
         complain("work: %s", mr_error());
     side_dir_destroy(w.side_dir);

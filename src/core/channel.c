@@ -148,8 +148,9 @@ void channel_move(struct core *c, chan ref, enum channel_state to, enum place pl
         struct job *j = job_at(c, ref);
         j->flags = (uint8_t)((j->flags & ~JOB_CHANNEL_STATE) | to);
     }
-    if (after)
-        job_line_add(c, after, ref, place);
+    if (!after)
+        return;
+    job_line_add(c, after, ref, place);
     if (to == CHANNEL_READY)
         stage_wake(c, s);
 }

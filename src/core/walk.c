@@ -224,7 +224,7 @@ bool job_status_find(mr_bytes name, enum job_status *out) {
 int core_walk_all(struct core *c, const struct job_walk *what,
                   int (*each)(void *, const struct job_info *), void *arg) {
     struct job_walk w = *what;
-    struct job_info from;
+    struct job_info from = { 0 };
     uint32_t i = 0;
     w.parked = false;
     int err = w.from ? core_look_job(c, w.from, &from) : 0;

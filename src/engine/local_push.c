@@ -54,27 +54,28 @@ static int local_wait_for_room(struct local_shard *s, const struct push *push,
 }
 
 // A push that waits for room, in as many turns as it takes.
-static int push_waiting(struct local_shard *s, struct push *push, int64_t room_ms,
+static int push_waiting(struct local_shard *s, const struct push *order, int64_t room_ms,
                         struct pushed *out, uint64_t *out_at) {
     uint64_t until = local_until(room_ms);
     struct local_pusher p = { .pusher.conn = &s->conn };
-    push->pusher = &p.pusher;
+    struct push push = *order;
+    push.pusher = &p.pusher;
     int err = local_begin(s);
     if (err < 0)
         return err;
     do {
-        err = push_now(s, push, out);
+        err = push_now(s, &push, out);
         if (err != MR_EAGAIN)
             break;
-        err = local_wait_for_room(s, push, &p, room_ms, until);
+        err = local_wait_for_room(s, &push, &p, room_ms, until);
     } while (err >= 0);
     core_push_leave(s->core, &p.pusher);
     *out_at = local_end(s);
     return err;
 }
 
-static int push_turn(struct local_shard *s, struct push *push, int64_t room_ms, struct pushed *out,
-                     uint64_t *out_at) {
+static int push_turn(struct local_shard *s, const struct push *push, int64_t room_ms,
+                     struct pushed *out, uint64_t *out_at) {
     if (room_ms != 0)
         return push_waiting(s, push, room_ms, out, out_at);
     int err = local_begin(s);

@@ -91,7 +91,7 @@ static int next_block(struct line_source *l, mr_flow_out *out, bool skip) {
     size_t bytes = 0;
     int err = 0;
     while (bytes < LINES_BYTES && err == 0) {
-        mr_bytes line;
+        mr_bytes line = { 0 };
         err = line_source_next(l, out, &line);
         if (err != 0)
             break;

@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "flow/state.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -48,7 +49,7 @@ static struct kept kept_read(mr_bytes state) {
     size_t size = end ? (size_t)(end - (const char *)state.data) : 0;
     struct kept kept = { .over = state.size == 0, .heads = state };
     snprintf(first, sizeof first, "%.*s", (int)size, size ? (const char *)state.data : "");
-    if (sscanf(first, "run %" SCNu64, &kept.run) != 1)
+    if (!end || sscanf(first, "run %" SCNu64, &kept.run) != 1)
         return kept;
     kept.over = strstr(first, " over") != NULL;
     kept.heads = (mr_bytes){ end + 1, state.size - size - 1 };
@@ -58,6 +59,7 @@ static struct kept kept_read(mr_bytes state) {
 static int kept_write(uint64_t run, bool over, mr_bytes heads, struct buffer *out) {
     char first[64];
     int size = snprintf(first, sizeof first, "run %" PRIu64 "%s\n", run, over ? " over" : "");
+    assert(size > 0 && size < (int)sizeof first);
     int err = buffer_append(out, first, (size_t)size);
     return err < 0 ? err : buffer_append(out, heads.data, heads.size);
 }

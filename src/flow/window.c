@@ -11,6 +11,8 @@
 #include "flow/block.h"
 #include "flow/state.h"
 
+#include <assert.h>
+
 static int fold(struct mr_flow_out *out, struct op *op, mr_bytes key, mr_bytes so_far,
                 mr_bytes value) {
     struct frame frame;
@@ -58,6 +60,7 @@ static uint64_t next_count(const mr_window *w, uint64_t count) {
 static int add_to_all(struct mr_flow_out *out, struct op *op, mr_pair pair, struct reader *windows,
                       uint64_t count) {
     const mr_window *w = &op->window;
+    assert(w->size == 0 || w->slide > 0);
     bool last = w->size && count + 1 == w->size; // of the oldest
     bool begins = w->size ? count % w->slide == 0 : count == 0;
     int err = 0;

@@ -146,7 +146,7 @@ static int last_remove(struct file_log *l) {
 // again.
 static int last_settle_empty(struct file_log *l, struct recovered *r) {
     struct segment *before = ring_at(&l->segments, segment_last(l)->number - 1);
-    struct recovered found;
+    struct recovered found = { 0 };
     if (r->end > SEGMENT_START || r->sealed || !before)
         return 0;
     int err = segment_examine(l, before, &found);
@@ -191,7 +191,7 @@ void file_log_begin(struct file_log *l) {
 }
 
 int file_log_recover(struct file_log *l) {
-    struct recovered r;
+    struct recovered r = { 0 };
     int err = segment_examine(l, segment_last(l), &r);
     if (err == 0)
         err = last_settle_empty(l, &r);

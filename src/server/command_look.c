@@ -161,7 +161,7 @@ void run_channels(struct session *s, struct arguments *a) {
         return;
     struct channel_info *top = NULL;
     int err = shards_look_stage(s->host, a->words[1], &stage);
-    if (!err && !(top = mem_alloc((2 * listed(o.top) + 1) * sizeof *top)))
+    if (err >= 0 && !(top = mem_alloc((2 * listed(o.top) + 1) * sizeof *top)))
         err = error_set(MR_ENOMEM, "no memory for a list of channels");
     if (err < 0) {
         answer_error(s, err);

@@ -291,7 +291,7 @@ static int listen_on(struct listener *l, const char *host, uint16_t *port, int f
     int size = sizeof address;
     if (err == 0)
         err = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&address, &size);
-    if (err < 0)
+    if (err != 0)
         return error_set(MR_ENET, "cannot listen on %s:%u: %s", host, *port, uv_strerror(err));
     *port = ntohs(((struct sockaddr_in *)&address)->sin_port); // at the same place for IPv6
     l->open = true;

@@ -90,7 +90,7 @@ static int address_write(int fd, char *out) {
         struct sockaddr any;
         struct sockaddr_in v4;
         struct sockaddr_in6 v6;
-    } a;
+    } a = { 0 };
     socklen_t size = sizeof a;
     char host[INET6_ADDRSTRLEN];
     if (getsockname(fd, &a.any, &size) < 0)

@@ -62,7 +62,7 @@ int layout_look(const struct disk *d, const char *dir, struct layout *out) {
 }
 
 int layout_read(const struct disk *d, const char *dir, uint32_t *out_shards) {
-    struct layout layout;
+    struct layout layout = { 0 };
     int err = layout_look(d ? d : &disk_os, dir, &layout);
     if (err >= 0)
         *out_shards = layout.shards;
@@ -138,7 +138,7 @@ int layout_choose(const char *dir, uint32_t wanted, struct layout *layout) {
 
 // Checks again under the lock: another process may have made the store meanwhile.
 static int layout_begin(const struct disk *d, const char *dir, struct layout *layout) {
-    struct layout now;
+    struct layout now = { 0 };
     int err = layout_look(d, dir, &now);
     if (err >= 0)
         err = layout_choose(dir, layout->shards, &now);

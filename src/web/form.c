@@ -100,7 +100,7 @@ int form_unescape(struct buffer *out, mr_bytes bytes, bool plus_is_blank) {
         int high = *p == '%' && end - p > 2 ? hex(p[1]) : -1, low = high >= 0 ? hex(p[2]) : -1;
         if (*p == '%' && low < 0)
             return error_set(MR_EINVAL, "behind a %% stand two hexadecimal digits");
-        out->data[out->size++] = *p == '%'                    ? (uint8_t)(high << 4 | low)
+        out->data[out->size++] = *p == '%'                    ? (uint8_t)(high * 16 + low)
                                  : *p == '+' && plus_is_blank ? ' '
                                                               : (uint8_t)*p;
         p += *p == '%' ? 2 : 0;

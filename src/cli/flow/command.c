@@ -169,7 +169,7 @@ static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out,
 
 static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
     struct side_file side;
-    struct exec_result x;
+    struct exec_result x = { 0 };
     int err = side_file_begin(a->flow->side_dir, mr_flow_state(out), &side);
     if (err < 0)
         return step_fail(out, pair, err, "%s", error_text());
@@ -246,7 +246,7 @@ static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
                                 .input = pair.value,
                                 .timeout_ms = a->node->timeout_ms,
                                 .max_output = OUTPUT_MOST };
-    struct exec_result x;
+    struct exec_result x = { 0 };
     mr_bytes text;
     struct asked asked = { .line = pair.value };
     ask_begin(a, &asked);
@@ -275,7 +275,7 @@ int program_run(mr_pair pair, mr_flow_out *out, void *arg) {
 
 int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
-    struct exec_result x;
+    struct exec_result x = { 0 };
     a->in++;
     int err = run_process(a, pair, out, NULL, &x);
     if (err < 0)

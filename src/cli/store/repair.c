@@ -191,7 +191,7 @@ enum cli_exit store_repair_run(const struct input *in) {
     if (fd >= 0)
         close(fd); // the repair takes the lock itself
     struct findings f;
-    if (err == 0)
+    if (err >= 0)
         err = store_examine(dir, &f);
     if (err < 0)
         return store_failed(in, dir, err);

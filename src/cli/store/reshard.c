@@ -412,9 +412,10 @@ int reshard_begin(struct reshard *c) {
         err = write_to_all(c, &c->epoch);
     for (uint32_t i = 1; err == 0 && i <= c->stages.count; i++)
         err = reshard_write_stage(c, i);
-    for (uint32_t i = 0; err == 0 && i < c->from_count * c->from_count; i++)
-        if (i / c->from_count != i % c->from_count)
-            err = deliver_emits(c, i / c->from_count, i % c->from_count);
+    for (uint32_t from = 0; err == 0 && from < c->from_count; from++)
+        for (uint32_t to = 0; err == 0 && to < c->from_count; to++)
+            if (from != to)
+                err = deliver_emits(c, from, to);
     return err;
 }
 
