@@ -722,15 +722,26 @@ def _():
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # bound, and does not listen
         where = f"127.0.0.1:{nobody.getsockname()[1]}"
-        fails(3, f"millrace://{where}; start one with: millrace serve", "stages",
+        fails(3, f"cannot reach a server at {where}: Connection refused", "stages",
               url=f"millrace://{where}")
+        fails(3, f"started with: millrace serve --listen {where}", "stages", url=f"millrace://{where}")
         ended = mr("stages", url=f"millrace://user:hush@{where}")
         check(ended.code == 3 and b"hush" not in ended.err, ended)
-    fails(3, "cannot reach", "stages", url="millrace://no.such.host.invalid:1")
+    fails(3, "no address of host 'no.such.host.invalid'", "stages", url="millrace://no.such.host.invalid:1")
     for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "nats://a":
         fails(2, "millrace://HOST:PORT", "stages", url=url)
         fails(2, "millraces://", "stages", url=url)  # U15
     fails(2, "millraces://HOST", "stages", url="millraced://h:1")
+
+
+def greeted(listener):
+    """The next connection, whose greeting was read and answered as a server does."""
+    connection, _ = listener.accept()
+    heard = b""
+    while not heard.endswith(b"persistence\r\n"):
+        heard += connection.recv(4096)
+    connection.sendall(b"%1\r\n$6\r\nserver\r\n$8\r\nmillrace\r\n+OK\r\n$9\r\nloading:0\r\n")
+    return connection
 
 
 def connecting_to(port):
@@ -796,7 +807,7 @@ def _():
             process = start("stages", url=url, env=env)
             connection, _ = listener.accept()
             heard = b""
-            while not heard.endswith(b"hush\r\n"):
+            while b"hush\r\n" not in heard:
                 heard += connection.recv(4096)
             connection.sendall(b"-WRONGPASS that is not the secret\r\n")
             ended = Ended(process)
@@ -819,9 +830,7 @@ def _():
         listener.listen()
         port = listener.getsockname()[1]
         process = start("await", "1", "--wait", "1h", url=f"millrace://127.0.0.1:{port}")
-        connection, _ = listener.accept()
-        connection.recv(4096)
-        connection.sendall(b"%0\r\n")
+        connection = greeted(listener)
         connection.recv(4096)  # it waits from now on, and nothing is on its way
         while timer_to(port) != "02":  # the one that asks whether the other is there
             check(timer_to(port), "it has left")
@@ -842,9 +851,7 @@ def _():
                             (b"-EXPIRED late\r\n", 124), (b"-ERR \x1b[31mred\r\n", 2),
                             (b"?what\r\n", 3)):
             process = start("call", "s", "b", url=url)
-            connection, _ = listener.accept()
-            connection.recv(4096)
-            connection.sendall(b"%0\r\n")
+            connection = greeted(listener)
             connection.recv(4096)
             connection.sendall(reply)
             connection.close()

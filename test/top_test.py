@@ -193,7 +193,7 @@ def _():
     with Terminal(url=other.url) as terminal:
         terminal.shows("There are no stages yet")
         other.kill()
-        terminal.shows("trying again: nobody listens at ", "There are no stages yet")
+        terminal.shows("trying again: cannot reach a server at ", "There are no stages yet")
         terminal.press("p", "Enter", "s")
         terminal.shows("trying again: ", "sort: waiting", "q quit")
         other.start()
@@ -212,7 +212,7 @@ def _():
         terminal.shows("ended with 0")
         other.kill()
     with Terminal(url=other.url) as terminal:
-        terminal.shows("millrace: top: nobody listens at ", "ended with 3")
+        terminal.shows("millrace: top: cannot reach a server at ", "ended with 3")
 
 
 @case("it ends when a server that comes back does not know its token")

@@ -61,13 +61,13 @@ static int push_one(struct bench *b, struct person *p) {
     words_option(w, "ROOM", "-1");
     b->pushed++;
     p->pending++;
-    return talk_say(p->talk, w);
+    return talk_send(p->talk, w);
 }
 
 static enum cli_exit produce(struct bench *b, struct person *p) {
     const struct response_value *reply;
     int err;
-    while ((err = talk_hear(p->talk, &reply)) > 0) {
+    while ((err = talk_receive(p->talk, &reply)) > 0) {
         if (reply->type == RESPONSE_ERROR)
             return talk_refused(p->talk, reply);
         p->pending--;
@@ -87,7 +87,7 @@ static int take_more(struct bench *b, struct person *p) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         words_text(&b->words, words[i]);
     p->pending++;
-    return talk_say(p->talk, &b->words);
+    return talk_send(p->talk, &b->words);
 }
 
 // A job is [id, token, stage, key, body, …].
@@ -103,13 +103,13 @@ static int work_one(struct bench *b, struct person *p, const struct response_val
     words_add(&b->words, id->bytes);
     words_add(&b->words, token->bytes);
     p->pending++;
-    return talk_say(p->talk, &b->words);
+    return talk_send(p->talk, &b->words);
 }
 
 static enum cli_exit work(struct bench *b, struct person *p) {
     const struct response_value *reply;
     int err;
-    while ((err = talk_hear(p->talk, &reply)) > 0) {
+    while ((err = talk_receive(p->talk, &reply)) > 0) {
         if (reply->type == RESPONSE_ERROR)
             return talk_refused(p->talk, reply);
         p->pending--;

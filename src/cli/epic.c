@@ -34,7 +34,7 @@ static enum cli_exit answer_wait(const struct input *in, const struct response_v
 static enum cli_exit wait_and_draw(struct talk *t, struct epic_bar *bar,
                                    const struct response_value **out) {
     int heard, err;
-    while ((heard = talk_hear(t, out)) == 0) {
+    while ((heard = talk_receive(t, out)) == 0) {
         if ((err = talks_turn(t->talks, -1, epic_bar_wait_ms(bar))) < 0)
             return talk_failed(t, err);
         enum cli_exit code = epic_bar_turn(bar, false);
@@ -55,7 +55,7 @@ static enum cli_exit wait_for(const struct input *in, struct words *w, int64_t w
     epic_bar_init(&bar, ts, "epic", in->arguments[0], in->arguments[1]);
     words_text(w, "WAIT");
     words_number(w, wait_ms);
-    int err = talk_say(t, w);
+    int err = talk_send(t, w);
     code = err < 0 ? talk_failed(t, err) : wait_and_draw(t, &bar, &reply);
     epic_bar_clear(&bar);
     if (code == CLI_DONE && reply)

@@ -168,7 +168,7 @@ static enum cli_exit look(struct epic_bar *b) {
     words_text(&w, "EPIC");
     words_text(&w, b->stage);
     words_text(&w, b->epic);
-    int err = talk_say(b->talk, &w);
+    int err = talk_send(b->talk, &w);
     words_finish(&w);
     if (err < 0)
         return talk_failed(b->talk, err);
@@ -180,7 +180,7 @@ static enum cli_exit look(struct epic_bar *b) {
 // One that is not known has begun just now, or is dropped, which others will hear.
 static enum cli_exit hear(struct epic_bar *b) {
     const struct response_value *reply;
-    int heard = talk_hear(b->talk, &reply);
+    int heard = talk_receive(b->talk, &reply);
     if (heard < 0)
         return talk_failed(b->talk, heard);
     if (heard == 0)

@@ -64,6 +64,7 @@ struct pushing {
     uint64_t sent;             // lines, now or before
     uint64_t bytes;            // of the lines accepted, with their ends
     uint64_t keyless;          // lines sent now that should have a key
+    uint64_t unanswered;       // bytes of lines sent and not accepted yet
     uint32_t sizes[WINDOW];
     bool ended; // all lines were read
 };
@@ -246,7 +247,7 @@ static int follow_workers(struct pushing *p) {
                      (int64_t)((double)p->progress.total / (double)p->bytes * (double)p->answered));
     }
     p->half = p->half_bytes = 0;
-    return talk_say(p->talk, w);
+    return talk_send(p->talk, w);
 }
 
 static enum cli_exit push_line(struct pushing *p, const struct line *line) {
@@ -279,10 +280,11 @@ static enum cli_exit push_line(struct pushing *p, const struct line *line) {
     words_text(w, p->epic ? p->epic : p->source);
     words_number(w, (int64_t)line->number);
     if (err == 0)
-        err = talk_say(p->talk, w);
+        err = talk_send(p->talk, w);
     if (err < 0)
         return talk_failed(p->talk, err);
     p->sizes[line->number % WINDOW] = (uint32_t)line->size + 1;
+    p->unanswered += line->size + 1;
     p->sent = line->number;
     p->half++;
     p->half_bytes += line->size;
@@ -291,7 +293,7 @@ static enum cli_exit push_line(struct pushing *p, const struct line *line) {
 
 static bool window_is_open(const struct pushing *p) {
     uint64_t window = p->follows ? HALF : WINDOW;
-    return p->sent - p->answered < window && p->talk->out.size - p->talk->out_sent < WINDOW_BYTES;
+    return p->sent - p->answered < window && p->unanswered < WINDOW_BYTES;
 }
 
 static enum cli_exit take_lines(struct pushing *p) {
@@ -308,7 +310,7 @@ static enum cli_exit take_lines(struct pushing *p) {
 static enum cli_exit take_answers(struct pushing *p) {
     const struct response_value *reply;
     int heard;
-    while ((heard = talk_hear(p->talk, &reply)) > 0) {
+    while ((heard = talk_receive(p->talk, &reply)) > 0) {
         if (reply->type == RESPONSE_MAP)
             continue; // the workers follow
         if (p->follows && error_is(reply, CODE_GONE))
@@ -319,6 +321,7 @@ static enum cli_exit take_answers(struct pushing *p) {
         }
         p->answered++;
         p->bytes += p->sizes[p->answered % WINDOW];
+        p->unanswered -= p->sizes[p->answered % WINDOW];
     }
     return heard < 0 ? talk_failed(p->talk, heard) : CLI_DONE;
 }

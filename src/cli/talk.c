@@ -1,4 +1,4 @@
-// What is common to both ways of talking: opening, requests, replies, and what an error means.
+// What both implementations share: opening, requests, replies, and what an error means.
 #include "cli/talk.h"
 
 #include "api/handle.h"
@@ -9,7 +9,6 @@
 #include "cli/secret.h"
 #include "cli/talk_state.h"
 #include "cli/values.h"
-#include "wire/request.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,9 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct response_limits limits = {
-    .values = 1 << 18, .line_size = 64 << 10, .bulk_size = 32 << 20, .size = 256 << 20
-};
+#define TALK_TOKEN                                                                                 \
+    "this server asks for a token: it comes from MILLRACE_TOKEN, from the file that "              \
+    "MILLRACE_TOKEN_FILE names, or from the URL"
 
 // ---- Opening ----------------------------------------------------------------------------------
 
@@ -57,8 +56,8 @@ static int check_certificates(const struct input *in, const struct address *a) {
 }
 
 int talk_address(const struct input *in, struct address *out) {
-    *out = (struct address){ 0 };
-    int err = url_read(talk_url(in), &out->url);
+    *out = (struct address){ .text = talk_url(in) };
+    int err = url_read(out->text, &out->url);
     if (err == 0)
         err = check_certificates(in, out);
     if (err == 0 && out->url.secret[0])
@@ -119,15 +118,12 @@ bool talk_is_alone(const struct input *in) {
 }
 
 static int talks_start(struct talks *ts) {
-    ts->values = mem_alloc(limits.values * sizeof *ts->values);
-    if (!ts->values)
-        return error_set(MR_ENOMEM, "no memory for replies");
     struct listener listener;
     int signals = interrupts_open();
     if (signals < 0)
         return signals;
     ts->signals = signals;
-    ts->impl = ts->address.url.local ? &local_talk : &socket_talk;
+    ts->impl = ts->address.url.local ? &local_talk : &remote_talk;
     int err = listener_begin(&listener, signals);
     if (err < 0)
         return err;
@@ -136,15 +132,27 @@ static int talks_start(struct talks *ts) {
     return err;
 }
 
+// Says why an engine could not be opened; what to exit with.
+static enum cli_exit open_failed(const struct talks *ts, const struct input *in, int err) {
+    bool secret = ts && ts->address.secret[0];
+    if (err == MR_EAUTH && !secret)
+        complain("%s: " TALK_TOKEN, in->command->name);
+    else
+        complain("%s: %s", in->command->name, error_text());
+    return err == MR_EAUTH || err == MR_EPERM ? CLI_REFUSED
+           : err == MR_EFULL                  ? CLI_FULL
+                                              : CLI_UNOPENED;
+}
+
 static enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
     struct talks *ts = mem_alloc(sizeof *ts);
     int err = ts ? 0 : error_set(MR_ENOMEM, "no memory to talk to an engine");
-    enum cli_exit code = CLI_UNOPENED;
+    bool named = false;
     if (err == 0) {
         ts->command = in->command->name;
         ts->signals = -1;
         err = talk_address(in, &ts->address);
-        code = err < 0 ? CLI_USAGE : CLI_UNOPENED;
+        named = err == 0;
     }
     const char *dir = err == 0 ? ts->address.url.dir : NULL;
     if (dir && store == TALK_LOOKS && access(dir, F_OK) < 0)
@@ -152,99 +160,48 @@ static enum cli_exit talks_open(const struct input *in, enum talk_store store, s
     if (err == 0)
         err = talks_start(ts);
     if (err < 0) {
-        complain("%s: %s", in->command->name, error_text());
+        enum cli_exit code = open_failed(ts, in, err);
         talks_close(ts);
-        return code;
+        return ts && !named ? CLI_USAGE : code;
     }
     *out = ts;
     return CLI_DONE;
+}
+
+static void talk_close(struct talk *t) {
+    t->talks->first = t->next;
+    t->talks->impl->leave(t);
+    mem_free(t);
 }
 
 void talks_close(struct talks *ts) {
     if (!ts)
         return;
     while (ts->first)
-        talk_leave(ts->first);
+        talk_close(ts->first);
     if (ts->impl)
         ts->impl->close(ts);
     if (ts->signals >= 0)
         close(ts->signals);
-    mem_free(ts->values);
     mem_free(ts);
 }
 
-int talk_join(struct talks *ts, struct talk **out) {
+enum cli_exit talk_open(struct talks *ts, struct talk **out) {
     struct talk *t = mem_alloc(sizeof *t);
-    int err = t ? ts->impl->join(ts, t) : error_set(MR_ENOMEM, "no memory for a connection");
-    if (err < 0) {
-        mem_free(t);
-        return err;
+    int err = t ? 0 : error_set(MR_ENOMEM, "no memory for a connection");
+    if (err == 0) {
+        t->talks = ts;
+        err = ts->impl->join(t);
     }
-    t->talks = ts;
+    if (err < 0) {
+        complain("%s: %s", ts->command, error_text());
+        mem_free(t);
+        return CLI_UNOPENED;
+    }
     t->next = ts->first;
     ts->first = t;
     *out = t;
-    return 0;
-}
-
-void talk_leave(struct talk *t) {
-    struct talk **at = &t->talks->first;
-    while (*at != t)
-        at = &(*at)->next;
-    *at = t->next;
-    t->talks->impl->leave(t);
-    buffer_finish(&t->out);
-    buffer_finish(&t->in);
-    mem_free(t);
-}
-
-// A server of another kind says so in its answer.
-void words_greet(struct words *w, const struct address *a) {
-    words_text(w, "HELLO");
-    words_text(w, "3");
-    if (a->url.local || !a->secret[0])
-        return;
-    words_text(w, "AUTH");
-    words_text(w, a->url.user[0] ? a->url.user : "default");
-    words_text(w, a->secret);
-}
-
-// Nobody has answered yet: who encrypts does not answer what is not encrypted.
-static enum cli_exit greet_failed(const struct talk *t, int err) {
-    const struct address *a = &t->talks->address;
-    if (err != MR_ENET || a->url.secure)
-        return talk_failed(t, err);
-    complain("%s: %s; a server that encrypts is at millraces://%s", t->talks->command, error_text(),
-             a->url.place);
-    return CLI_UNOPENED;
-}
-
-static enum cli_exit greet(struct talk *t) {
-    struct words w = { 0 };
-    const struct response_value *answer;
-    words_greet(&w, &t->talks->address);
-    int err = talk_ask(t, &w, &answer);
-    words_finish(&w);
-    if (err < 0)
-        return greet_failed(t, err);
-    if (answer->type != RESPONSE_ERROR)
-        return CLI_DONE;
-    enum cli_exit code = talk_refused(t, answer);
-    if (code == CLI_FULL)
-        return code; // too many are connected, whoever this is
-    return t->talks->address.secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
-}
-
-enum cli_exit talk_open(struct talks *ts, struct talk **out) {
-    struct talk *t;
-    int err = talk_join(ts, &t);
-    if (err < 0) {
-        if (err != MR_ECANCELLED)
-            complain("%s: %s", ts->command, error_text());
-        return err == MR_ECANCELLED ? CLI_INTERRUPTED : CLI_UNOPENED;
-    }
-    *out = t;
-    return greet(t);
+    return CLI_DONE;
 }
 
 enum cli_exit talk_begin(const struct input *in, enum talk_store store, struct talks **out_talks,
@@ -308,8 +265,12 @@ void words_finish(struct words *w) {
 
 // ---- Dialogue ---------------------------------------------------------------------------------
 
-int talk_say(struct talk *t, const struct words *w) {
-    return w->err ? w->err : request_write(&t->out, w->list, w->count);
+int talk_send(struct talk *t, const struct words *w) {
+    return w->err ? w->err : t->talks->impl->send(t, w->list, w->count);
+}
+
+int talk_receive(struct talk *t, const struct response_value **out) {
+    return t->talks->impl->receive(t, out);
 }
 
 int talks_turn(struct talks *ts, int fd, int64_t wait_ms) {
@@ -326,41 +287,11 @@ int talks_wait(const struct talks *ts, struct pollfd *fds, size_t count, int fd,
     return fds[0].revents ? error_set(MR_ECANCELLED, "interrupted") : fds[1].revents != 0;
 }
 
-static void forget_read(struct talk *t) {
-    t->in.size -= t->in_used;
-    if (t->in.size)
-        memmove(t->in.data, t->in.data + t->in_used, t->in.size);
-    t->in_used = 0;
-}
-
-int talk_hear(struct talk *t, const struct response_value **out) {
-    const struct response_value *values = t->talks->values;
-    for (;;) {
-        uint32_t count;
-        size_t left = t->in.size - t->in_used;
-        if (!left || left < t->reader.need)
-            break;
-        ptrdiff_t used = response_read(&t->reader, &limits, t->in.data + t->in_used, left,
-                                       t->talks->values, &count);
-        if (used < 0)
-            return (int)used;
-        if (used == 0)
-            break;
-        t->in_used += (size_t)used;
-        if (values->type == RESPONSE_PUSH)
-            continue; // nobody asked for it
-        *out = values;
-        return 1;
-    }
-    forget_read(t);
-    return 0;
-}
-
 int talk_ask(struct talk *t, const struct words *w, const struct response_value **out) {
-    int err = talk_say(t, w), heard = 0;
-    while (err >= 0 && (heard = talk_hear(t, out)) == 0)
+    int err = talk_send(t, w), received = 0;
+    while (err >= 0 && (received = talk_receive(t, out)) == 0)
         err = talks_turn(t->talks, -1, -1);
-    return err < 0 ? err : heard < 0 ? heard : 0;
+    return err < 0 ? err : received < 0 ? received : 0;
 }
 
 enum cli_exit talk_get(struct talk *t, const struct words *w, const struct response_value **out) {
@@ -447,8 +378,7 @@ enum cli_exit talk_refused(const struct talk *t, const struct response_value *er
                          : known && code == CODE_STOPPED ? "the engine has stopped: "
                                                          : "";
     if (known && code == CODE_NOAUTH)
-        rest = mr_str("this server asks for a token: it comes from MILLRACE_TOKEN, from the file "
-                      "that MILLRACE_TOKEN_FILE names, or from the URL");
+        rest = mr_str(TALK_TOKEN);
     complain("%s: %s%s", t->talks->command, prefix, text_plain(sentence, sizeof sentence, rest));
     return known ? exit_of(code) : CLI_FAILED;
 }

@@ -1,10 +1,10 @@
-// Talk: how the client commands speak with an engine, in the requests and replies of the wire: over
-// a socket with a server (millrace://HOST:PORT), or with sessions in this process (file:DIR, mem:),
-// which need no socket. So every command is written once and works with every engine.
+// Talk: how the client commands use an engine: these words, this reply, as on the wire. With a
+// server (millrace://HOST:PORT) over the client library's connections, else with sessions in this
+// process (file:DIR, mem:). So every command is written once and works with every engine.
 //
-//     talk_say ─► requests ─► talks_turn ─► replies ─► talk_hear
+//     talk_send ─► requests ─► talks_turn ─► replies ─► talk_receive
 //                                 │
-//                 sockets, or the sessions of a host in this process
+//            client/request.h, or the sessions of a host in this process
 //
 // Only talks_turn waits, and Ctrl-C or SIGTERM ends that. One thread.
 #ifndef CLI_TALK_H
@@ -47,8 +47,8 @@ enum cli_exit talk_open(struct talks *, struct talk **out);
 
 enum { WORDS_NUMBERS = 8, WORDS_DIGITS = 24 };
 
-// A request being put together. Zero is a valid start; bytes are borrowed until it was said. The
-// first failure is remembered, and told by talk_say.
+// A request being put together. Zero is a valid start; bytes are borrowed until it was sent. The
+// first failure is remembered, and returned by talk_send.
 struct words {
     mr_bytes *list;
     size_t count, capacity;
@@ -66,19 +66,19 @@ void words_finish(struct words *);
 
 // ---- Dialogue ---------------------------------------------------------------------------------
 
-// Puts a request behind those that are not sent yet. MR_ENOMEM.
-int talk_say(struct talk *, const struct words *);
+// Puts a request behind those before it; the next turn sends it, once. MR_ENOMEM; MR_ENET: there is
+// no connection just now.
+int talk_send(struct talk *, const struct words *);
 
-// Sends what was said and receives what has come, of all connections; waits up to `wait_ms` (-1:
-// for ever) until a byte has come or `fd` (-1: none) can be read: 1 if it can, else 0.
-// MR_ECANCELLED: interrupted; MR_ENET: the connection is lost.
+// Sends requests, then waits up to `wait_ms` (-1: for ever) until a connection has received
+// something or `fd` (-1: none) can be read: 1 if it can, else 0. MR_ECANCELLED: interrupted.
 int talks_turn(struct talks *, int fd, int64_t wait_ms);
 
 // The next reply: 1, and its values until the next turn or reply of any connection; 0: it is not
-// there yet; MR_EINVAL, MR_ETOOBIG: what came is none.
-int talk_hear(struct talk *, const struct response_value **out);
+// there yet; MR_ENET: the connection was lost before it came.
+int talk_receive(struct talk *, const struct response_value **out);
 
-// Says it and waits for its reply, with nothing else under way.
+// Sends it and waits for its reply, with nothing else under way.
 int talk_ask(struct talk *, const struct words *, const struct response_value **out);
 
 // The same; anything but CLI_DONE: it failed or was refused, and that was said.

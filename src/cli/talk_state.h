@@ -1,8 +1,7 @@
-// What the two ways of talking share: buffers and readers are the same, only turns differ.
+// What talk.c and the two implementations of a connection share.
 #ifndef CLI_TALK_STATE_H
 #define CLI_TALK_STATE_H
 
-#include "base/buffer.h"
 #include "cli/talk.h"
 #include "tls/tls.h"
 #include "wire/url.h"
@@ -13,6 +12,7 @@
 
 // The engine of this command line.
 struct address {
+    const char *text; // the URL itself; borrowed
     struct engine_url url;
     char secret[URL_SECRET]; // of the URL, else of the environment; "": none
     struct tls_files tls;    // of millraces://; borrowed
@@ -21,46 +21,30 @@ struct address {
 struct talk {
     struct talks *talks;
     struct talk *next;
-    struct buffer out; // requests …
-    size_t out_sent;   // … and how much of them was sent
-    struct buffer in;  // replies …
-    size_t in_used;    // … and how much of them was read
-    struct response reader;
-    int fd;          // of the socket
-    struct tls *tls; // over it; NULL: not encrypted
-    void *session;   // or the session
+    void *connection; // of the implementation
 };
 
-// How an engine is reached.
+// How an engine is reached. `receive` is talk_receive, `turn` is talks_turn.
 struct talk_impl {
     int (*open)(struct talks *);
     void (*close)(struct talks *);
-    int (*join)(struct talks *, struct talk *); // one more connection
+    int (*join)(struct talk *); // one more connection
     void (*leave)(struct talk *);
+    int (*send)(struct talk *, const mr_bytes *words, size_t count);
+    int (*receive)(struct talk *, const struct response_value **out);
     int (*turn)(struct talks *, int fd, int64_t wait_ms);
 };
 
-extern const struct talk_impl socket_talk, local_talk;
+extern const struct talk_impl remote_talk, local_talk;
 
 struct talks {
     const struct talk_impl *impl;
     const char *command; // for complaints
     struct address address;
     struct talk *first;
-    struct response_value *values; // of the reply being looked at
-    int signals;                   // readable: somebody wants this to end
-    int connect_ms;                // connecting may take so long; 0: the usual
-    void *engine;                  // in this process
-    struct tls_context *tls;       // NULL: connections are not encrypted
+    int signals;  // readable: somebody wants this to end
+    void *engine; // of the implementation
 };
-
-// One more connection, on which nothing is said yet. MR_ENET, MR_ENOMEM; MR_ECANCELLED:
-// interrupted.
-int talk_join(struct talks *, struct talk **out);
-void talk_leave(struct talk *); // ends it
-
-// The first words on a connection: who this is, and which protocol.
-void words_greet(struct words *, const struct address *);
 
 // Reads --at, else MILLRACE_URL, and what goes with it. MR_EINVAL.
 int talk_address(const struct input *, struct address *out);

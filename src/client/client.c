@@ -98,6 +98,7 @@ static int client_set_up(struct client *c, const struct engine_url *u,
                          const struct client_options *o) {
     snprintf(c->where, sizeof c->where, "%s", u->place);
     c->unreachable_ms = o->unreachable_ms ? o->unreachable_ms : CLIENT_UNREACHABLE_MS;
+    c->refuses_full = o->refuses_full;
     c->repeat_ms = o->repeat_ms ? o->repeat_ms : SOURCE_REPEAT_MS;
     int err = copy_option(o->user ? o->user : u->user, &c->user);
     if (err >= 0)
@@ -184,7 +185,8 @@ static void end_threads(struct client *c, bool io, bool notifier) {
 // at once, has room for more soon.
 static bool may_still_greet(const struct client *c) {
     const struct client_link *l = c->main;
-    bool is_full = l->err == MR_EFULL && !link_is_unreachable(l, monotonic_ms());
+    bool is_full =
+        l->err == MR_EFULL && !c->refuses_full && !link_is_unreachable(l, monotonic_ms());
     return l->failures < c->address_count || is_full;
 }
 

@@ -12,6 +12,7 @@ struct client_options {
     // How long calls wait for a server that cannot be reached, before MR_ENET; 0: 30 s. Workers
     // wait for ever.
     uint64_t unreachable_ms;
+    bool refuses_full;  // client_open does not wait for a server that has no room for clients
     uint64_t repeat_ms; // how long a push may be sent again: see SOURCE_REPEAT_MS, which is 0
 };
 

@@ -16,7 +16,8 @@ struct exchange *exchange_new(const char *command) {
         return NULL;
     }
     cond_init(&x->settled);
-    exchange_word(x, command);
+    if (command)
+        exchange_word(x, command);
     return x;
 }
 
@@ -89,14 +90,14 @@ int exchange_write(const struct exchange *x, struct buffer *out) {
 // ---- Sending and waiting ----------------------------------------------------------------------
 
 int exchange_send(struct client_link *l, struct exchange *x) {
-    struct client *c = l->client;
     if (x->err < 0)
         return x->err;
-    if (link_is_unreachable(l, monotonic_ms()))
+    if (link_is_unreachable(l, monotonic_ms()) || (x->fails_if_lost && link_is_lost(l)))
         return error_set(l->err, "%s", l->why);
     x->link = l;
     list_append(&l->queue, &x->of_link);
-    client_wake_io(c);
+    if (!x->fails_if_lost)
+        client_wake_io(l->client);
     return 0;
 }
 
@@ -224,7 +225,8 @@ static void exchange_settle(struct exchange *x) {
 
 void exchange_answer(struct exchange *x, const struct response_value *values, uint32_t count) {
     list_remove(&x->of_link);
-    keep_value(x, values);
+    if (!x->fails_if_lost)
+        keep_value(x, values); // that of request.h copies all of it
     if (x->hook)
         x->hook(x->link->client, x, values, count);
     exchange_settle(x);

@@ -27,9 +27,9 @@ enum {
     SILENCE_MS = 15000,   // of a server that owes answers
     LANES_KEPT = 8,       // idle ones
     READ_SIZE = 64 << 10,
-    REPLY_VALUES = 1 << 16,
+    REPLY_VALUES = 1 << 18,
     REPLY_LINE = 64 << 10,
-    REPLY_BULK = 17 << 20,
+    REPLY_BULK = 32 << 20,
     REPLY_SIZE = 512 << 20,
 };
 
@@ -148,7 +148,7 @@ static void unsend(struct client_link *l) {
         next = at->next;
         x->sent = false;
         x->repeated = true;
-        if (x->left)
+        if (x->left || x->fails_if_lost)
             exchange_fail(x, l->err, l->why);
     }
     for (struct list *at; (at = list_first(&l->queue)) != NULL;) {
@@ -158,6 +158,16 @@ static void unsend(struct client_link *l) {
     for (struct list *at; (at = list_first(&l->sent)) != NULL;) {
         list_remove(at);
         list_append(&l->queue, at);
+    }
+}
+
+// Requests that were not sent could be, if another address of the server answers.
+static void fail_unsent(struct client_link *l) {
+    for (struct list *at = l->queue.next, *next; at != &l->queue; at = next) {
+        struct exchange *x = list_entry(at, struct exchange, of_link);
+        next = at->next;
+        if (x->fails_if_lost)
+            exchange_fail(x, l->err, l->why);
     }
 }
 
@@ -180,6 +190,8 @@ void link_lose(struct client_link *l, int err, const char *format, ...) {
     buffer_finish(&l->out);
     buffer_finish(&l->in);
     unsend(l);
+    if (link_is_lost(l))
+        fail_unsent(l);
     calls_resend(l);
     client_jobs_stop_link(l);
     pthread_cond_broadcast(&l->client->changed);
@@ -354,6 +366,15 @@ static ssize_t link_receive_some(struct client_link *l) {
     return l->tls ? secure_recv(l->tls, l->fd, to, room) : recv(l->fd, to, room, 0);
 }
 
+// A server that uses TLS closes a connection that does not, without an answer.
+static void lose_closed(struct client_link *l, const char *why) {
+    const char *where = l->client->where;
+    bool unanswered = l->state == LINK_GREETING && !l->greeted && !l->tls;
+    link_lose(l, MR_ENET, "the connection to %s is lost: %s%s%s", where, why,
+              unanswered ? "; a server that encrypts is at millraces://" : "",
+              unanswered ? where : "");
+}
+
 // True: something came, and with TLS more may be there.
 static bool link_read(struct client_link *l) {
     struct client *c = l->client;
@@ -369,8 +390,7 @@ static bool link_read(struct client_link *l) {
     if (size < 0 && (failed == EAGAIN || failed == EINTR))
         return false;
     if (size <= 0) {
-        link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where,
-                  size < 0 ? link_error_text(failed) : "the server has closed it");
+        lose_closed(l, size < 0 ? link_error_text(failed) : "the server has closed it");
         return false;
     }
     l->received_ms = monotonic_ms();
@@ -471,7 +491,8 @@ void link_event(struct client_link *l, uint32_t events) {
 // ---- Turns ------------------------------------------------------------------------------------
 
 static bool is_silent(const struct client_link *l, uint64_t now_ms) {
-    return !l->lane && !l->puller && !list_empty(&l->sent) && now_ms - l->received_ms >= SILENCE_MS;
+    return !l->lane && !l->puller && !l->lent && !list_empty(&l->sent) &&
+           now_ms - l->received_ms >= SILENCE_MS;
 }
 
 static void link_step(struct client_link *l, uint64_t now_ms) {
@@ -508,6 +529,10 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
     }
 }
 
+bool link_is_lost(const struct client_link *l) {
+    return l->err && l->down_since_ms && l->failures >= l->client->address_count;
+}
+
 bool link_is_unreachable(const struct client_link *l, uint64_t now_ms) {
     return l->err && l->down_since_ms && !l->puller &&
            now_ms >= l->down_since_ms + l->client->unreachable_ms;
@@ -538,5 +563,6 @@ uint64_t link_next_ms(const struct client_link *l) {
     case LINK_UP:
         break;
     }
-    return l->lane || l->puller || list_empty(&l->sent) ? UINT64_MAX : l->received_ms + SILENCE_MS;
+    return l->lane || l->puller || l->lent || list_empty(&l->sent) ? UINT64_MAX
+                                                                   : l->received_ms + SILENCE_MS;
 }

@@ -56,6 +56,8 @@ struct exchange {
     bool kept;                    // by its hook, beyond the answer
     bool left;                    // no thread waits for the answer any more
     bool repeated;                // it was sent before, over a link that was lost
+    bool fails_if_lost;           // it is not sent again when its link is lost, but fails; of
+                                  // request.h, which also wakes the I/O thread
     struct client_source *source; // whose number it carries; NULL: none
     uint64_t first_ms;            // when it was sent for the first time; 0: it was not yet
     uint64_t sent_ms;
@@ -90,6 +92,7 @@ struct client_link {
     uint64_t session;             // what the server calls this connection
     struct client_puller *puller; // whose own it is: it then waits for the server for ever
     bool lane, closing;
+    bool lent;     // to a client_connection: what is requested there may make the server wait
     uint32_t uses; // jobs leased with it, and calls whose ends arrive on it: it must stay open
     uint64_t down_since_ms; // 0: it is up
     int err;                // why it is down, with the sentence
@@ -174,6 +177,7 @@ struct client {
     struct tls_context *tls; // NULL: millrace://
     char *user, *secret, *name;
     uint64_t unreachable_ms, repeat_ms;
+    bool refuses_full;
     pthread_t io, notifier;
     int epoll_fd, wake_fd, lease_fd; // … to here
 
@@ -216,7 +220,7 @@ void client_wake_io(struct client *);                                    // with
 
 // ---- exchange.c -------------------------------------------------------------------------------
 
-// A request, or NULL with MR_ENOMEM noted.
+// A request, or NULL with MR_ENOMEM noted. `command` may be NULL: no word yet.
 struct exchange *exchange_new(const char *command);
 void exchange_free(struct exchange *); // takes NULL
 
@@ -267,6 +271,8 @@ struct response_value *link_values_create(void); // as many as an answer may hav
 // I/O thread, with the lock, which sending and receiving give up meanwhile.
 void link_turn(struct client_link *, uint64_t now_ms); // does what is due, sends what is to be sent
 void link_event(struct client_link *, uint32_t events);
+// Down, and every address of the server was tried.
+bool link_is_lost(const struct client_link *);
 // Down for so long that requests fail.
 bool link_is_unreachable(const struct client_link *, uint64_t now_ms);
 uint64_t

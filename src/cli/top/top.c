@@ -82,7 +82,8 @@ struct watch {
     struct top top;
     struct screen screen;
     struct talks *talks;
-    struct talk *talk; // NULL: it is lost
+    struct talk *talk;
+    bool lost; // the connection, when it was used last
     bool end;
 };
 
@@ -95,7 +96,7 @@ static int draw(struct watch *w) {
 static int hear(struct watch *w, const struct response_value **out) {
     uint64_t since_ms = monotonic_ms();
     for (;;) {
-        int heard = talk_hear(w->talk, out);
+        int heard = talk_receive(w->talk, out);
         if (heard != 0)
             return heard < 0 ? heard : 0;
         int typed = talks_turn(w->talks, STDIN_FILENO, LOOK_MS);
@@ -116,7 +117,7 @@ static int hear(struct watch *w, const struct response_value **out) {
 }
 
 static int say(struct watch *w, struct words *words, const struct response_value **out) {
-    int err = w->talk ? talk_say(w->talk, words) : error_set(MR_ENET, "there is no connection");
+    int err = talk_send(w->talk, words);
     words_finish(words);
     return err < 0 ? err : hear(w, out);
 }
@@ -130,40 +131,9 @@ static int ask(struct watch *w, const char *command, const char *stage,
     return say(w, &words, out);
 }
 
-static void lose(struct watch *w) {
+static void note_lost(struct watch *w) {
     snprintf(w->top.trouble, sizeof w->top.trouble, TALK_AGAIN "%.400s", error_text());
-    if (w->talk)
-        talk_leave(w->talk);
-    w->talk = NULL;
-}
-
-// Whether trying again may help.
-static bool is_lost(int err) {
-    return err == MR_ENET || err == MR_EINVAL || err == MR_ETOOBIG;
-}
-
-static int greet(struct watch *w) {
-    struct words words = { 0 };
-    const struct response_value *answer;
-    words_greet(&words, &w->talks->address);
-    int err = say(w, &words, &answer);
-    if (err < 0 || answer->type != RESPONSE_ERROR)
-        return err;
-    char why[TOP_TEXT];
-    bool refused = error_is(answer, CODE_WRONGPASS) || error_is(answer, CODE_NOAUTH);
-    return error_set(refused ? MR_EAUTH : MR_ENET, "%.400s",
-                     text_plain(why, sizeof why, answer->bytes));
-}
-
-static int connect_again(struct watch *w) {
-    w->talks->connect_ms = LOOK_MS; // no key is heard meanwhile
-    int err = talk_join(w->talks, &w->talk);
-    if (err < 0)
-        return err;
-    err = greet(w);
-    if (err >= 0)
-        snprintf(w->top.said, sizeof w->top.said, TALK_BACK);
-    return err;
+    w->lost = true;
 }
 
 // ---- Asking -----------------------------------------------------------------------------------
@@ -191,12 +161,13 @@ static int look_at_chosen(struct watch *w) {
 static int look(struct watch *w) {
     struct top *t = &w->top;
     const struct response_value *reply;
-    int err = w->talk ? 0 : connect_again(w);
-    if (err >= 0)
-        err = ask(w, "STAGES", NULL, &reply);
+    int err = ask(w, "STAGES", NULL, &reply);
     if (err < 0)
         return err;
     t->trouble[0] = 0;
+    if (w->lost)
+        snprintf(t->said, sizeof t->said, TALK_BACK);
+    w->lost = false;
     if (reply->type != RESPONSE_ARRAY) {
         text_plain(t->said, sizeof t->said, reply->bytes);
         return 0;
@@ -260,11 +231,11 @@ static int press(struct watch *w, int key) {
     }
 }
 
-// A lost connection is no error: it is told of, and the next look tries again.
+// A lost connection is no error: it is shown, and comes back by itself.
 static int bear(struct watch *w, int err) {
-    if (!is_lost(err) || w->talks->address.url.local)
+    if (err != MR_ENET || w->talks->address.url.local)
         return err;
-    lose(w);
+    note_lost(w);
     return 0;
 }
 
