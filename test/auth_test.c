@@ -564,15 +564,18 @@ static void its_own_takes_may_be_unblocked(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, "mail"); // connection 3
     come_as(d, 1, "mail"); // 4
+    char said[64];
+    snprintf(said, sizeof said, "CLIENT UNBLOCK %llu",
+             (unsigned long long)d->clients[1].session->id);
     say(d, 1, "TAKE mail.a WAIT -1");
     come_as(d, 2, "twin"); // 5
-    ask(d, 2, "CLIENT UNBLOCK 4", ":0");
+    ask(d, 2, said, ":0");
     hear_nothing(d, 1);
-    ask(d, 0, "CLIENT UNBLOCK 4", ":1");
+    ask(d, 0, said, ":1");
     hear(d, 1, "[]");
     say(d, 1, "TAKE mail.a WAIT -1");
     come_as(d, 2, "admin");
-    ask(d, 2, "CLIENT UNBLOCK 4", ":1");
+    ask(d, 2, said, ":1");
     hear(d, 1, "[]");
 }
 

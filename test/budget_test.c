@@ -542,5 +542,6 @@ int main(void) {
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),
     };
+    dialogue_in_one_loop = true; // a turn's work is counted in one host
     return DIALOGUES(any, alone);
 }

@@ -95,6 +95,7 @@ static void F42_a_client_that_waits_cannot_pile_up_requests(void **state) {
 
 // F50: calls whose ends are told later are kept by the server, so they are bounded, too.
 static void F50_calls_that_are_not_waited_for_are_bounded(void **state) {
+    ONE_LOOP_ONLY;
     struct dialogue *d = *state;
     struct session *s = d->clients[0].session;
     ask(d, 0, "HELLO 3", "{*}");
@@ -228,6 +229,7 @@ static void F50_nothing_is_left_of_a_client_that_has_gone(void **state) {
 
 // F50: the same of a command that is done in pieces.
 static void F50_a_client_may_go_between_two_pieces(void **state) {
+    ONE_LOOP_ONLY;
     struct dialogue *d = *state;
     for (int i = 0; i < 2 * LIMIT_PIECE + 100; i++)
         push(d, "s a");

@@ -122,6 +122,7 @@ static void U3_DISCARD_and_a_lost_connection_leave_nothing(void **state) {
 // U3, U4: a long queue is run over several turns; others are served meanwhile, its replies come at
 // once, and no push message comes between them.
 static void U3_a_long_EXEC_shares_its_turns(void **state) {
+    ONE_LOOP_ONLY;
     struct dialogue *d = *state;
     struct session *s = d->clients[0].session;
     enum { MANY = 5000 };

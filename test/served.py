@@ -45,6 +45,10 @@ def lasting_address():
     return "127.0.0.1:%d" % holder.getsockname()[1]
 
 
+# So that a test can be run with several loops as well: connections are then spread over them.
+LOOPS = os.environ.get("MILLRACE_LOOPS")
+
+
 class Server:
     """millrace serve, started `through` another command if that is given; `hear` waits for a notice.
     Ended with the test, whatever becomes of that; `start` starts it again, at the same address unless told
@@ -54,6 +58,8 @@ class Server:
         listen = listen() if listen is lasting_address else listen
         where = ["--listen", listen] if listen else []
         where += ["--http", http] if http else []
+        if LOOPS and "--loops" not in options:
+            where += ["--loops", LOOPS]
         self.command, self.more = [*through, MILLRACE, "serve", *where, *options], more
         self.process = None
         atexit.register(self.kill)

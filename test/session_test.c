@@ -136,12 +136,12 @@ static void D2_as_many_takers_wake_as_there_is_work(void **state) {
 static void D2_a_wait_ends_when_it_was_to(void **state) {
     struct dialogue *d = *state;
     say(d, 0, "TAKE s WAIT 100");
-    assert_int_equal(host_next_ms(&d->host), 100);
+    assert_int_equal(dialogue_next_ms(d), 100);
     pass_ms(d, 99);
     hear_nothing(d, 0);
     pass_ms(d, 1);
     hear(d, 0, "[]");
-    assert_true(host_next_ms(&d->host) != 0); // idle costs nothing
+    assert_true(dialogue_next_ms(d) != 0); // idle costs nothing
     pass_ms(d, 1000);
     ask(d, 0, "TAKE s WAIT 0", "[]");
     ask(d, 0, "TAKE s", "[]");
@@ -652,7 +652,7 @@ static void F43_a_waiting_push_is_made_though_nobody_reads(void **state) {
     mr_bytes echo[] = { text("ECHO"), { large, sizeof large - 16 } };
     say_words(d, 0, echo, 2);
     say(d, 0, "PUSH s b ROOM -1");
-    assert_int_equal(c->session->blocked, BLOCKED_ROOM);
+    assert_true(c->session->blocked == BLOCKED_ROOM || c->session->route);
     sayf(d, 1, "CANCEL %s", job.id);
     hear(d, 1, ":1");
     assert_true(c->session->out.size > LIMIT_UNSENT_PAUSE);
@@ -853,7 +853,7 @@ static void T17_while_the_store_is_read_clients_hear_so(void **state) {
     ask(d, 0, "STAGES", "-LOADING *");
     ask(d, 0, "INFO persistence", "*loading:1*");
     ask(d, 0, "HELLO 3", "{*}");
-    assert_int_equal(host_next_ms(&d->host), -1);
+    assert_int_equal(dialogue_next_ms(d), -1);
     // Replies that were not read and then are: what follows them is run.
     struct client *c = &d->clients[0];
     static char large[LIMIT_UNSENT_PAUSE + 1];
@@ -1002,8 +1002,9 @@ static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
     say(d, 6, "EPIC s e WAIT -1");
     sim_disk_break(d->disk, SIM_SYNCS, 5);
     say_bytes(d, 0, text("PUSH s f\r\nPUSH s g\r\nNONSENSE\r\n"));
-    for (int i = 0; i < 3; i++)
-        hear(d, 0, "-STOPPED *");
+    hear(d, 0, "-STOPPED *");
+    hear(d, 0, "-STOPPED *");
+    hear(d, 0, dialogue_loops > 1 ? "-ERR *" : "-STOPPED *"); // its own loop has written nothing
     hear_nothing(d, 0);
     for (int i = 2; i <= 6; i++) { // they would wait in vain
         hear(d, i, "-STOPPED *");
@@ -1020,7 +1021,7 @@ static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
     ask(d, 0, "PING", "+PONG"); // looks go on
     ask(d, 0, "JOB 1", "[*]");
     ask(d, 0, "INFO", "*log_stopped:*");
-    assert_int_equal(host_next_ms(&d->host), -1);
+    assert_int_equal(dialogue_next_ms(d), -1);
     dialogue_destroy(d);
 }
 
@@ -1048,8 +1049,8 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
     push(d, "s a");
     struct job job = take(d, 1, "s");
     say(d, 0, "TAKE s WAIT -1");
-    assert_int_equal(host_leases(&d->host), 1);
-    host_stop(&d->host);
+    assert_int_equal(dialogue_leases(d), 1);
+    dialogue_stop(d);
     turn(d);
     hear(d, 0, "[]");
     push(d, "s b");
@@ -1058,7 +1059,7 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
     hear_nothing(d, 0);
     sayf(d, 1, "DONE %s %s", job.id, job.token);
     hear(d, 1, "+OK");
-    assert_int_equal(host_leases(&d->host), 0);
+    assert_int_equal(dialogue_leases(d), 0);
     pass_ms(d, 10);
     hear(d, 0, "[]");
 }
@@ -1069,9 +1070,9 @@ static void T22_a_stop_waits_for_nobody_who_has_gone(void **state) {
     push(d, "s a");
     push(d, "s b");
     take(d, 0, "s DETACHED");
-    assert_int_equal(host_leases(&d->host), 1);
+    assert_int_equal(dialogue_leases(d), 1);
     hang_up(d, 0);
-    assert_int_equal(host_leases(&d->host), 0);
+    assert_int_equal(dialogue_leases(d), 0);
     ask(d, 1, "STAGES", "[[*\"running\" :1 *]]");
 }
 
@@ -1225,6 +1226,7 @@ static void expect_untouched(struct dialogue *d) {
 // F51: a body that the reply has no memory or no room for is not one that cannot be read.
 static void F51_a_job_is_not_failed_because_its_reply_does_not_fit(void **state) {
     (void)state;
+    ONE_LOOP_ONLY; // the session that has no memory is the remote one
     static char body[100000];
     bool failed = false;
     memset(body, 'x', sizeof body);
@@ -1255,6 +1257,7 @@ static void F51_a_job_is_not_failed_because_its_reply_does_not_fit(void **state)
 // F51: a push that had to wait and then fails for want of memory keeps no room from others.
 static void F51_a_waiting_push_that_fails_gives_its_room_back(void **state) {
     (void)state;
+    ONE_LOOP_ONLY; // the session that has no memory is the remote one
     bool failed = false;
     for (long n = 0; n < 20; n++) {
         struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });

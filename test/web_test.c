@@ -322,7 +322,7 @@ static void U12_an_idle_gap_has_nothing_in_it(void **state) {
     push_at(s, 11000); // sampled before it pushes
     w.now_ms = 60000;
     next_turn();
-    past_write(&w.web->past, mr_str("s"), &d);
+    past_write(w.web->past, mr_str("s"), &d);
     assert_int_equal(buffer_append(&text, "", 1), 0);
     assert_non_null(strstr((char *)text.data, "\"time-ms\":[10000,11000,60000]"));
     assert_non_null(strstr((char *)text.data, "\"waiting\":[1,2,2]"));

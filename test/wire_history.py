@@ -81,7 +81,8 @@ class Run:
 
     def __init__(self, seed, shards):
         self.folder = tempfile.mkdtemp(prefix="millrace-history-")
-        self.server = Server("--store", f"file:{self.folder}/store", "--shards", str(shards))
+        self.server = Server("--store", f"file:{self.folder}/store", "--shards", str(shards),
+                             "--loops", "1" if shards == 1 else "2")
         self.lock, self.over, self.enough = threading.Lock(), threading.Event(), threading.Event()
         self.seed, self.failed = seed, []
         self.pushed, self.taken, self.commits, self.called = [], [], [], []

@@ -7,6 +7,7 @@
 #include "cli/values.h"
 #include "core/route.h"
 #include "millrace.h"
+#include "server/limits.h"
 #include "server/notice.h"
 #include "server/server.h"
 #include "server/systemd.h"
@@ -248,6 +249,15 @@ static void on_http(void *arg, const char *host, uint16_t port) {
            write_place(reachable(host), port, place), elsewhere(host));
 }
 
+static int read_loops(const struct input *in, struct server_options *o) {
+    const char *value = input_option(in, "--loops");
+    if (value && strcmp(value, "auto") == 0) {
+        o->loops = SERVER_LOOPS_AUTO;
+        return 0;
+    }
+    return read_count(in, "--loops", LOOPS_MOST, "it is a number from 1 to 64, or auto", &o->loops);
+}
+
 static int read_values(struct input *in, struct serving *s) {
     uint64_t max_body = BODY_MOST;
     int err = read_log(in, s);
@@ -262,6 +272,8 @@ static int read_values(struct input *in, struct serving *s) {
     if (err == 0)
         err = read_count(in, "--shards", SHARDS_MOST, "it is a number from 1 to 64",
                          &s->options.shards);
+    if (err == 0)
+        err = read_loops(in, &s->options);
     if (err == 0)
         err = read_sync(in, &s->options);
     if (err == 0)

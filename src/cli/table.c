@@ -36,6 +36,8 @@ static const struct command work_commands[] = {
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
                      { "--shards", "N", "spread a new store over N logs; one if not given" },
+                     { "--loops", "N|auto",
+                       "threads that serve connections and shards; auto: one per processor (1)" },
                      { "--http", "HOST:PORT", "page, metrics and API, or off (" CLI_HTTP ")" },
                      { "--http-name", "NAMES", "what browsers may call it, beside its address" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },

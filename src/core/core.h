@@ -319,6 +319,9 @@ struct take {
 
 // Leases up to `count` jobs; `out_grants` has room for that many. MR_EAGAIN: no job may start now.
 int core_take(struct core *, const struct take *, struct grant *out_grants, size_t *out_count);
+// Waits in any case: for a take that has to be reserved before it is given anything. The events
+// `reserve` and `granted` may come before this returns 0.
+int core_take_wait(struct core *, const struct take *);
 // Checks the arguments of a take only: 0, or MR_EINVAL.
 int core_take_check(struct core *, const struct take *);
 void core_take_leave(struct core *, struct taker *);

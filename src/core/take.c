@@ -463,3 +463,18 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
     *out_count = count;
     return 0;
 }
+
+int core_take_wait(struct core *c, const struct take *t) {
+    uint32_t stages[TAKE_STAGES_MOST];
+    int err = take_check(c, t);
+    if (err == 0)
+        err = take_stages(c, t, stages);
+    if (err == 0)
+        err = taker_wait(c, t, stages);
+    if (err != MR_EAGAIN)
+        return err;
+    for (size_t i = 0; i < t->stage_count; i++)
+        stage_wake(c, c->stages[stages[i]]);
+    settle(c);
+    return 0;
+}

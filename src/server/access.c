@@ -97,7 +97,13 @@ bool access_scope(struct session *s, const struct command *c, const struct argum
     uint64_t id;
     switch (c->scope) {
     case SCOPE_NONE:
-    case SCOPE_OWN:
+    case SCOPE_STAGES:
+    case SCOPE_LEASES:
+    case SCOPE_JOBS:
+    case SCOPE_EITHER:
+    case SCOPE_LIST:
+    case SCOPE_SERVER:
+    case SCOPE_CLIENT:
         return true;
     case SCOPE_STAGE:
         return access_name(s, "stage", a->words[1]);

@@ -4,6 +4,7 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/holds.h"
+#include "server/router.h"
 #include "wire/code.h"
 #include "wire/number.h"
 
@@ -103,10 +104,10 @@ bool command_admit(struct session *s, const mr_bytes *words, uint32_t count) {
 static void run_for(struct session *s, const struct command *c, struct arguments *a) {
     struct host *h = s->host;
     uint64_t maker = s->who ? bytes_hash(s->who->name, 0) | 1 : 0;
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         core_act_for(h->parts[i].core, maker);
     c->run(s, a);
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         core_act_for(h->parts[i].core, 0);
 }
 
@@ -119,6 +120,8 @@ static void try_plain(struct session *s, const struct command *c, const mr_bytes
         say_unknown(s, words[0]);
     else if (count - 1 < c->least || (c->most && count - 1 > c->most))
         say_arity(s, c);
+    else if (s->host->loops && !s->checks && !router_is_here(s, c, words, count))
+        ; // another loop answers it
     else if (!may_run(s, c, &a))
         ; // told
     else if (s->checks)
@@ -155,14 +158,18 @@ void command_try(struct session *s, const struct command *c, const mr_bytes *wor
 void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
     const struct command *c = command_row(words[0]);
     session_reply(s);
-    s->host->commands += !s->again;
+    s->host->commands += !s->again && !s->remote;
     if (multi_queues(s, c))
         multi_queue(s, c, words, count);
     else
         command_try(s, c, words, count);
     s->again = false;
-    if (s->blocked)
+    if (s->remotes && c && (c->scope == SCOPE_CLIENT || c->scope == SCOPE_NONE))
+        router_identity_changed(s);
+    if (s->blocked || s->forwarded) {
+        s->forwarded = false;
         return;
+    }
     s->replies++;
     session_touch(s);
 }

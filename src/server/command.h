@@ -9,13 +9,19 @@
 
 #include "server/session.h"
 
-// What a command is about, so that those who may see some stages only are held to these: the table
-// says so where a look at its first word is enough, else the command asks access.h itself.
+// What a command is about. It says who may run it, where a look at the first word is enough (else
+// the command asks access.h itself), and which loops of the server do (router.h).
 enum scope {
-    SCOPE_NONE,  // no stage
-    SCOPE_STAGE, // the stage that its first word names
-    SCOPE_JOB,   // the job whose id is its first word
-    SCOPE_OWN,   // several, or all there are
+    SCOPE_NONE,   // no stage
+    SCOPE_STAGE,  // the stage that its first word names
+    SCOPE_JOB,    // the job whose id is its first word
+    SCOPE_STAGES, // the stages that its first words name: TAKE
+    SCOPE_LEASES, // ids and tokens: BEAT
+    SCOPE_JOBS,   // ids, or STAGE and its name: RETRY, DROP
+    SCOPE_EITHER, // a stage or an id: WHY
+    SCOPE_LIST,   // rows of all stages, or of those that its options name
+    SCOPE_SERVER, // the server: INFO
+    SCOPE_CLIENT, // a connection: CLIENT
 };
 
 // What happens to a command between MULTI and EXEC.

@@ -1,5 +1,6 @@
 // What clients say at connect and to look around: AUTH, HELLO, PING, INFO, COMMAND, CLIENT …
 #include "server/access.h"
+#include "server/router.h"
 #include "server/shards.h"
 
 #include "millrace.h"
@@ -104,7 +105,7 @@ void run_hello(struct session *s, struct arguments *a) {
     struct hello h = { .resp3 = s->reply.resp3 };
     if (!hello_read(s, a, &h))
         return;
-    if (!h.resp3 && !list_empty(&s->lates)) {
+    if (!h.resp3 && (!list_empty(&s->lates) || router_work(s).lates)) {
         session_usage(s, "calls that end LATER are told over RESP3: HELLO 2 has to wait for them");
         return;
     }
@@ -164,7 +165,7 @@ static struct sums sum_stages(const struct session *s) {
     struct host *h = s->host;
     struct sums sum = { 0 };
     struct stage_counts n;
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         for (uint32_t k = 1; core_stage_counts(h->parts[i].core, k, &n); k++)
             if (n.name.size && access_sees(s, n.name))
                 add_counts(&sum, &n);
@@ -245,9 +246,9 @@ static size_t info_clients(const struct session *s, char *to, size_t room) {
         return 0;
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next, s->host->steps++) {
         const struct session *one = list_entry(l, struct session, of_host);
-        connected++;
-        blocked += one->blocked != BLOCKED_NOT;
-        workers += one->stages[0] != 0;
+        blocked += one->blocked != BLOCKED_NOT && one->blocked != BLOCKED_ROUTED;
+        connected += !one->remote; // its connection is counted where it is
+        workers += !one->remote && one->stages[0] != 0;
     }
     return (size_t)snprintf(to, room,
                             "# Clients\r\nconnected_clients:%zu\r\nblocked_clients:%zu\r\n"
@@ -422,9 +423,11 @@ static void unblock(struct session *s, mr_bytes word) {
     while (l != &s->host->sessions && list_entry(l, struct session, of_host)->id != id)
         l = l->next;
     struct session *other = l == &s->host->sessions ? NULL : list_entry(l, struct session, of_host);
-    bool waits = other && other->blocked == BLOCKED_TAKE && may_unblock(s, other);
+    bool may = other && may_unblock(s, other), waits = may && other->blocked == BLOCKED_TAKE;
     if (waits)
         session_wait_over(other);
+    else if (may)
+        waits = router_unblock(other);
     reply_integer(&s->reply, waits);
 }
 

@@ -146,7 +146,7 @@ static void say_row(struct session *s, struct core *core, uint32_t place, mr_byt
 static bool next_place(const struct host *h, uint64_t *at) {
     uint32_t shard = (uint32_t)(*at >> SHARD_SHIFT);
     ++*at;
-    for (; shard < h->shards; *at = (uint64_t)++shard << SHARD_SHIFT)
+    for (; shard < h->end; *at = (uint64_t)++shard << SHARD_SHIFT)
         if ((uint32_t)*at < core_epic_places(h->parts[shard].core))
             return true;
     return false;
@@ -171,7 +171,7 @@ static bool list_some(struct session *s, mr_bytes only, uint32_t most) {
 // FROM is 'stage name'. False: refused, and told.
 static bool read_from(struct session *s, mr_bytes from, uint64_t *out) {
     const uint8_t *space = from.size ? memchr(from.data, ' ', from.size) : NULL;
-    *out = 0;
+    *out = (uint64_t)s->host->first << SHARD_SHIFT;
     if (!from.data)
         return true;
     if (!space) {

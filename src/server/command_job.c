@@ -3,6 +3,7 @@
 #include "server/answer.h"
 #include "server/budget.h"
 #include "server/fetch.h"
+#include "server/router.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
@@ -68,7 +69,7 @@ static void say_job(struct session *s, const struct job_info *i, bool whole, boo
     answer_number(s, "left-ms", i->left_ms);
     answer_number(s, "due-ms", i->due_ms);
     answer_number(s, "running-ms", i->running_ms);
-    answer_count(s, "worker", i->conn ? session_of(i->conn)->id : 0);
+    answer_count(s, "worker", i->conn ? router_id(session_of(i->conn)) : 0);
     say_reasons(s, i, whole);
     if (!body)
         return;
@@ -221,7 +222,7 @@ static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
     struct host *h = s->host;
     struct job_walk w = { .status = JOB_DEAD, .from = from };
     struct job_info info;
-    uint32_t shard = 0, number = 0;
+    uint32_t shard = h->first, number = 0;
     if (from && !access_sees_job(s, from))
         return access_no_job(from);
     int err = from ? shards_look_job(h, from, &info) : 0;
@@ -232,7 +233,7 @@ static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
         err = shards_walk(h, &w, row_add, r);
         w.from = 0;
     }
-    for (; !err && shard < h->shards; shard++, number = 0)
+    for (; !err && shard < h->end; shard++, number = 0)
         while (!err && (number = core_next_dead_stage(h->parts[shard].core, number, &w.stage))) {
             if (access_sees(s, w.stage))
                 err = shards_walk(h, &w, row_add, r);

@@ -3,6 +3,7 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
+#include "server/router.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
@@ -183,10 +184,13 @@ static const struct option workers_options[] = {
     { 0 },
 };
 
-// Those of the stages it works for that `s` may see; false: there is none.
+// Those of the stages it works for that `s` may see; false: there is none, or it stands for a
+// connection that another loop lists.
 static bool names_seen(const struct session *s, const struct session *w, char out[SESSION_STAGES]) {
     const char *names = w->stages;
     size_t used = 0;
+    if (w->remote)
+        return false;
     if (!s->who || s->who->all)
         used = (size_t)snprintf(out, SESSION_STAGES, "%s", names);
     else
@@ -198,15 +202,17 @@ static bool names_seen(const struct session *s, const struct session *w, char ou
 }
 
 static void say_worker(struct session *s, const struct session *w, const char *stages) {
+    struct remote_work there = router_work(w);
+    bool waits = w->blocked == BLOCKED_TAKE || w->taking;
     reply_map(&s->reply, 10);
     answer_count(s, "id", w->id);
     answer_text(s, "name", mr_str(w->name));
     answer_text(s, "address", mr_str(w->address));
     answer_text(s, "stages", mr_str(stages));
-    answer_number(s, "waits", w->blocked == BLOCKED_TAKE);
-    answer_count(s, "leases", session_leases(w));
-    answer_count(s, "taken", w->taken);
-    answer_count(s, "ended", w->ended);
+    answer_number(s, "waits", waits);
+    answer_count(s, "leases", session_leases(w) + there.leases);
+    answer_count(s, "taken", w->taken + there.taken);
+    answer_count(s, "ended", w->ended + there.ended);
     answer_count(s, "age-ms", host_now_ms(s->host) - w->since_ms);
     answer_count(s, "level", w->level);
 }

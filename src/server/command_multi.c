@@ -132,7 +132,7 @@ static void run_next(struct session *s, bool again) {
     size_t before = s->multi.replies.size;
     s->again = again;
     s->reply.out = &s->multi.replies;
-    h->commands += !again;
+    h->commands += !again && !s->remote;
     command_try(s, command_row(h->arguments[0]), h->arguments, count);
     s->reply.out = &s->out;
     s->again = false;

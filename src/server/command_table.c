@@ -61,7 +61,7 @@ const struct command command_table[] = {
       "starts; with OF the producer says how many there will be, as far as it can tell: that is "
       "expected, -1 if it was not said; an epic's name is unique within its stage, and the "
       "stage's rights hold for it" },
-    { "TAKE", 1, 0, ROLE_WORK, SCOPE_OWN, true, MULTI_REFUSED, true, run_take,
+    { "TAKE", 1, 0, ROLE_WORK, SCOPE_STAGES, true, MULTI_REFUSED, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "
       "lease-ms",
@@ -84,7 +84,7 @@ const struct command command_table[] = {
       "or with NEVER is dead" },
     { "RELEASE", 2, 2, ROLE_WORK, SCOPE_JOB, true, MULTI_QUEUED, false, run_release, "id token",
       "OK", "gives a job back without counting an attempt" },
-    { "BEAT", 2, 0, ROLE_WORK, SCOPE_OWN, true, MULTI_QUEUED, false, run_beat,
+    { "BEAT", 2, 0, ROLE_WORK, SCOPE_LEASES, true, MULTI_QUEUED, false, run_beat,
       "id token [id token …]", "array of ids to stop, in the order they were asked about",
       "extends leases; those named in the answer are over, or their jobs are cancelled or "
       "expired" },
@@ -103,11 +103,11 @@ const struct command command_table[] = {
       "cancelled, or of one status only; PARKED lists "
       "the first of each channel that may not start yet, or the dead one that halts it; FROM goes "
       "on behind that job" },
-    { "DEAD", 0, 0, ROLE_READ, SCOPE_OWN, false, MULTI_CHECKED, true, run_dead,
+    { "DEAD", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_dead,
       "[stage] [COUNT n] [FROM id]", "array of maps as of JOBS",
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
       "behind that job" },
-    { "STAGES", 0, 0, ROLE_READ, SCOPE_OWN, false, MULTI_CHECKED, true, run_stages,
+    { "STAGES", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_stages,
       "[COUNT n] [FROM name] | NAME name",
       "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
       "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states "
@@ -120,23 +120,23 @@ const struct command command_table[] = {
       "stage [TOP n]", "array of maps: key state depth oldest-ms parked-ms halted has-state",
       "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "
       "not listed" },
-    { "WORKERS", 0, 0, ROLE_READ, SCOPE_OWN, false, MULTI_CHECKED, true, run_workers,
+    { "WORKERS", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_workers,
       "[COUNT n] [FROM id]",
       "array of maps: id name address stages waits leases taken ended age-ms level",
       "lists the connections that have asked for work, at most 1000" },
-    { "EPICS", 0, 0, ROLE_READ, SCOPE_OWN, false, MULTI_CHECKED, true, run_epics,
+    { "EPICS", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_epics,
       "[STAGE stage] [COUNT n] [FROM 'stage name']", "array of maps: name, and as of EPIC",
       "lists epics, those of one stage or all, at most 1000; FROM goes on behind that one: one "
       "argument, stage and name with a space between them" },
-    { "WHY", 1, 1, ROLE_READ, SCOPE_OWN, false, MULTI_QUEUED, true, run_why, "stage | id",
+    { "WHY", 1, 1, ROLE_READ, SCOPE_EITHER, false, MULTI_QUEUED, true, run_why, "stage | id",
       "a sentence",
       "tells what a stage or a job is waiting for, and the command that would change it" },
-    { "RETRY", 1, 0, ROLE_ADMIN, SCOPE_OWN, true, MULTI_CHECKED, true, run_retry,
+    { "RETRY", 1, 0, ROLE_ADMIN, SCOPE_JOBS, true, MULTI_CHECKED, true, run_retry,
       "id [id …] | STAGE stage DEAD [KEY k] [REASON text] [MAX n] [DRY]", "how many",
       "lets dead jobs live again: those named (an error if none of them can), or those of a stage "
       "whose key is k and whose last reason contains the text, at most MAX (1000): repeat it for "
       "more; DRY only counts" },
-    { "DROP", 1, 0, ROLE_ADMIN, SCOPE_OWN, true, MULTI_CHECKED, true, run_drop,
+    { "DROP", 1, 0, ROLE_ADMIN, SCOPE_JOBS, true, MULTI_CHECKED, true, run_drop,
       "id [id …] | STAGE stage DEAD|WAITING [KEY k] [REASON text] [MAX n] [DRY]", "how many",
       "forgets jobs that are dead or have not started; otherwise as RETRY" },
     { "PAUSE", 1, 1, ROLE_ADMIN, SCOPE_STAGE, true, MULTI_QUEUED, false, run_pause, "stage", "OK",
@@ -161,12 +161,12 @@ const struct command command_table[] = {
       "PONG or the text", "asks whether anybody is there" },
     { "ECHO", 1, 1, ROLE_ANYBODY, SCOPE_NONE, false, MULTI_QUEUED, false, run_echo, "text",
       "the text", "says it back" },
-    { "INFO", 0, LIMIT_NAMES, ROLE_ANYBODY, SCOPE_OWN, false, MULTI_QUEUED, true, run_info,
+    { "INFO", 0, LIMIT_NAMES, ROLE_ANYBODY, SCOPE_SERVER, false, MULTI_QUEUED, true, run_info,
       "[section …]", "lines of name:value", "tells how the server is" },
     { "COMMAND", 0, LIMIT_NAMES, ROLE_ANYBODY, SCOPE_NONE, false, MULTI_QUEUED, true, run_command,
       "[COUNT | DOCS [name …] | INFO [name …]]", "what was asked for",
       "tells what commands there are" },
-    { "CLIENT", 1, 0, ROLE_ANYBODY, SCOPE_OWN, false, MULTI_QUEUED, false, run_client,
+    { "CLIENT", 1, 0, ROLE_ANYBODY, SCOPE_CLIENT, false, MULTI_QUEUED, false, run_client,
       "ID | GETNAME | SETNAME name | SETINFO name value | CANCELS ON|OFF | UNBLOCK id",
       "OK or the answer; UNBLOCK: 1 if that connection waited in TAKE, else 0",
       "about this connection; CANCELS ON has cancellations pushed to it (RESP3); UNBLOCK ends the "

@@ -2,6 +2,7 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/fetch.h"
+#include "server/router.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
@@ -51,12 +52,14 @@ static bool take_read(struct session *s, struct arguments *a, struct take_option
     return true;
 }
 
-// What WORKERS shows of it: whole names, as many as there is room for.
-static void note_stages(struct session *s, const mr_bytes *stages, uint32_t count, uint32_t level) {
+void session_note_stages(struct session *s, const mr_bytes *stages, uint32_t count,
+                         uint32_t level) {
     static const char more[] = " ...";
     char names[SESSION_STAGES];
     size_t used = 0, room = sizeof names - sizeof more;
     uint32_t i = 0;
+    if (s->remote)
+        return; // its connection has
     for (; i < count && used + 1 + stages[i].size <= room; i++) {
         if (i)
             names[used++] = ' ';
@@ -67,6 +70,8 @@ static void note_stages(struct session *s, const mr_bytes *stages, uint32_t coun
     if (i < count)
         memcpy(names + used, more, sizeof more);
     session_work_for(s, names, level);
+    if (s->remotes)
+        router_identity_changed(s);
 }
 
 // All that a connection has taken comes back when it is lost, so there is a limit to it.
@@ -79,9 +84,21 @@ static bool take_within(struct session *s, struct take *t) {
                                   held));
         return false;
     }
-    if (t->count > LIMIT_HELD - held && core_take_check(s->host->parts[0].core, t) == 0)
+    if (t->count > LIMIT_HELD - held &&
+        core_take_check(s->host->parts[s->host->first].core, t) == 0)
         t->count = LIMIT_HELD - held;
     return true;
+}
+
+// It waits in other loops as well, and is blocked before any of its shards can answer.
+static void take_claimed(struct session *s, const struct take *t, const struct take_options *o) {
+    session_block(s, BLOCKED_TAKE, o->wait_ms);
+    int err = s->host->stopping ? 0 : shards_take_claimed(s, t);
+    if (err == 0 || s->blocked != BLOCKED_TAKE)
+        return;
+    shards_take_leave(s, NULL);
+    answer_error(s, err);
+    s->blocked = BLOCKED_NOT;
 }
 
 void run_take(struct session *s, struct arguments *a) {
@@ -100,10 +117,14 @@ void run_take(struct session *s, struct arguments *a) {
     if (!take_within(s, &t))
         return;
     bool waits = o.wait_ms != 0; // also in vain: whoever is answered at once asks again at once
+    if (s->claim) {
+        take_claimed(s, &t, &o);
+        return;
+    }
     int err = h->stopping ? MR_EAGAIN : shards_take(s, &t, waits, h->grants, &count);
     if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || waits))
-        note_stages(s, t.stages, stages, o.level ? o.level : s->level);
-    else if (o.level)
+        session_note_stages(s, t.stages, stages, o.level ? o.level : s->level);
+    else if (o.level && !s->remote)
         session_work_for(s, s->stages, o.level);
     if (err == MR_EAGAIN && waits)
         session_block(s, BLOCKED_TAKE, o.wait_ms);
@@ -136,6 +157,8 @@ static struct session *worker_of(struct session *s, uint64_t id) {
 
 static void answer_end(struct session *s, struct session *worker, int err) {
     worker->ended += err >= 0;
+    if (worker->remote)
+        session_offer(worker); // its connection counts them, too
     answer_ok(s, err);
 }
 

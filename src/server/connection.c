@@ -9,32 +9,34 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/notice.h"
+#include "server/router.h"
 #include "server/tls.h"
 #include "wire/code.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CLIENT_NAME = LIMIT_NAME + 80 };
 
-static void accept_waiting(struct listener *);
+static void accept_waiting(struct host *, void *server);
 
 static void on_closed(uv_handle_t *handle) {
     struct connection *c = (struct connection *)handle;
-    struct server *v = c->server;
+    struct loop *v = c->loop;
     buffer_finish(&c->pending);
     tls_destroy(c->tls);
     mem_free(c);
-    v->connections--;
-    if (v->connections <= v->most_connections / 2)
-        v->said_crowded = false;
-    if (v->closing) {
-        finish(v);
-        return;
-    }
-    accept_waiting(&v->wire);
-    accept_waiting(&v->front);
+    struct server *server = v->server;
+    atomic_fetch_sub(&server->connections, 1);
+    if (v->closing)
+        loop_finish(v);
+    else if (atomic_load(&server->is_crowded) && v->index)
+        (void)loops_run(&server->loops, 0, accept_waiting, server); // else the next one does
+    else if (!v->index)
+        accept_waiting(&v->host, server);
 }
 
 // "127.0.0.1:40000", with the name it has given itself if there is one.
@@ -67,12 +69,19 @@ static void say_end(struct connection *c) {
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
 }
 
+static void quota_leave(struct connection *c) {
+    struct server *server = c->loop->server;
+    pthread_mutex_lock(&server->lock);
+    crowd_leave(&server->crowd, &c->guest);
+    pthread_mutex_unlock(&server->lock);
+}
+
 void connection_close(struct connection *c) {
     if (c->closing)
         return;
     c->closing = true;
-    door_leave(&c->server->door, &c->stranger);
-    crowd_leave(&c->server->crowd, &c->guest);
+    door_leave(&c->loop->door, &c->stranger);
+    quota_leave(c);
     patience_end(&c->unread);
     patience_end(&c->silent);
     if (c->tls)
@@ -81,7 +90,7 @@ void connection_close(struct connection *c) {
         notice(NOTICE_WARN, "%u wrong secrets from %s", c->session->refusals, c->address);
     if (c->session && c->session->reply.err)
         say_overflow(c);
-    host_begin(&c->server->host);
+    host_begin(&c->loop->host);
     if (c->session && c->session->front)
         c->session->front->impl->close(c->session->front);
     session_destroy(c->session);
@@ -103,20 +112,22 @@ static void on_unread(uv_timer_t *);
 
 // Something came from it, or went to it.
 static void note_life(struct connection *c) {
-    struct server *v = c->server;
-    patience_begin(&v->silent, &c->silent, uv_now(&v->loop));
+    struct loop *v = c->loop;
+    patience_begin(&v->silent, &c->silent, uv_now(&v->uv));
     plan_patience(&v->silent, &v->silent_timer, on_silent);
 }
 
 static bool is_at_rest(const struct connection *c) {
     const struct session *s = c->session;
-    return !s->blocked && !c->writing && list_empty(&s->lates) && session_leases(s) == 0;
+    struct remote_work there = router_work(s);
+    return !s->blocked && !c->writing && list_empty(&s->lates) && session_leases(s) == 0 &&
+           !router_is_waiting(s) && !there.leases && !there.lates;
 }
 
 // Whoever waits or works is not silent.
 static void on_silent(uv_timer_t *timer) {
-    struct server *v = timer->data;
-    uint64_t now_ms = uv_now(&v->loop);
+    struct loop *v = timer->data;
+    uint64_t now_ms = uv_now(&v->uv);
     char name[CLIENT_NAME];
     for (struct waited *w; (w = patience_over(&v->silent, now_ms)) != NULL;) {
         struct connection *c = list_entry(w, struct connection, silent);
@@ -133,14 +144,14 @@ static void on_silent(uv_timer_t *timer) {
 }
 
 static void begin_unread(struct connection *c, size_t left) {
-    struct server *v = c->server;
+    struct loop *v = c->loop;
     c->pending_left = left;
-    patience_begin(&v->unread, &c->unread, uv_now(&v->loop));
+    patience_begin(&v->unread, &c->unread, uv_now(&v->uv));
     plan_patience(&v->unread, &v->unread_timer, on_unread);
 }
 
 static void end_unread(struct connection *c) {
-    struct server *v = c->server;
+    struct loop *v = c->loop;
     patience_end(&c->unread);
     if (list_empty(&v->unread.waited))
         uv_timer_stop(&v->unread_timer); // an idle server does not wake up
@@ -148,9 +159,9 @@ static void end_unread(struct connection *c) {
 
 // Whoever reads slowly goes on; whoever reads nothing does not.
 static void on_unread(uv_timer_t *timer) {
-    struct server *v = timer->data;
+    struct loop *v = timer->data;
     char name[CLIENT_NAME];
-    for (struct waited *w; (w = patience_over(&v->unread, uv_now(&v->loop))) != NULL;) {
+    for (struct waited *w; (w = patience_over(&v->unread, uv_now(&v->uv))) != NULL;) {
         struct connection *c = list_entry(w, struct connection, unread);
         size_t left = uv_stream_get_write_queue_size((uv_stream_t *)&c->tcp);
         if (left < c->pending_left) {
@@ -174,7 +185,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     size_t size = 0;
     (void)suggested;
     if (c->tls) {
-        *out = uv_buf_init(c->server->cipher, READ_SIZE);
+        *out = uv_buf_init(c->loop->cipher, READ_SIZE);
         return;
     }
     uint8_t *room = front_room(c->session, &size);
@@ -184,7 +195,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
 // What a front was asked is answered, too; it is told as if the server ended.
 static void hear_end(struct connection *c) {
     c->reading = false;
-    host_begin(&c->server->host);
+    host_begin(&c->loop->host);
     if (c->session->front)
         session_close(c->session);
     else
@@ -205,7 +216,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
         connection_close(c);
     } else if (size > 0) {
         note_life(c);
-        host_begin(&c->server->host);
+        host_begin(&c->loop->host);
         front_receive(c->session, (size_t)size);
         if (front_is_over(c->session))
             session_touch(c->session);
@@ -262,7 +273,7 @@ static void connection_read(struct connection *c) {
 // lets go on is planned here.
 static void on_written(uv_write_t *write, int status) {
     struct connection *c = write->data;
-    struct server *v = c->server;
+    struct loop *v = c->loop;
     c->writing = false;
     end_unread(c);
     if (c->session)
@@ -335,7 +346,7 @@ void connection_write(struct connection *c) {
 
 // ---- Memory -----------------------------------------------------------------------------------
 
-void connections_make_room(struct server *v) {
+void connections_make_room(struct loop *v) {
     char name[CLIENT_NAME];
     for (struct session *s; (s = host_client_to_close(&v->host)) != NULL;) {
         struct connection *c = s->owner;
@@ -384,13 +395,13 @@ static void note_address(struct connection *c) {
 
 bool has_come_in(const struct stranger *s) {
     const struct connection *c = list_entry(s, struct connection, stranger);
-    return (!c->tls || tls_is_up(c->tls)) && (!c->server->host.auth || c->session->who);
+    return (!c->tls || tls_is_up(c->tls)) && (!c->loop->host.auth || c->session->who);
 }
 
 // Those whose time is up have to go.
 static void on_door(uv_timer_t *timer) {
-    struct server *v = timer->data;
-    uint64_t now_ms = uv_now(&v->loop);
+    struct loop *v = timer->data;
+    uint64_t now_ms = uv_now(&v->uv);
     for (struct stranger *s; (s = door_overdue(&v->door, now_ms)) != NULL;)
         connection_close(list_entry(s, struct connection, stranger));
     uint64_t next_ms = door_next_ms(&v->door);
@@ -401,19 +412,19 @@ static void on_door(uv_timer_t *timer) {
 
 // An unauthenticated connection makes room for a new one. Of many in a row one a second is noticed.
 // False: there is none.
-static bool close_stranger(struct server *v, struct stranger *oldest) {
+static bool close_stranger(struct loop *v, struct stranger *oldest) {
     if (!oldest)
         return false;
     struct connection *c = list_entry(oldest, struct connection, stranger);
     v->host.rejections++;
     v->evicted_unsaid++;
-    if (uv_now(&v->loop) >= v->evicted_notice_ms) {
+    if (uv_now(&v->uv) >= v->evicted_notice_ms) {
         notice(NOTICE_WARN,
                "%" PRIu64 " connections were closed for newer ones before they said who they are, "
                "the last of them from %s",
                v->evicted_unsaid, c->address);
         v->evicted_unsaid = 0;
-        v->evicted_notice_ms = uv_now(&v->loop) + EVICTED_NOTICE_MS;
+        v->evicted_notice_ms = uv_now(&v->uv) + EVICTED_NOTICE_MS;
     }
     connection_close(c);
     return true;
@@ -421,40 +432,57 @@ static bool close_stranger(struct server *v, struct stranger *oldest) {
 
 // Without auth and TLS there is nothing to wait for.
 static void stand_at_door(struct connection *c) {
-    struct server *v = c->server;
+    struct loop *v = c->loop;
     if (!v->host.auth && !c->tls)
         return;
     (void)close_stranger(v, door_must_leave(&v->door, c->stranger.address));
-    door_enter(&v->door, &c->stranger, uv_now(&v->loop));
+    door_enter(&v->door, &c->stranger, uv_now(&v->uv));
     if (!uv_is_active((uv_handle_t *)&v->door_timer))
         uv_timer_start(&v->door_timer, on_door, STRANGER_MS, 0);
+}
+
+static int quota_enter(struct connection *c, const uint8_t *address, bool *out_all) {
+    struct server *server = c->loop->server;
+    pthread_mutex_lock(&server->lock);
+    int err = crowd_enter(&server->crowd, address, &c->guest);
+    *out_all = server->crowd.count >= server->crowd.most;
+    pthread_mutex_unlock(&server->lock);
+    return err;
 }
 
 // Where all places are taken an unauthenticated connection has to leave: any, or one of the same
 // address if that has too many.
 static int count_in(struct connection *c, const uint8_t *address) {
-    struct server *v = c->server;
-    int err = crowd_enter(&v->crowd, address, &c->guest);
-    const uint8_t *whose = v->crowd.count >= v->crowd.most ? NULL : c->stranger.address;
+    struct loop *v = c->loop;
+    bool all;
+    int err = quota_enter(c, address, &all);
+    const uint8_t *whose = all ? NULL : c->stranger.address;
     if (err == MR_EFULL && close_stranger(v, door_oldest(&v->door, whose)))
-        err = crowd_enter(&v->crowd, address, &c->guest);
+        err = quota_enter(c, address, &all);
     return err;
 }
 
-static int connection_set_up(struct connection *c, struct listener *l) {
-    struct server *v = c->server;
-    int err = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&c->tcp);
-    if (err < 0)
-        return error_set(MR_ENET, "%s", uv_strerror(err));
+static int secure(struct connection *c) {
+    struct server *server = c->loop->server;
+    pthread_mutex_lock(&server->lock); // it may be read again meanwhile
+    struct tls_context *context = server->credentials.context;
+    int err = context ? tls_accept(context, &c->tls) : 0;
+    pthread_mutex_unlock(&server->lock);
+    return err;
+}
+
+static int connection_set_up(struct connection *c, bool front) {
+    struct loop *v = c->loop;
     note_address(c);
     const uint8_t *address = c->local ? NULL : c->stranger.address;
-    err = count_in(c, address);
-    if (err == 0 && v->credentials.context)
-        err = tls_accept(v->credentials.context, &c->tls);
+    int err = count_in(c, address);
+    if (err == 0)
+        err = secure(c);
     if (err == 0)
         err = session_create(&v->host, &c->session);
-    if (err == 0 && l == &v->front)
-        err = v->options.front->open(v->fronts, c->session, address, &c->session->front);
+    if (err == 0 && front)
+        err = v->server->options.front->open(v->server->fronts, c->session, address,
+                                             &c->session->front);
     if (err < 0)
         return err;
     (void)uv_tcp_nodelay(&c->tcp, 1); // comforts: it works without
@@ -466,17 +494,17 @@ static int connection_set_up(struct connection *c, struct listener *l) {
 }
 
 // It hears why, if it can be told in the clear; of many in a row the first is noticed.
-static void say_refused(struct connection *c, const struct listener *l) {
-    struct server *v = c->server;
+static void say_refused(struct connection *c, bool front) {
+    struct loop *v = c->loop;
     char text[1024];
-    size_t size = l == &v->front ? v->options.front->refuse(error_text(), text, sizeof text)
-                                 : (size_t)snprintf(text, 256, "-%s %s\r\n", code_name(CODE_FULL),
-                                                    error_text());
+    size_t size =
+        front ? v->server->options.front->refuse(error_text(), text, sizeof text)
+              : (size_t)snprintf(text, 256, "-%s %s\r\n", code_name(CODE_FULL), error_text());
     uv_buf_t buf = uv_buf_init(text, (unsigned)size);
-    if (!v->credentials.context)
+    if (!v->server->credentials.tls.cert)
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
     v->host.rejections++;
-    if (uv_now(&v->loop) < v->refused_notice_ms) {
+    if (uv_now(&v->uv) < v->refused_notice_ms) {
         v->refused_unsaid++;
         return;
     }
@@ -484,12 +512,12 @@ static void say_refused(struct connection *c, const struct listener *l) {
            "a connection of %s is refused: %s (%" PRIu64 " others were since it was last said)",
            c->address, error_text(), v->refused_unsaid);
     v->refused_unsaid = 0;
-    v->refused_notice_ms = uv_now(&v->loop) + REFUSED_NOTICE_MS;
+    v->refused_notice_ms = uv_now(&v->uv) + REFUSED_NOTICE_MS;
 }
 
 static void on_refused(uv_handle_t *refused) {
-    struct server *v = refused->data;
-    struct listener *both[] = { &v->wire, &v->front };
+    struct loop *v = refused->data;
+    struct listener *both[] = { &v->server->wire, &v->server->front };
     v->refusing = false;
     for (int i = 0; i < 2; i++) {
         bool another = both[i]->another && both[i]->open;
@@ -501,7 +529,7 @@ static void on_refused(uv_handle_t *refused) {
 
 // It is accepted and closed: as long as one is not accepted, no other comes.
 static void refuse(struct listener *l) {
-    struct server *v = l->server;
+    struct loop *v = l->loop;
     if (v->refusing) {
         l->another = true; // its turn comes when that one is closed
         return;
@@ -509,54 +537,126 @@ static void refuse(struct listener *l) {
     notice(NOTICE_WARN, "no memory for a connection");
     v->refusing = true;
     v->refused.data = v;
-    uv_tcp_init(&v->loop, &v->refused);
+    uv_tcp_init(&v->uv, &v->refused);
     (void)uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&v->refused); // closed either way
     uv_close((uv_handle_t *)&v->refused, on_refused);
 }
 
 // As long as it is not accepted no other comes; the system keeps them.
 static void let_wait(struct listener *l) {
-    struct server *v = l->server;
+    struct loop *v = l->loop;
+    struct server *server = v->server;
     l->crowded = true;
-    if (!v->said_crowded)
+    atomic_store(&server->is_crowded, true);
+    if (!server->said_crowded)
         notice(NOTICE_WARN,
                "%" PRIu32 " connections are all there are descriptors for: others wait",
-               v->connections);
-    v->said_crowded = true;
+               atomic_load(&server->connections));
+    server->said_crowded = true;
     (void)close_stranger(v, door_oldest(&v->door, NULL)); // it is accepted when that has closed
 }
 
-static void accept_waiting(struct listener *l) {
-    if (!l->crowded || !l->open)
-        return;
-    l->crowded = false;
-    on_connection((uv_stream_t *)&l->tcp, 0);
+// In the first loop: a connection has closed.
+static void accept_waiting(struct host *h, void *arg) {
+    struct server *server = arg;
+    struct listener *both[] = { &server->wire, &server->front };
+    (void)h;
+    atomic_store(&server->is_crowded, false);
+    if (atomic_load(&server->connections) <= server->most_connections / 2)
+        server->said_crowded = false;
+    for (int i = 0; i < 2; i++) {
+        bool waits = both[i]->crowded && both[i]->open;
+        both[i]->crowded = false;
+        if (waits)
+            on_connection((uv_stream_t *)&both[i]->tcp, 0);
+    }
 }
 
-void on_connection(uv_stream_t *listener, int status) {
-    struct listener *l = (struct listener *)listener;
-    struct server *v = l->server;
-    if (status < 0) {
-        notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(status));
-        return;
-    }
-    if (v->connections >= v->most_connections) {
-        let_wait(l);
-        return;
-    }
-    struct connection *c = mem_alloc(sizeof *c);
-    if (!c) {
-        refuse(l);
-        return;
-    }
-    v->connections++;
-    c->server = v;
-    uv_tcp_init(&v->loop, &c->tcp);
-    if (connection_set_up(c, l) == 0) {
+static void connection_begin(struct connection *c, bool front) {
+    if (connection_set_up(c, front) == 0) {
         note_life(c);
         connection_read(c);
         return;
     }
-    say_refused(c, l);
+    say_refused(c, front);
     connection_close(c);
+}
+
+static struct connection *connection_create(struct loop *v) {
+    struct connection *c = mem_alloc(sizeof *c);
+    if (!c)
+        return NULL;
+    c->loop = v;
+    uv_tcp_init(&v->uv, &c->tcp);
+    return c;
+}
+
+// ---- Handing out ------------------------------------------------------------------------------
+
+// In another loop than the one that accepted it: the socket.
+static void adopt(struct host *h, void *arg) {
+    struct loop *v = list_entry(h, struct loop, host);
+    int fd = (int)(intptr_t)arg;
+    struct connection *c = v->closing ? NULL : connection_create(v);
+    if (c && uv_tcp_open(&c->tcp, fd) == 0) {
+        connection_begin(c, false);
+        return;
+    }
+    (void)close(fd);
+    if (c)
+        connection_close(c);
+    else
+        atomic_fetch_sub(&v->server->connections, 1);
+}
+
+// The socket without the handle, which belongs to its loop; -1: it cannot be had.
+static int take_socket(struct connection *c) {
+    uv_os_fd_t fd;
+    return uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+static void on_handed_out(uv_handle_t *handle) {
+    mem_free((struct connection *)handle);
+}
+
+// Every loop gets one after another. False: this one keeps it.
+static bool hand_out(struct connection *c) {
+    struct server *server = c->loop->server;
+    uint32_t to = server->next_loop++ % server->loops.count;
+    int fd = to == c->loop->index ? -1 : take_socket(c);
+    if (fd < 0)
+        return false;
+    if (loops_run(&server->loops, to, adopt, (void *)(intptr_t)fd) < 0) {
+        (void)close(fd);
+        return false;
+    }
+    uv_close((uv_handle_t *)&c->tcp, on_handed_out);
+    return true;
+}
+
+void on_connection(uv_stream_t *listener, int status) {
+    struct listener *l = (struct listener *)listener;
+    struct loop *v = l->loop;
+    struct server *server = v->server;
+    if (status < 0) {
+        notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(status));
+        return;
+    }
+    if (atomic_load(&server->connections) >= server->most_connections) {
+        let_wait(l);
+        return;
+    }
+    struct connection *c = connection_create(v);
+    if (!c) {
+        refuse(l);
+        return;
+    }
+    atomic_fetch_add(&server->connections, 1);
+    int err = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&c->tcp);
+    if (err < 0) {
+        notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(err));
+        connection_close(c);
+    } else if (l == &server->front || !hand_out(c)) {
+        connection_begin(c, l == &server->front);
+    }
 }

@@ -26,8 +26,17 @@ static int load_tls(struct credentials *c) {
     return 0;
 }
 
+int credentials_open_tokens(struct credentials *c, struct host *h) {
+    return c->auth ? load_auth(c, h) : 0;
+}
+
+void credentials_reload_tokens(struct credentials *c, struct host *h) {
+    if (load_auth(c, h) < 0)
+        notice(NOTICE_ERROR, "the tokens of a loop stay as they were: %s", error_text());
+}
+
 int credentials_open(struct credentials *c, struct host *h) {
-    int err = c->auth ? load_auth(c, h) : 0;
+    int err = credentials_open_tokens(c, h);
     if (err >= 0 && (c->tls.cert || c->tls.key || c->tls.ca))
         err = load_tls(c);
     return err;

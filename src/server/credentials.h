@@ -15,9 +15,11 @@ struct credentials {
 
 // Errors of auth_load and tls_context_create.
 int credentials_open(struct credentials *, struct host *);
+int credentials_open_tokens(struct credentials *, struct host *); // of another loop's host
 
 // Within a turn. Who was connected goes on, as host_set_auth says.
 void credentials_reload(struct credentials *, struct host *);
+void credentials_reload_tokens(struct credentials *, struct host *);
 
 void credentials_close(struct credentials *); // the tokens are the host's
 

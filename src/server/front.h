@@ -33,7 +33,7 @@ struct front_impl {
     void (*stop)(void *all); // takes NULL
 
     // A turn has begun, and nothing was changed in it yet.
-    void (*turn)(void *all);
+    void (*turn)(void *all, struct host *); // in any loop's thread
 
     // For a connection, from an address of CROWD_ADDRESS bytes (NULL: from this machine).
     // MR_EFULL: there are too many; MR_ENOMEM. It is closed before its session is, in a turn.

@@ -20,8 +20,9 @@ static void look_full(struct health *e, const struct log_state *log) {
 }
 
 const char *health_word(const struct host *h, const char **out_why) {
-    struct log_state log;
-    host_look(h, &log);
+    struct log_state log = { 0 };
+    for (uint32_t i = 0; h->shards && !log.full && i < h->shards; i++)
+        shard_look(group_shard(h->group, i), &log); // also those of other loops
     *out_why = !h->shards   ? "the store is being read"
                : h->stopped ? h->why_stopped
                : log.full   ? "there is no room on the disk: pushes are refused until there is"

@@ -8,6 +8,7 @@
 #include "server/answer.h"
 #include "server/budget.h"
 #include "server/fetch.h"
+#include "server/router.h"
 #include "server/session.h"
 #include "server/shards.h"
 
@@ -26,8 +27,8 @@ int host_init(struct host *h, const char *store) {
                              .line_size = STRANGER_REQUEST,
                              .size = STRANGER_REQUEST },
     };
-    struct list *lists[] = { &h->sessions, &h->touched, &h->held,   &h->resuming,
-                             &h->ready,    &h->backlog, &h->leaving };
+    struct list *lists[] = { &h->outgoing, &h->sessions, &h->touched, &h->held,
+                             &h->resuming, &h->ready,    &h->backlog, &h->leaving };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
     crews_init(&h->crews);
@@ -43,7 +44,10 @@ int host_init(struct host *h, const char *store) {
 
 int host_load(struct host *h, struct group *group) {
     uint32_t shards = group_count(group);
-    for (uint32_t i = 0; i < shards; i++) {
+    h->parts = h->loops ? h->loops->hosts[0]->parts : h->parts;
+    h->first = loop_first_shard(h->loops, shards, h->loop);
+    h->end = loop_first_shard(h->loops, shards, h->loop + 1);
+    for (uint32_t i = h->first; i < h->end; i++) {
         h->parts[i].shard = group_shard(group, i);
         h->parts[i].core = shard_core(h->parts[i].shard);
     }
@@ -80,34 +84,43 @@ static void finish_leaving(struct host *h) {
         (void)session_leave_on(list_entry(h->leaving.next, struct session, of_host), INT64_MAX);
 }
 
-void host_finish(struct host *h) {
+void host_detach(struct host *h) {
     while (!list_empty(&h->sessions)) // an empty list may be all zeros, too
         session_destroy(list_entry(h->sessions.next, struct session, of_host));
     finish_leaving(h);
+    for (uint32_t i = h->first; i < h->end; i++)
+        message_finish(&h->parts[i].message);
+    h->group = NULL;
+    h->shards = h->first = h->end = 0;
+}
+
+void host_finish(struct host *h) {
+    host_detach(h);
     crews_finish(&h->crews);
     slab_finish(&h->seats);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);
-    for (uint32_t i = 0; i < h->shards; i++)
-        message_finish(&h->parts[i].message);
     while (h->spare_count)
         buffer_finish(&h->spare[--h->spare_count]);
     mem_free(h->inbox);
     mem_free(h->arguments);
     mem_free(h->grants);
-    mem_free(h->parts);
+    if (h->loop == 0)
+        mem_free(h->parts);
     auth_destroy(h->auth);
     *h = (struct host){ 0 };
 }
 
 // All shards have one time, and begin every turn.
 uint64_t host_now_ms(const struct host *h) {
-    return h->shards ? core_now(h->parts[0].core) : 0;
+    if (h->first == h->end)
+        return h->clock_ms;
+    return h->shards ? core_now(h->parts[h->first].core) : 0;
 }
 
 void host_look(const struct host *h, struct log_state *out) {
     *out = (struct log_state){ 0 };
-    for (uint32_t i = 0; i < h->shards; i++) {
+    for (uint32_t i = h->first; i < h->end; i++) {
         struct log_state log;
         shard_look(h->parts[i].shard, &log);
         out->bytes += log.bytes;
@@ -129,12 +142,14 @@ uint64_t host_memory(const struct host *h) {
 }
 
 uint64_t host_client_limit(const struct host *h) {
-    uint64_t share = h->max_bytes / 4;
-    if (h->max_client_bytes)
-        return h->max_client_bytes;
+    uint64_t all = h->max_bytes / 4;
+    if (all < LIMIT_CLIENT_LEAST)
+        all = LIMIT_CLIENT_LEAST;
     if (!h->max_bytes)
-        return LIMIT_CLIENT_BYTES;
-    return share < LIMIT_CLIENT_LEAST ? LIMIT_CLIENT_LEAST : share;
+        all = LIMIT_CLIENT_BYTES;
+    if (h->max_client_bytes)
+        all = h->max_client_bytes;
+    return h->loops ? all / h->loops->count : all;
 }
 
 // Of two with equally much the older one.
@@ -239,10 +254,29 @@ static void stop_all(struct host *h) {
     }
 }
 
+void host_stop_changes(struct host *h, const char *why) {
+    if (h->stopped)
+        return;
+    h->stopped = true;
+    snprintf(h->why_stopped, sizeof h->why_stopped, "%s", why);
+    stop_all(h);
+}
+
+static void stop_changes(struct host *h, void *why) {
+    host_stop_changes(h, why);
+}
+
+// The text stays as it is from now on.
+static void stop_other_loops(struct host *h) {
+    for (uint32_t i = 0; h->loops && i < h->loops->count; i++)
+        if (i != h->loop)
+            (void)loops_run(h->loops, i, stop_changes, h->why_stopped); // else it hears of it later
+}
+
 // False: a log has failed, and why is noted.
 static bool begin_parts(struct host *h) {
     bool runs = true;
-    for (uint32_t i = 0; i < h->shards; i++) {
+    for (uint32_t i = h->first; i < h->end; i++) {
         if (shard_begin(h->parts[i].shard) != MR_ESTOPPED || !runs)
             continue; // after another failure the core tries again by itself
         snprintf(h->why_stopped, sizeof h->why_stopped, "%s", error_text());
@@ -268,7 +302,9 @@ static bool part_next_message(struct part *p, bool emits) {
 // True: it has come there. For want of memory it is left for the next turn.
 static bool deliver(struct host *h, struct part *p) {
     struct part *to = &h->parts[p->message.to];
-    p->has_message = peers_receive(shard_peers(to->shard), &p->message) < 0;
+    int err = to->host == h ? peers_receive(shard_peers(to->shard), &p->message)
+                            : router_carry(h, &p->message);
+    p->has_message = err < 0;
     h->messages_rest = h->messages_rest || p->has_message;
     return !p->has_message;
 }
@@ -285,7 +321,7 @@ static void carry_messages(struct host *h, uint32_t batches) {
     bool carried = !h->messages_rest;
     while (carried) {
         carried = false;
-        for (uint32_t i = 0; i < h->shards; i++)
+        for (uint32_t i = h->first; i < h->end; i++)
             carried = carry_from(h, &h->parts[i], batches > 0) || carried;
         batches -= batches > 0;
     }
@@ -295,7 +331,7 @@ static void carry_messages(struct host *h, uint32_t batches) {
 static bool can_carry(struct host *h) {
     if (h->shards < 2 || h->stopped || h->messages_rest)
         return false;
-    for (uint32_t i = 0; i < h->shards; i++) {
+    for (uint32_t i = h->first; i < h->end; i++) {
         uint64_t at;
         struct part *p = &h->parts[i];
         if (p->has_message ||
@@ -307,12 +343,15 @@ static bool can_carry(struct host *h) {
 
 static void begin_turn(struct host *h) {
     h->messages_rest = false;
+    if (h->clock)
+        h->clock_ms = h->clock();
     if (!begin_parts(h) && !h->stopped) {
         h->stopped = true;
         stop_all(h);
+        stop_other_loops(h);
     }
     if (h->watch)
-        h->watch(h->watcher);
+        h->watch(h->watcher, h);
     if (h->max_bytes && !h->stopped)
         shards_tell_memory(h, outside_memory(h));
     if (h->shards > 1 && !h->stopped)
@@ -327,6 +366,8 @@ void host_begin(struct host *h) {
     h->turn_steps = h->steps;
     if (h->shards)
         begin_turn(h);
+    if (h->loops)
+        router_receive(h);
     budget_begin_turn(h);
 }
 
@@ -372,7 +413,7 @@ static uint64_t first_held_turn(struct part *p) {
 
 uint64_t host_durable_turn(struct host *h) {
     uint64_t durable = h->turn;
-    for (uint32_t i = 0; i < h->shards; i++) {
+    for (uint32_t i = h->first; i < h->end; i++) {
         uint64_t held = first_held_turn(&h->parts[i]);
         durable = held <= durable ? held - 1 : durable;
     }
@@ -393,7 +434,7 @@ static void clean_part(struct host *h, struct part *p) {
 
 static void end_parts(struct host *h) {
     h->turn++;
-    for (uint32_t i = 0; i < h->shards; i++) {
+    for (uint32_t i = h->first; i < h->end; i++) {
         struct part *p = &h->parts[i];
         if (!h->stopped)
             clean_part(h, p);
@@ -420,13 +461,15 @@ void host_end(struct host *h) {
         fail_unreadable(h); // which somebody may have waited for
     } while (!list_empty(&h->resuming));
     end_parts(h);
+    if (h->loops)
+        router_send(h);
     h->in_turn = false;
     mark_all(h);
 }
 
 static bool has_stopped(const struct host *h) {
     bool stopped = false;
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         stopped = stopped || shard_has_stopped(h->parts[i].shard);
     return stopped;
 }
@@ -456,7 +499,7 @@ void host_durable(struct host *h) {
 }
 
 void host_wait(struct host *h) {
-    for (uint32_t i = 0; i < h->shards; i++) {
+    for (uint32_t i = h->first; i < h->end; i++) {
         struct shard *shard = h->parts[i].shard;
         (void)shard_wait(shard, shard_end(shard)); // a failure is noticed in the next turn
     }
@@ -468,7 +511,7 @@ int64_t host_next_ms(struct host *h) {
     if (!h->shards || h->stopped)
         return -1;
     int64_t ms = wait_ms_until(heap_next(&h->waits), host_now_ms(h));
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         ms = wait_shorter(ms, shard_next_ms(h->parts[i].shard));
     if (h->messages_rest)
         ms = wait_shorter(ms, REST_MS);
@@ -506,14 +549,14 @@ uint64_t host_leases(const struct host *h) {
 
 static bool on_reserve(void *owner, struct taker *taker) {
     const struct host *h = ((const struct part *)owner)->host;
-    (void)taker;
-    return !h->stopping && !h->stopped;
+    return !h->stopping && !h->stopped && router_claims(session_of(taker->conn));
 }
 
 static void on_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
     (void)owner;
     struct session *s = session_of(taker->conn);
     shards_take_leave(s, taker);
+    router_end_claim(s);
     if (fetch_grants(s, grants, count))
         session_answered(s);
 }
@@ -561,7 +604,7 @@ static void *part_of(void *host, uint32_t shard, uint32_t shards) {
         h->parts = mem_alloc(shards * sizeof *h->parts);
     if (!h->parts)
         return NULL;
-    h->parts[shard].host = h;
+    h->parts[shard].host = h->loops ? h->loops->hosts[loop_of_shard(h->loops, shards, shard)] : h;
     return &h->parts[shard];
 }
 

@@ -27,6 +27,7 @@
 #include "wire/request.h"
 
 struct fetch;
+struct loops;
 struct session;
 
 struct seat {
@@ -53,13 +54,20 @@ struct part {
 };
 
 struct host {
-    struct group *group; // NULL: still loading
-    struct part *parts;  // its shards …
-    uint32_t shards;     // … and how many they are; 0: still loading
-    uint64_t turn;       // how many have ended
-    bool messages_rest;  // there was no memory for one in this turn
-    const char *store;   // its URL, for INFO
-    struct auth *auth;   // whom it knows; NULL: nobody is asked
+    struct group *group;     // NULL: still loading
+    struct part *parts;      // its shards …
+    uint32_t shards;         // … and how many the store has; 0: still loading
+    uint32_t first, end;     // from the first to before the end they are this host's
+    uint32_t loop;           // which of the server's loops it is …
+    struct loops *loops;     // … and what they share: see router.h; NULL: it is the only one
+    struct list outgoing;    // remote sessions that something is to be sent to: struct remote
+    bool foreign_ids;        // the store was copied: ids do not tell where their jobs are
+    uint64_t (*clock)(void); // milliseconds, for a host without shards of its own
+    uint64_t clock_ms;       // when the turn began, by that
+    uint64_t turn;           // how many have ended
+    bool messages_rest;      // there was no memory for one in this turn
+    const char *store;       // its URL, for INFO
+    struct auth *auth;       // whom it knows; NULL: nobody is asked
     struct request_limits request_limits;
     struct request_limits stranger_limits; // of those who have not said who they are
     struct list sessions;
@@ -90,7 +98,7 @@ struct host {
     int (*fetch)(void *fetcher, struct fetch *);
     void *fetcher;
     // Called when a turn has begun, before anything is changed in it. May be NULL.
-    void (*watch)(void *watcher);
+    void (*watch)(void *watcher, struct host *);
     void *watcher;
     struct buffer scratch; // what is read from the log on its way into a reply
     uint64_t steps;        // of work so far (see budget.h) …
@@ -118,15 +126,21 @@ int host_init(struct host *, const char *store);
 // while the host does not know of it.
 void host_group_options(struct host *, struct group_options *out);
 
-// The group, opened so, is there: commands are answered. MR_ENOMEM.
+// The group, opened so, is there: commands are answered. Of several loops each host is told, in its
+// own thread. MR_ENOMEM.
 int host_load(struct host *, struct group *);
+
+// The log of another loop's shard has failed, and why.
+void host_stop_changes(struct host *, const char *why);
 
 // From now on these may do what their entries say, and become the host's. A session whose
 // entry the list still has goes on, any other that was let in is closed. Within a turn.
 void host_set_auth(struct host *, struct auth *);
 
-// Ends all sessions; then the group is the owner's to close.
-void host_finish(struct host *);
+// Ends all sessions; then the group is the owner's to close. The host serves no shards any more,
+// and its turns do nothing.
+void host_detach(struct host *);
+void host_finish(struct host *); // the same, if it was not done, and frees
 
 void host_begin(struct host *);
 void host_end(struct host *);
@@ -171,7 +185,8 @@ uint64_t host_memory(const struct host *);
 
 // Memory for clients is apart from that for jobs: requests as far as they have arrived, what is
 // queued, and replies until they were sent. Its limit is max-client-bytes, else a quarter of
-// max-bytes (at least LIMIT_CLIENT_LEAST), else LIMIT_CLIENT_BYTES.
+// max-bytes (at least LIMIT_CLIENT_LEAST), else LIMIT_CLIENT_BYTES; of several loops each has its
+// share.
 uint64_t host_client_limit(const struct host *);
 
 // Which client has to be closed because clients take up more than that: the one with the most bytes

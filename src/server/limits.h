@@ -40,6 +40,7 @@ enum {
     REFUSALS = 3,               // after so many the connection is closed
     LIMIT_NAME = 128,           // bytes of a client's name
     LIMIT_NAMES = 256,          // words that INFO, COMMAND, CONFIG and STAGE take
+    LOOPS_MOST = 64,            // of one server: a set of loops is a 64-bit mask
     LIMIT_LISTED = LISTED_MOST, // rows of one answer, unless fewer are asked for
     LIMIT_LOOKED = LOOKED_MOST, // jobs looked at for one answer
     LIMIT_PIECE = 1000,         // jobs looked at in one turn by a command done in pieces

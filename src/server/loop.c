@@ -5,6 +5,7 @@
 // What a connection does with its socket is connection.c's.
 #include "server/loop.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/fetch.h"
@@ -24,27 +25,30 @@ enum {
 
 // ---- Turns ------------------------------------------------------------------------------------
 
-static void flush(struct server *v) {
+static void flush(struct loop *v) {
     struct host *h = &v->host;
     host_durable(h);
     while (!list_empty(&h->ready)) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
         list_remove(&s->of_ready);
-        connection_write(s->owner);
+        if (s->remote)
+            router_ship(s);
+        else
+            connection_write(s->owner);
     }
 }
 
 static void on_timer(uv_timer_t *timer);
 
 static void on_backlog(uv_idle_t *idle) {
-    struct server *v = idle->data;
+    struct loop *v = idle->data;
     host_begin(&v->host);
     turn_end(v);
 }
 
 // While sessions wait for a later turn there is one in every round of the loop, between which it
 // looks at all sockets. A timer would not do: one that is due at once rings before the sockets do.
-static void plan_backlog(struct server *v) {
+static void plan_backlog(struct loop *v) {
     if (!host_has_backlog(&v->host))
         uv_idle_stop(&v->backlog);
     else if (!uv_is_closing((uv_handle_t *)&v->backlog))
@@ -52,23 +56,25 @@ static void plan_backlog(struct server *v) {
 }
 
 // The timer is only set when something is due earlier than it would ring anyway.
-static void plan(struct server *v) {
+static void plan(struct loop *v) {
     plan_backlog(v);
     if (host_has_backlog(&v->host))
         return;
     int64_t next_ms = host_next_ms(&v->host);
-    uint64_t at = next_ms < 0 ? UINT64_MAX : uv_now(&v->loop) + (uint64_t)next_ms;
+    uint64_t at = next_ms < 0 ? UINT64_MAX : uv_now(&v->uv) + (uint64_t)next_ms;
     if (at >= v->timer_at_ms)
         return;
     v->timer_at_ms = at;
     uv_timer_start(&v->timer, on_timer, (uint64_t)next_ms, 0);
 }
 
-static void stop_if_drained(struct server *);
+static void note_leases(struct loop *);
+static void loop_end(struct loop *);
 
-void turn_end(struct server *v) {
+void turn_end(struct loop *v) {
     struct host *h = &v->host;
-    while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming)) {
+    while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming) ||
+           !list_empty(&h->outgoing)) {
         host_end(h);
         flush(v); // what was sent may let sessions go on
         connections_make_room(v);
@@ -76,7 +82,7 @@ void turn_end(struct server *v) {
     plan(v);
     health_look(&v->health, h);
     if (v->stopping)
-        stop_if_drained(v);
+        note_leases(v);
 }
 
 static void on_check(uv_check_t *check) {
@@ -84,7 +90,7 @@ static void on_check(uv_check_t *check) {
 }
 
 static void on_timer(uv_timer_t *timer) {
-    struct server *v = timer->data;
+    struct loop *v = timer->data;
     v->timer_at_ms = UINT64_MAX;
     host_begin(&v->host);
     turn_end(v);
@@ -94,9 +100,28 @@ static void on_durable(uv_async_t *async) {
     flush(async->data);
 }
 
-static void log_is_durable(void *server) {
-    struct server *v = server;
-    uv_async_send(&v->durable);
+// From the log's thread: its shard's loop.
+static void log_is_durable(void *part) {
+    struct host *h = ((struct part *)part)->host;
+    uv_async_send(&list_entry(h, struct loop, host)->durable);
+}
+
+static void on_mail(uv_async_t *async) {
+    struct loop *v = async->data;
+    if (atomic_load(&v->end)) {
+        loop_end(v);
+        return;
+    }
+    host_begin(&v->host);
+    if (v->host.loops)
+        (void)router_receive(&v->host); // the turn may have begun before it came
+    turn_end(v);
+    if (v->closing)
+        loop_finish(v);
+}
+
+static void wake_loop(void *loop) {
+    uv_async_send(&((struct loop *)loop)->mail);
 }
 
 // ---- Reading what is on the disk only ---------------------------------------------------------
@@ -107,7 +132,7 @@ static void read_fetch(uv_work_t *work) {
 
 static void on_fetched(uv_work_t *work, int status) {
     struct fetch *f = work->data;
-    struct server *v = f->owner;
+    struct loop *v = f->owner;
     (void)status; // it is never cancelled
     mem_free(work);
     v->fetching--;
@@ -115,78 +140,194 @@ static void on_fetched(uv_work_t *work, int status) {
     fetch_end(f);
     turn_end(v);
     if (v->closing)
-        finish(v);
+        loop_finish(v);
 }
 
 static int fetch(void *server, struct fetch *f) {
-    struct server *v = server;
+    struct loop *v = server;
     uv_work_t *work = mem_alloc(sizeof *work);
     if (!work)
         return error_set(MR_ENOMEM, "no memory to read in another thread");
     work->data = f;
     f->owner = v;
-    int err = uv_queue_work(&v->loop, work, read_fetch, on_fetched);
+    int err = uv_queue_work(&v->uv, work, read_fetch, on_fetched);
     assert(err == 0); // it only refuses what is no work
     v->fetching++;
     return 0;
 }
 
 // ---- Stopping ---------------------------------------------------------------------------------
+//
+// The first loop decides; the others are told, and say when they are ready:
+//
+//     signal ─► all: start nothing ─► no leases, or time is up ─► all: give back, send, close
+//            ─► no connections ─► all: a barrier, no sessions ─► the store is closed
+//            ─► all: close the handles, end the thread
 
-static void close_handle(uv_handle_t *handle, void *server) {
-    (void)server;
+static struct loop *loop_of(struct host *h) {
+    return list_entry(h, struct loop, host);
+}
+
+// Has it run in every loop; in this one, the first, at once. A loop that cannot be told for want of
+// memory hears of the next step.
+static void run_in_all(struct server *server, void (*run)(struct host *, void *)) {
+    for (uint32_t i = 1; i < server->loops.count; i++)
+        (void)loops_run(&server->loops, i, run, server);
+    run(&server->loop[0]->host, server);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg) {
+    (void)arg;
     if (!uv_is_closing(handle))
         uv_close(handle, NULL);
 }
 
-// Once the last session has ended, store and loop do, in this order: the log calls back until it is
-// closed.
-void finish(struct server *v) {
-    if (v->finished || v->fetching || !list_empty(&v->host.sessions))
-        return;
-    v->finished = true;
-    host_finish(&v->host);
-    group_close(v->group);
-    uv_walk(&v->loop, close_handle, v);
+static void loop_end(struct loop *v) {
+    uv_walk(&v->uv, close_handle, NULL);
 }
 
-// Who has not read everything is not waited for any longer.
-static void close_now(struct server *v) {
-    while (!list_empty(&v->host.sessions))
-        connection_close(list_entry(v->host.sessions.next, struct session, of_host)->owner);
-    finish(v);
+// The store is closed before the
+// handles, because the log calls back until it is.
+static void close_store(struct server *server) {
+    group_close(server->group);
+    server->group = NULL;
+    for (uint32_t i = 1; i < server->loops.count; i++) {
+        atomic_store(&server->loop[i]->end, true);
+        uv_async_send(&server->loop[i]->mail);
+    }
+    loop_end(server->loop[0]);
+}
+
+static void one_is_done(struct host *, void *server);
+
+static void loop_done(struct loop *v) {
+    struct server *server = v->server;
+    if (!v->barrier || v->finished || v->fetching || !list_empty(&v->host.sessions))
+        return;
+    v->finished = true;
+    host_detach(&v->host);
+    if (v->index)
+        (void)loops_run(&server->loops, 0, one_is_done, server);
+    else
+        one_is_done(&v->host, server);
+}
+
+// In the first loop.
+static void one_is_done(struct host *h, void *arg) {
+    struct server *server = arg;
+    (void)h;
+    if (++server->done == server->loops.count)
+        close_store(server);
+}
+
+// Behind everything that connections have sent here: their remote sessions are gone, too.
+static void barrier(struct host *h, void *server) {
+    (void)server;
+    loop_of(h)->barrier = true;
+    loop_done(loop_of(h));
+}
+
+// In the first loop: one more has no connections.
+static void one_has_no_clients(struct host *h, void *arg) {
+    struct server *server = arg;
+    (void)h;
+    if (++server->without_clients == server->loops.count)
+        run_in_all(server, barrier);
+}
+
+static bool has_clients(const struct host *h) {
+    bool any = false;
+    for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
+        any = any || !list_entry(l, struct session, of_host)->remote;
+    return any;
+}
+
+void loop_finish(struct loop *v) {
+    struct server *server = v->server;
+    if (v->barrier) {
+        loop_done(v);
+        return;
+    }
+    if (v->reported || has_clients(&v->host))
+        return;
+    v->reported = true;
+    if (v->index)
+        (void)loops_run(&server->loops, 0, one_has_no_clients, server);
+    else
+        one_has_no_clients(&v->host, server);
+}
+
+// Clients that have not read everything are not waited for any longer.
+static void close_now(struct host *h, void *server) {
+    struct loop *v = loop_of(h);
+    (void)server;
+    for (struct list *l = h->sessions.next, *next; l != &h->sessions; l = next) {
+        struct session *s = list_entry(l, struct session, of_host);
+        next = l->next;
+        if (!s->remote)
+            connection_close(s->owner);
+    }
+    loop_finish(v);
 }
 
 static void on_sending_over(uv_timer_t *timer) {
-    close_now(timer->data);
+    run_in_all(timer->data, close_now);
 }
 
 // Everything said is made durable and sent; each connection is closed when it was.
-static void close_all(struct server *v) {
-    if (v->closing || v->loading_now)
+static void close_loop(struct host *h, void *arg) {
+    struct loop *v = loop_of(h);
+    const struct server *server = arg;
+    if (v->closing)
         return;
     v->closing = true;
-    if (v->group) {
-        host_give_back(&v->host);
-        host_end(&v->host);
-        host_wait(&v->host);
+    if (server->group) {
+        host_give_back(h);
+        host_end(h);
+        host_wait(h);
     }
-    host_close(&v->host);
+    host_close(h);
     flush(v);
-    uv_timer_start(&v->drain_timer, on_sending_over, SENDING_MS, 0);
-    finish(v);
+    loop_finish(v);
 }
 
-static void stop_if_drained(struct server *v) {
-    if (!v->closing && host_leases(&v->host) == 0)
-        close_all(v);
+static void close_all(struct server *server) {
+    if (server->closing || server->loading_now)
+        return;
+    server->closing = true;
+    uv_timer_start(&server->drain_timer, on_sending_over, SENDING_MS, 0);
+    run_in_all(server, close_loop);
+}
+
+static uint64_t leases_of_all(const struct server *server) {
+    uint64_t leases = 0;
+    for (uint32_t i = 0; i < server->loops.count; i++)
+        leases += atomic_load(&server->loop[i]->leases);
+    return leases;
+}
+
+static void stop_if_drained(struct host *h, void *arg) {
+    struct server *server = arg;
+    (void)h;
+    if (!server->closing && leases_of_all(server) == 0)
+        close_all(server);
+}
+
+static void note_leases(struct loop *v) {
+    struct server *server = v->server;
+    uint64_t leases = host_leases(&v->host);
+    bool changed = atomic_exchange(&v->leases, leases) != leases;
+    if (!v->index)
+        stop_if_drained(&v->host, server);
+    else if (changed && !leases)
+        (void)loops_run(&server->loops, 0, stop_if_drained, server); // else its time runs out
 }
 
 static void on_drain_over(uv_timer_t *timer) {
-    struct server *v = timer->data;
+    struct server *server = timer->data;
     notice(NOTICE_WARN, "%" PRIu64 " leases are still held: their jobs go back to their channels",
-           host_leases(&v->host));
-    close_all(v);
+           leases_of_all(server));
+    close_all(server);
 }
 
 static void listener_close(struct listener *l) {
@@ -195,84 +336,136 @@ static void listener_close(struct listener *l) {
     l->open = false;
 }
 
+// Nothing more is started.
+static void begin_stop(struct host *h, void *server) {
+    struct loop *v = loop_of(h);
+    (void)server;
+    v->stopping = true;
+    host_stop(h);
+}
+
+static void stop_at_once(struct server *server) {
+    notice(NOTICE_WARN, "stopping at once");
+    server->stopping = true;
+    atomic_store(&server->cancel_load, true);
+    close_all(server);
+    if (server->closing)
+        run_in_all(server, close_now);
+}
+
+static uint64_t count_leases(const struct server *server) {
+    uint64_t leases = host_leases(&server->loop[0]->host);
+    for (uint32_t i = 1; i < server->loops.count; i++)
+        leases += atomic_load(&server->loop[i]->leases); // as far as it has told
+    return leases;
+}
+
 static void on_signal(uv_signal_t *signal, int number) {
-    struct server *v = signal->data;
-    if (v->stopping || v->loading_now) {
-        notice(NOTICE_WARN, "stopping at once");
-        v->stopping = true;
-        atomic_store(&v->cancel_load, true);
-        close_all(v);
-        if (v->closing)
-            close_now(v);
+    struct server *server = signal->data;
+    struct loop *v = server->loop[0];
+    if (server->stopping || server->loading_now) {
+        stop_at_once(server);
         return;
     }
-    v->stopping = true;
+    server->stopping = true;
     systemd_tell("STOPPING=1\nSTATUS=Letting running jobs end");
     notice(NOTICE_INFO, "%s: taking no more connections; %" PRIu64 " leases are held",
-           number == SIGINT ? "interrupted" : "asked to stop", host_leases(&v->host));
-    listener_close(&v->wire);
-    listener_close(&v->front);
+           number == SIGINT ? "interrupted" : "asked to stop", count_leases(server));
+    listener_close(&server->wire);
+    listener_close(&server->front);
+    uv_timer_start(&server->drain_timer, on_drain_over, (uint64_t)server->options.drain_ms, 0);
+    for (uint32_t i = 1; i < server->loops.count; i++)
+        atomic_store(&server->loop[i]->leases, UINT64_MAX / LOOPS_MOST); // until it has told
     host_begin(&v->host);
-    host_stop(&v->host);
-    uv_timer_start(&v->drain_timer, on_drain_over, (uint64_t)v->options.drain_ms, 0);
+    run_in_all(server, begin_stop);
     turn_end(v);
 }
 
 // ---- Reloading --------------------------------------------------------------------------------
 
+static void reload_tokens(struct host *h, void *server) {
+    credentials_reload_tokens(&((struct server *)server)->credentials, h);
+}
+
 // What can change while the server runs is read again; what is wrong is said and changes nothing.
-static void server_reload(void *server) {
-    struct server *v = server;
+static void server_reload(void *arg) {
+    struct server *server = arg;
+    struct loop *v = server->loop[0];
     host_begin(&v->host);
-    credentials_reload(&v->credentials, &v->host);
-    if (v->options.on_reload)
-        v->options.on_reload(v->options.arg);
+    pthread_mutex_lock(&server->lock);
+    credentials_reload(&server->credentials, &v->host);
+    pthread_mutex_unlock(&server->lock);
+    for (uint32_t i = 1; server->credentials.auth && i < server->loops.count; i++)
+        if (loops_run(&server->loops, i, reload_tokens, server) < 0)
+            notice(NOTICE_ERROR, "a loop keeps its tokens as they were: %s", error_text());
+    if (server->options.on_reload)
+        server->options.on_reload(server->options.arg);
     turn_end(v);
 }
 
-// ---- Starting ---------------------------------------------------------------------------------
+// ---- Loading the store ------------------------------------------------------------------------
 
 static void load(uv_work_t *work) {
-    struct server *v = work->data;
-    const struct server_options *o = &v->options;
-    struct group_options group = { .dir = o->dir,
-                                   .shards = o->shards,
-                                   .log = { .sync = o->sync,
-                                            .interval_ms = o->interval_ms,
-                                            .on_durable = log_is_durable,
-                                            .arg = v },
-                                   .limits = { .max_body = o->max_body,
-                                               .max_memory = o->max_bytes },
-                                   .cancel = &v->cancel_load };
-    host_group_options(&v->host, &group);
-    v->load_err = group_open(&group, &v->group);
-    if (v->load_err < 0)
-        snprintf(v->load_text, sizeof v->load_text, "%s", error_text());
+    struct server *server = work->data;
+    const struct server_options *o = &server->options;
+    struct group_options group = {
+        .dir = o->dir,
+        .shards = o->shards,
+        .log = { .sync = o->sync, .interval_ms = o->interval_ms, .on_durable = log_is_durable },
+        .limits = { .max_body = o->max_body, .max_memory = o->max_bytes },
+        .cancel = &server->cancel_load
+    };
+    host_group_options(&server->loop[0]->host, &group);
+    server->load_err = group_open(&group, &server->group);
+    if (server->load_err < 0)
+        snprintf(server->load_text, sizeof server->load_text, "%s", error_text());
+}
+
+static int loop_load(struct loop *v) {
+    int err = host_load(&v->host, v->server->group);
+    v->host.fetch = fetch;
+    v->host.fetcher = v;
+    return err;
+}
+
+// A loop without memory for it answers LOADING until the server ends.
+static void other_loop_load(struct host *h, void *server) {
+    (void)server;
+    if (loop_load(loop_of(h)) < 0)
+        notice(NOTICE_ERROR, "a loop cannot serve the store: %s", error_text());
+}
+
+static void fail_loading(struct server *server) {
+    server->exit = server->load_err == MR_ECANCELLED ? 0 : server->load_err; // as it was asked to
+    close_all(server);
 }
 
 static void on_loaded(uv_work_t *work, int status) {
-    struct server *v = work->data;
+    struct server *server = work->data;
+    struct loop *v = server->loop[0];
     (void)status;
-    v->loading_now = false;
-    if (v->load_err == 0 && (v->load_err = host_load(&v->host, v->group)) < 0)
-        snprintf(v->load_text, sizeof v->load_text, "%s", error_text());
-    if (v->load_err < 0) {
-        v->exit = v->load_err == MR_ECANCELLED ? 0 : v->load_err; // as it was asked to
-        close_all(v);
+    server->loading_now = false;
+    if (server->load_err == 0 && (server->load_err = loop_load(v)) < 0)
+        snprintf(server->load_text, sizeof server->load_text, "%s", error_text());
+    if (server->load_err < 0) {
+        fail_loading(server);
         return;
     }
-    v->host.fetch = fetch;
-    v->host.fetcher = v;
-    if (v->options.on_ready)
-        v->options.on_ready(v->options.arg, v->options.host, v->options.port, true);
+    for (uint32_t i = 1; i < server->loops.count; i++)
+        (void)loops_run(&server->loops, i, other_loop_load, server); // else it answers LOADING
+    const struct server_options *o = &server->options;
+    if (o->on_ready)
+        o->on_ready(o->arg, o->host, o->port, true);
     systemd_tell("READY=1\nSTATUS=Ready");
-    if (v->stopping) {
-        close_all(v);
+    if (server->stopping) {
+        close_all(server);
         return;
     }
     host_begin(&v->host); // emits may be on their way
     turn_end(v);
 }
+
+// ---- Starting ---------------------------------------------------------------------------------
 
 static int bind_to(struct listener *l, const char *host, uint16_t port) {
     struct sockaddr_storage address;
@@ -298,33 +491,36 @@ static int listen_on(struct listener *l, const char *host, uint16_t *port, int f
     return 0;
 }
 
-static void end_turn(void *server) {
-    turn_end(server);
+static void end_turn(void *loop) {
+    turn_end(loop);
 }
 
-static int start_fronts(struct server *v) {
-    struct server_options *o = &v->options;
+static int start_fronts(struct server *server) {
+    struct server_options *o = &server->options;
+    struct loop *v = server->loop[0];
     if (!o->front)
         return 0;
-    struct front_place place = { .loop = &v->loop,
+    struct front_place place = { .loop = &v->uv,
                                  .host = &v->host,
                                  .address = o->front_host,
                                  .names = o->front_names,
                                  .turn_end = end_turn,
                                  .server = v };
-    int err = o->front->start(&place, &v->fronts);
+    int err = o->front->start(&place, &server->fronts);
     if (err == 0)
-        err = listen_on(&v->front, o->front_host, &o->front_port, 0);
-    v->host.watch = err < 0 ? NULL : o->front->turn;
-    v->host.watcher = v->fronts;
+        err = listen_on(&server->front, o->front_host, &o->front_port, 0);
+    for (uint32_t i = 0; err == 0 && i < server->loops.count; i++) {
+        server->loop[i]->host.watch = o->front->turn;
+        server->loop[i]->host.watcher = server->fronts;
+    }
     return o->front_asked ? err : 0;
 }
 
-static void say_listening(const struct server *v) {
-    const struct server_options *o = &v->options;
+static void say_listening(const struct server *server) {
+    const struct server_options *o = &server->options;
     if (o->on_ready)
         o->on_ready(o->arg, o->host, o->port, false);
-    if (o->front && !v->front.open)
+    if (o->front && !server->front.open)
         notice(NOTICE_WARN, "%s:%u is taken: there is no page and no API; --http moves them",
                o->front_host, o->front_port);
     else if (o->front && o->on_front)
@@ -333,96 +529,195 @@ static void say_listening(const struct server *v) {
 }
 
 // What was not begun because of an error before it need not be closed.
-static int init_handles(struct server *v) {
+static int init_loop_handles(struct loop *v) {
     int err;
-    if ((err = uv_tcp_init(&v->loop, &v->wire.tcp)) < 0 ||
-        (err = uv_tcp_init(&v->loop, &v->front.tcp)) < 0 ||
-        (err = uv_check_init(&v->loop, &v->check)) < 0 ||
-        (err = uv_timer_init(&v->loop, &v->timer)) < 0 ||
-        (err = uv_idle_init(&v->loop, &v->backlog)) < 0 ||
-        (err = uv_timer_init(&v->loop, &v->drain_timer)) < 0 ||
-        (err = uv_timer_init(&v->loop, &v->door_timer)) < 0 ||
-        (err = uv_timer_init(&v->loop, &v->unread_timer)) < 0 ||
-        (err = uv_timer_init(&v->loop, &v->silent_timer)) < 0 ||
-        (err = uv_async_init(&v->loop, &v->durable, on_durable)) < 0 ||
-        (err = uv_signal_init(&v->loop, &v->interrupt)) < 0 ||
-        (err = uv_signal_init(&v->loop, &v->terminate)) < 0 ||
-        (err = keeper_init(&v->keeper, &v->loop, server_reload, v)) < 0 ||
-        (err = uv_check_start(&v->check, on_check)) < 0 ||
-        (err = uv_signal_start(&v->interrupt, on_signal, SIGINT)) < 0 ||
-        (err = uv_signal_start(&v->terminate, on_signal, SIGTERM)) < 0)
+    if ((err = uv_check_init(&v->uv, &v->check)) < 0 ||
+        (err = uv_timer_init(&v->uv, &v->timer)) < 0 ||
+        (err = uv_idle_init(&v->uv, &v->backlog)) < 0 ||
+        (err = uv_timer_init(&v->uv, &v->door_timer)) < 0 ||
+        (err = uv_timer_init(&v->uv, &v->unread_timer)) < 0 ||
+        (err = uv_timer_init(&v->uv, &v->silent_timer)) < 0 ||
+        (err = uv_async_init(&v->uv, &v->durable, on_durable)) < 0 ||
+        (err = uv_async_init(&v->uv, &v->mail, on_mail)) < 0 ||
+        (err = uv_check_start(&v->check, on_check)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
-    v->wire.server = v->front.server = v;
-    v->backlog.data = v;
-    v->check.data = v->timer.data = v->drain_timer.data = v;
-    v->durable.data = v->interrupt.data = v->terminate.data = v->loading.data = v;
+    v->backlog.data = v->check.data = v->timer.data = v;
+    v->durable.data = v->mail.data = v;
     v->door_timer.data = v->unread_timer.data = v->silent_timer.data = v;
     v->door.is_known = has_come_in;
     v->timer_at_ms = UINT64_MAX;
-    v->most_connections = keeper_connections();
+    return 0;
+}
+
+static int init_server_handles(struct server *server) {
+    uv_loop_t *uv = &server->loop[0]->uv;
+    int err;
+    if ((err = uv_tcp_init(uv, &server->wire.tcp)) < 0 ||
+        (err = uv_tcp_init(uv, &server->front.tcp)) < 0 ||
+        (err = uv_timer_init(uv, &server->drain_timer)) < 0 ||
+        (err = uv_signal_init(uv, &server->interrupt)) < 0 ||
+        (err = uv_signal_init(uv, &server->terminate)) < 0 ||
+        (err = keeper_init(&server->keeper, uv, server_reload, server)) < 0 ||
+        (err = uv_signal_start(&server->interrupt, on_signal, SIGINT)) < 0 ||
+        (err = uv_signal_start(&server->terminate, on_signal, SIGTERM)) < 0)
+        return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
+    server->wire.loop = server->front.loop = server->loop[0];
+    server->drain_timer.data = server->loading.data = server;
+    server->interrupt.data = server->terminate.data = server;
+    server->most_connections = keeper_connections();
     return 0;
 }
 
 // Zero is a default.
-static void set_limits(struct server *v) {
-    const struct server_options *o = &v->options;
-    crowd_init(&v->crowd, o->max_clients ? o->max_clients : LIMIT_CLIENTS,
-               o->max_per_address ? o->max_per_address : LIMIT_CLIENTS_OF_ADDRESS);
+static void set_limits(struct loop *v) {
+    const struct server_options *o = &v->server->options;
     v->unread.ms = o->max_unread_ms ? o->max_unread_ms : LIMIT_UNREAD_MS;
     v->silent.ms = o->max_idle_ms;
     v->host.max_bytes = o->max_bytes;
     v->host.max_client_bytes = o->max_client_bytes;
+    v->host.clock = monotonic_ms;
 }
 
-static int serve(struct server *v) {
-    int err = init_handles(v);
+// ---- Loops ------------------------------------------------------------------------------------
+
+static void loop_destroy(struct loop *v) {
+    if (!v)
+        return;
+    host_finish(&v->host);
+    if (v->has_uv) {
+        int open = uv_loop_close(&v->uv);
+        assert(open == 0); // every handle was closed
+    }
+    mem_free(v->cipher);
+    mem_free(v);
+}
+
+static int loop_create(struct server *server, uint32_t index) {
+    struct loop *v = mem_alloc(sizeof *v);
+    if (!v)
+        return error_set(MR_ENOMEM, "no memory for a server");
+    server->loop[index] = v;
+    v->server = server;
+    v->index = index;
+    v->cipher = mem_alloc(READ_SIZE);
+    if (!v->cipher)
+        return error_set(MR_ENOMEM, "no memory for a server");
+    int err = host_init(&v->host, server->options.store);
+    if (err < 0)
+        return err;
+    v->host.loop = index;
+    set_limits(v);
+    loops_add(&server->loops, &v->host, wake_loop, v);
+    err = uv_loop_init(&v->uv);
+    if (err < 0)
+        return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
+    v->has_uv = true;
+    return init_loop_handles(v);
+}
+
+static int create_loops(struct server *server) {
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < server->loops.count; i++)
+        err = loop_create(server, i);
+    if (err == 0 && (err = credentials_open(&server->credentials, &server->loop[0]->host)) < 0 &&
+        err != MR_ENOMEM)
+        err = error_set(MR_EAUTH, "%s", error_text());
+    for (uint32_t i = 1; err == 0 && i < server->loops.count; i++)
+        err = credentials_open_tokens(&server->credentials, &server->loop[i]->host);
+    return err;
+}
+
+// ---- Running ----------------------------------------------------------------------------------
+
+static void *loop_thread(void *loop) {
+    struct loop *v = loop;
+    uv_run(&v->uv, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static int start_threads(struct server *server) {
+    for (uint32_t i = 1; i < server->loops.count; i++) {
+        struct loop *v = server->loop[i];
+        int failed = pthread_create(&v->thread, NULL, loop_thread, v);
+        if (failed)
+            return error_set(MR_ENOMEM, "no thread for a loop: %s", strerror(failed));
+        v->threaded = true;
+    }
+    return 0;
+}
+
+// Loops whose threads run end by themselves; the handles of the others are closed here.
+static void end_loops(struct server *server) {
+    for (uint32_t i = 0; i < server->loops.count && server->loop[i]; i++) {
+        struct loop *v = server->loop[i];
+        if (v->threaded) {
+            atomic_store(&v->end, true);
+            uv_async_send(&v->mail);
+            pthread_join(v->thread, NULL);
+        } else if (v->has_uv) {
+            loop_end(v);
+            uv_run(&v->uv, UV_RUN_DEFAULT);
+        }
+    }
+}
+
+static int start(struct server *server) {
+    int err = create_loops(server);
     if (err == 0)
-        err = listen_on(&v->wire, v->options.host, &v->options.port, v->options.listen_fd);
+        err = init_server_handles(server);
     if (err == 0)
-        err = start_fronts(v);
+        err = listen_on(&server->wire, server->options.host, &server->options.port,
+                        server->options.listen_fd);
+    if (err == 0)
+        err = start_fronts(server);
+    return err < 0 ? err : start_threads(server);
+}
+
+static int serve(struct server *server) {
+    int err = start(server);
     if (err < 0) {
-        uv_walk(&v->loop, close_handle, v);
-        uv_run(&v->loop, UV_RUN_DEFAULT);
+        end_loops(server);
         return err;
     }
-    say_listening(v);
-    err = uv_queue_work(&v->loop, &v->loading, load, on_loaded);
+    say_listening(server);
+    struct loop *v = server->loop[0];
+    err = uv_queue_work(&v->uv, &server->loading, load, on_loaded);
     assert(err == 0); // it only refuses what is no work
-    v->loading_now = true;
-    uv_run(&v->loop, UV_RUN_DEFAULT);
-    if (v->exit < 0)
-        error_set(v->exit, "%s", v->load_text);
-    return v->exit;
+    server->loading_now = true;
+    uv_run(&v->uv, UV_RUN_DEFAULT);
+    end_loops(server);
+    if (server->exit < 0)
+        error_set(server->exit, "%s", server->load_text);
+    return server->exit;
+}
+
+// As many as there are processors, if that is asked for.
+static uint32_t loops_wanted(uint32_t asked) {
+    uint32_t count = asked == SERVER_LOOPS_AUTO ? uv_available_parallelism() : asked ? asked : 1;
+    return count < LOOPS_MOST ? count : LOOPS_MOST;
 }
 
 int server_run(const struct server_options *options) {
-    struct server *v = mem_alloc(sizeof *v);
-    if (!v)
+    struct server *server = mem_alloc(sizeof *server);
+    if (!server)
         return error_set(MR_ENOMEM, "no memory for a server");
-    v->options = *options;
-    v->credentials = (struct credentials){ .auth = options->auth, .tls = options->tls };
-    v->cipher = mem_alloc(READ_SIZE);
+    server->options = *options;
+    server->credentials = (struct credentials){ .auth = options->auth, .tls = options->tls };
+    pthread_mutex_init(&server->lock, NULL);
+    crowd_init(&server->crowd, options->max_clients ? options->max_clients : LIMIT_CLIENTS,
+               options->max_per_address ? options->max_per_address : LIMIT_CLIENTS_OF_ADDRESS);
+    loops_init(&server->loops, loops_wanted(options->loops));
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of the disk like others
-    int err = v->cipher ? host_init(&v->host, options->store)
-                        : error_set(MR_ENOMEM, "no memory for a server");
-    set_limits(v);
-    if (err == 0 && (err = credentials_open(&v->credentials, &v->host)) < 0 && err != MR_ENOMEM)
-        err = error_set(MR_EAUTH, "%s", error_text());
-    int loop_err = err < 0 ? 0 : uv_loop_init(&v->loop);
-    if (loop_err < 0)
-        err = error_set(MR_EIO, "no event loop: %s", uv_strerror(loop_err));
-    if (err == 0) {
-        err = serve(v);
-        int open = uv_loop_close(&v->loop);
-        assert(open == 0); // every handle was closed
-    }
-    host_finish(&v->host);
-    if (v->options.front)
-        v->options.front->stop(v->fronts);
-    crowd_finish(&v->crowd);
-    credentials_close(&v->credentials);
-    mem_free(v->cipher);
-    mem_free(v);
+    int err = serve(server);
+    for (uint32_t i = server->loops.count; i > 0; i--)
+        loop_destroy(server->loop[i - 1]);
+    if (server->options.front)
+        server->options.front->stop(server->fronts);
+    loops_finish(&server->loops);
+    crowd_finish(&server->crowd);
+    credentials_close(&server->credentials);
+    pthread_mutex_destroy(&server->lock);
+    mem_free(server);
     return err;
 }

@@ -1,4 +1,7 @@
-// Loop: what loop.c (turns, signals, starting and stopping) and connection.c (sockets) share.
+// Loop: what loop.c (turns, starting and stopping) and connection.c (sockets) share. A server has
+// one loop or several, each with a thread, a host, some of the shards and some of the connections.
+// The first one also listens, hears signals, loads the store and serves HTTP; it hands connections
+// out in turn. How commands get from one to another is router.h's.
 #ifndef SERVER_LOOP_H
 #define SERVER_LOOP_H
 
@@ -9,64 +12,89 @@
 #include "server/health.h"
 #include "server/keeper.h"
 #include "server/patience.h"
+#include "server/router.h"
 #include "server/server.h"
 #include "server/session.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <uv.h>
 
 // Where clients connect.
 struct listener {
     uv_tcp_t tcp; // first: a handle is a listener
-    struct server *server;
+    struct loop *loop;
     bool open;
     bool crowded; // one more waits to be accepted until another is closed …
     bool another; // … or while one is being refused
 };
 
-struct server {
-    struct server_options options;
+struct loop {
+    struct server *server;
+    uint32_t index;
+    pthread_t thread;
+    bool threaded; // `thread` runs
     struct host host;
-    struct group *group;
-    struct credentials credentials;
     struct door door;
-    struct crowd crowd;
     struct patience unread; // with those who do not take what they are sent
     struct patience silent; // with those to whom and from whom nothing goes, if that has a limit
     char *cipher;           // READ_SIZE bytes: where what is encrypted arrives
-    uv_loop_t loop;
-    struct listener wire, front; // of RESP, and of those who speak through a front
-    void *fronts;                // what these share; NULL: there are none
-    uv_tcp_t refused;            // a connection that there is no memory for
+    uv_loop_t uv;
+    bool has_uv;
+    uv_tcp_t refused; // a connection that there is no memory for
     uv_check_t check;
     uv_timer_t timer;  // for the host
     uv_idle_t backlog; // runs while sessions wait for a later turn
-    uv_timer_t drain_timer;
     uv_timer_t door_timer, unread_timer, silent_timer;
     uv_async_t durable; // the log has synced
-    uv_signal_t interrupt, terminate;
-    struct keeper keeper;
+    uv_async_t mail;    // something has come from another loop
     struct health health;
-    uint32_t connections, most_connections;
-    bool said_crowded;          // that one more waits to be accepted
     uint64_t refused_notice_ms; // from when on refused connections may be noticed again …
     uint64_t refused_unsaid;    // … and how many were not
     uint64_t evicted_notice_ms; // the same of unauthenticated ones that had to leave
     uint64_t evicted_unsaid;
-    uv_work_t loading;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
+    uint32_t fetching;    // bodies are read for so many sessions
+    bool refusing;
+    bool stopping, closing;
+    bool reported, barrier, finished; // see "Stopping" in loop.c
+    _Atomic uint64_t leases;          // while it stops: at the end of its last turn
+    atomic_bool end;                  // its handles are to be closed
+};
+
+struct server {
+    struct server_options options;
+    struct loops loops;
+    struct loop *loop[LOOPS_MOST];
+    struct group *group;
+
+    pthread_mutex_t lock; // guards the next two
+    struct credentials credentials;
+    struct crowd crowd;
+    _Atomic uint32_t connections;
+    uint32_t most_connections;
+    atomic_bool is_crowded; // a listener waits until a connection has closed
+
+    // The first loop's:
+    struct listener wire, front; // of RESP, and of those who speak through a front
+    void *fronts;                // what these share; NULL: there are none
+    uint32_t next_loop;          // that gets the next connection
+    uv_timer_t drain_timer;
+    uv_signal_t interrupt, terminate;
+    struct keeper keeper;
+    uv_work_t loading;
     int load_err;
     char load_text[512];
-    uint32_t fetching; // bodies are read for so many sessions
-    bool refusing;
+    bool said_crowded;       // that one more waits to be accepted
     atomic_bool cancel_load; // for the thread that loads
-    bool loading_now, stopping, closing, finished;
+    bool loading_now, stopping, closing;
+    uint32_t without_clients, done; // so many loops, while the server ends
     int exit;
 };
 
 struct connection {
     uv_tcp_t tcp; // first: a handle is a connection
-    struct server *server;
+    struct loop *loop;
     struct session *session;
     struct tls *tls; // NULL: nothing is encrypted
     struct stranger stranger;
@@ -87,12 +115,12 @@ bool has_come_in(const struct stranger *);
 
 // Sends what may be sent, as far as the socket takes it, closes what is over, reads on.
 void connection_write(struct connection *);
-void connections_make_room(struct server *); // closes some if clients take up too much memory
-void connection_close(struct connection *);  // begins a turn: its session ends in it
+void connections_make_room(struct loop *);  // closes some if clients take up too much memory
+void connection_close(struct connection *); // begins a turn: its session ends in it
 
 // ---- loop.c -----------------------------------------------------------------------------------
 
-void turn_end(struct server *);
-void finish(struct server *); // a connection has closed while the server ends
+void turn_end(struct loop *);
+void loop_finish(struct loop *); // a connection has closed while the server ends
 
 #endif

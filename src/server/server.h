@@ -1,6 +1,6 @@
-// Server: a host, its store, and the sockets of its sessions, in one thread with an event loop; the
-// log writes on a thread of its own, and the store is read on another while clients already hear
-// LOADING.
+// Server: a store, and the sessions and sockets of its clients, in one event loop or several, each
+// with a thread; the log writes on a thread of its own, and the store is read on another while
+// clients already hear LOADING.
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -12,10 +12,13 @@
 
 struct front_impl;
 
+#define SERVER_LOOPS_AUTO UINT32_MAX
+
 struct server_options {
     const char *store; // its URL, for people
     const char *dir;   // of the file store; NULL: in memory
     uint32_t shards;   // 0: as many as the store has, 1 if it is new
+    uint32_t loops;    // 0: 1; SERVER_LOOPS_AUTO: as many as there are processors
     enum log_sync sync;
     uint32_t interval_ms;
     uint64_t max_bytes;        // of memory, see host_memory; 0: none

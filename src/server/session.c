@@ -8,6 +8,7 @@
 #include "server/budget.h"
 #include "server/command.h"
 #include "server/fetch.h"
+#include "server/router.h"
 #include "server/shards.h"
 #include "wire/code.h"
 
@@ -20,12 +21,12 @@
 
 int session_join(struct session *s) {
     struct host *h = s->host;
-    s->presences = mem_alloc(h->shards * sizeof *s->presences);
+    s->presences = mem_alloc((h->end - h->first + 1) * sizeof *s->presences);
     if (!s->presences)
         return error_set(MR_ENOMEM, "no memory for a session");
-    for (uint32_t i = 0; i < h->shards; i++) {
-        s->presences[i].session = s;
-        core_join(h->parts[i].core, &s->presences[i].conn);
+    for (uint32_t i = h->first; i < h->end; i++) {
+        presence_at(s, i)->session = s;
+        core_join(h->parts[i].core, &presence_at(s, i)->conn);
     }
     return 0;
 }
@@ -34,9 +35,9 @@ int session_join(struct session *s) {
 static bool session_part(struct session *s, uint64_t steps) {
     struct host *h = s->host;
     bool left = true;
-    for (uint32_t i = 0; s->presences && i < h->shards; i++) {
+    for (uint32_t i = h->first; s->presences && i < h->end; i++) {
         uint64_t before = h->steps += shards_steps(h);
-        left = core_leave_some(h->parts[i].core, &s->presences[i].conn, steps) && left;
+        left = core_leave_some(h->parts[i].core, &presence_at(s, i)->conn, steps) && left;
         h->steps += shards_steps(h);
         steps -= h->steps - before < steps ? h->steps - before : steps;
     }
@@ -54,21 +55,21 @@ void session_work_for(struct session *s, const char *stages, uint32_t level) {
 }
 
 void session_give_back(struct session *s) {
-    for (uint32_t i = 0; s->presences && i < s->host->shards; i++)
-        core_give_back(s->host->parts[i].core, &s->presences[i].conn);
+    for (uint32_t i = s->host->first; s->presences && i < s->host->end; i++)
+        core_give_back(s->host->parts[i].core, &presence_at(s, i)->conn);
 }
 
 uint64_t session_leases(const struct session *s) {
     uint64_t held = 0;
-    for (uint32_t i = 0; s->presences && i < s->host->shards; i++)
-        held += s->presences[i].conn.lease_count;
+    for (uint32_t i = s->host->first; s->presences && i < s->host->end; i++)
+        held += presence_at(s, i)->conn.lease_count;
     return held;
 }
 
 uint32_t session_jobs(const struct session *s) {
     uint32_t held = 0;
-    for (uint32_t i = 0; s->presences && i < s->host->shards; i++)
-        held += s->presences[i].conn.held;
+    for (uint32_t i = s->host->first; s->presences && i < s->host->end; i++)
+        held += presence_at(s, i)->conn.held;
     return held;
 }
 
@@ -86,6 +87,8 @@ int session_create(struct host *h, struct session **out) {
     }
     SLAB_AT(&h->seats, struct seat, seat)->session = s;
     s->id = ++h->next_session;
+    if (h->loops) // ids tell their loop
+        s->id = (s->id - 1) * h->loops->count + h->loop + 1;
     s->seat = seat;
     s->address = "";
     s->since_ms = host_now_ms(h);
@@ -136,6 +139,9 @@ void session_destroy(struct session *s) {
         return;
     struct host *h = s->host;
     shards_epic_unwatch(s);
+    if (s->remotes || s->gather)
+        router_leave(s);
+    router_end_claim(s);
     session_drop(s);
     list_append(&h->leaving, &s->of_host);
     (void)session_leave_on(s, budget_leaving(h));
@@ -216,7 +222,7 @@ static bool is_stranger(const struct session *s) {
     return s->host->auth && !s->who;
 }
 
-static bool rests(const struct session *s) {
+bool session_rests(const struct session *s) {
     return session_unsent(s) > (is_stranger(s) ? STRANGER_UNSENT_PAUSE : LIMIT_UNSENT_PAUSE);
 }
 
@@ -225,10 +231,14 @@ void session_offer(struct session *s) {
         list_append(&s->host->ready, &s->of_ready);
 }
 
+bool session_has_ended(const struct session *s) {
+    bool waits = s->blocked || !list_empty(&s->of_resuming) || !list_empty(&s->of_backlog) ||
+                 router_is_waiting(s);
+    return s->closing || (s->said_all && !waits);
+}
+
 bool session_is_over(const struct session *s) {
-    bool waits = s->blocked || !list_empty(&s->of_resuming) || !list_empty(&s->of_backlog);
-    bool answered = s->said_all && !waits;
-    return s->broken || ((s->closing || answered) && !session_unsent(s));
+    return s->broken || (session_has_ended(s) && !session_unsent(s));
 }
 
 // ---- Receiving --------------------------------------------------------------------------------
@@ -245,7 +255,7 @@ static void refuse_large(struct session *s, const char *why) {
 // While it is blocked or rests it receives a little, so that a client that has gone is noticed.
 uint8_t *session_room(struct session *s, size_t *out_size) {
     size_t most = is_stranger(s) ? STRANGER_REQUEST : READ_SIZE;
-    bool waits = s->blocked || rests(s) || !list_empty(&s->of_backlog);
+    bool waits = s->blocked || session_rests(s) || !list_empty(&s->of_backlog);
     if (s->broken || s->closing || s->said_all || (waits && s->in.size >= most))
         return NULL;
     if (!s->in.size) {
@@ -275,7 +285,8 @@ static void refuse_frame(struct session *s) {
 
 static bool runs_again(const struct session *s) {
     return s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_TURN ||
-           s->blocked == BLOCKED_BODY;
+           s->blocked == BLOCKED_BODY ||
+           (s->blocked == BLOCKED_ROUTED && (s->multi.blocked || s->put_off));
 }
 
 static void leave(struct session *);
@@ -314,21 +325,21 @@ static bool is_large(const mr_bytes *words, uint32_t count, size_t size) {
     return (c && c->large) || count > 8 * STEP_WORDS || size > 64 * STEP_BYTES_IN;
 }
 
-// Its first run is left for a later turn.
-static void put_off(struct session *s, const mr_bytes *words, uint32_t count) {
+// Its first run is left for later: for another turn, or until other loops have answered.
+static void put_off(struct session *s, const mr_bytes *words, uint32_t count, enum blocked until) {
     if (request_write(&s->kept, words, count) < 0) {
         s->broken = true;
         return;
     }
     s->put_off = true;
-    session_block(s, BLOCKED_TURN, -1);
+    session_block(s, until, -1);
 }
 
 // Runs what is whole; returns how many bytes are done with.
 static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     struct host *h = s->host;
     size_t at = 0;
-    while (at < size && !s->blocked && !s->again && !s->closing && !rests(s)) {
+    while (at < size && !s->blocked && !s->again && !s->closing && !session_rests(s)) {
         uint32_t count;
         if (!budget_left(s) || h->buffered > host_client_limit(h)) {
             budget_defer(s);
@@ -344,8 +355,10 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
             refuse_frame(s);
         if (used <= 0)
             break;
-        if (count && budget_is_busy(h) && is_large(h->arguments, count, (size_t)used))
-            put_off(s, h->arguments, count);
+        if (count && s->route && router_must_wait(s, h->arguments, count))
+            put_off(s, h->arguments, count, BLOCKED_ROUTED);
+        else if (count && budget_is_busy(h) && is_large(h->arguments, count, (size_t)used))
+            put_off(s, h->arguments, count, BLOCKED_TURN);
         else if (count)
             run_one(s, h->arguments, count);
         at += (size_t)used;
@@ -375,6 +388,8 @@ static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
 }
 
 void session_run(struct session *s) {
+    if (s->broken)
+        return; // it may have lost what it was to run
     if (s->again)
         run_kept(s);
     if (!s->in.size)
@@ -400,9 +415,20 @@ void session_receive(struct session *s, size_t size) {
     count_buffers(s);
 }
 
+void session_feed(struct session *s, uint8_t *data, size_t size) {
+    bool waits = s->in.size || s->blocked || s->again;
+    size_t used = waits ? 0 : run_some(s, data, size);
+    keep_rest(s, data + used, size - used);
+    if (waits && !s->blocked && !s->again)
+        session_run(s);
+    count_buffers(s);
+}
+
 void session_say_no_more(struct session *s) {
     s->said_all = true;
     session_offer(s);
+    if (s->remotes)
+        router_say_no_more(s);
     if (session_waits_for_others(s))
         abandon(s);
 }
@@ -453,9 +479,10 @@ void session_run_again(struct session *s) {
 }
 
 static void leave(struct session *s) {
-    if (s->blocked == BLOCKED_TAKE)
+    if (s->blocked == BLOCKED_TAKE) {
         shards_take_leave(s, NULL);
-    else if (s->blocked == BLOCKED_END)
+        router_end_claim(s);
+    } else if (s->blocked == BLOCKED_END)
         shards_await_leave(s);
     else if (s->blocked == BLOCKED_ROOM)
         shards_push_leave(s);
@@ -505,6 +532,7 @@ void session_wait_over(struct session *s) {
     case BLOCKED_NOT:
     case BLOCKED_FETCH: // it is answered as soon as that was read
     case BLOCKED_BODY:
+    case BLOCKED_ROUTED: // or when the other loops have answered
         return;
     case BLOCKED_TAKE:
         reply_array(session_reply(s), 0);
@@ -528,8 +556,8 @@ void session_wait_over(struct session *s) {
 
 // A request that is run again is refused then.
 void session_refuse_stopped(struct session *s) {
-    if (s->fetch)
-        return; // it is answered as soon as that was read
+    if (s->fetch || s->blocked == BLOCKED_ROUTED)
+        return; // it is answered as soon as that was read, or by the other loops
     if (s->blocked == BLOCKED_REFUSED) {
         session_wait_over(s);
         return;
@@ -630,7 +658,7 @@ mr_bytes session_ready(const struct session *s) {
 }
 
 void session_sent(struct session *s, size_t size) {
-    bool rested = rests(s);
+    bool rested = session_rests(s);
     s->sent += size;
     s->out_sent += size;
     if (!session_unsent(s)) {
@@ -640,7 +668,9 @@ void session_sent(struct session *s, size_t size) {
         s->out_sent = buffer_compact(&s->out, s->out_sent); // a busy pipeline may never run empty
     }
     count_buffers(s);
-    if (rested && !rests(s) && !s->blocked && list_empty(&s->of_resuming))
+    if (rested && !session_rests(s) && s->remotes)
+        router_drained(s);
+    if (rested && !session_rests(s) && !s->blocked && list_empty(&s->of_resuming))
         budget_defer(s); // not in this turn: whoever reads fast would keep it for itself
 }
 

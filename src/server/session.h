@@ -22,6 +22,7 @@ enum blocked {
     BLOCKED_END,     // CALL, AWAIT: for a job's end
     BLOCKED_REFUSED, // AUTH, HELLO: the secret was wrong, and whoever guesses has time
     BLOCKED_FETCH,   // TAKE: for what is on the disk only
+    BLOCKED_ROUTED,  // for replies of other loops (see router.h)
     // In these the request is run again:
     BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room
     BLOCKED_EPIC, // for an epic to be worked off so far
@@ -37,6 +38,10 @@ struct presence {
     struct conn conn;
     struct taker taker;
 };
+
+struct remote;
+struct gather;
+struct shared_claim;
 
 static inline struct session *session_of(const struct conn *conn) {
     return list_entry(conn, struct presence, conn)->session;
@@ -55,7 +60,7 @@ struct session {
     struct host *host;
     uint64_t id;
     uint32_t seat;              // among the host's sessions
-    struct presence *presences; // one for each shard; NULL: the store is not there yet
+    struct presence *presences; // one for each shard of its host; NULL: the store is not there yet
     struct list of_host, of_touched, of_held, of_resuming, of_ready, of_backlog;
     void *owner;                      // the loop's
     struct front *front;              // its connection's; NULL: RESP is spoken there
@@ -116,6 +121,15 @@ struct session {
         struct buffer queue, replies; // … as requests; what those have said that were run
         size_t at;                    // where in the queue EXEC goes on
     } multi;
+    struct remote *remote;      // it stands for a connection of another loop; NULL: it is one
+    struct remote **remotes;    // those that stand for it, by their loops; NULL: none does
+    struct remote *route;       // whose replies are under way; NULL: none are
+    struct gather *gather;      // a command that several loops answer; NULL: none
+    struct shared_claim *claim; // of its TAKE, if other loops wait as well
+    bool taking;                // a TAKE of its is under way
+    bool forwarded;             // the command that was just run is answered by another loop
+    bool routed;                // within EXEC: the same, and its reply is there
+
     bool checks; // a command is to check its words, and to do nothing else
 
     struct holds holds;           // sources of which a push was refused
@@ -128,6 +142,10 @@ struct session {
     uint64_t taken, ended, since_ms;
     const char *address; // the loop's; "" in tests
 };
+
+static inline struct presence *presence_at(const struct session *s, uint32_t shard) {
+    return &s->presences[shard - s->host->first];
+}
 
 // MR_ENOMEM.
 int session_create(struct host *, struct session **out);
@@ -149,6 +167,8 @@ uint8_t *session_room(struct session *, size_t *out_size);
 
 // So many bytes were put there. Runs every whole command.
 void session_receive(struct session *, size_t size);
+// The same for bytes that lie elsewhere, which it may write to.
+void session_feed(struct session *, uint8_t *data, size_t size);
 
 // The client says no more, but may still listen: what it has said is answered. What would wait for
 // somebody else is not, since a client that has gone looks the same.
@@ -166,8 +186,9 @@ size_t session_unread(const struct session *); // bytes of replies that wait for
 size_t session_held(const struct session *);   // bytes of memory that are kept for it
 // So many bytes more are kept for it outside of the session; of fewer, the difference wraps.
 void session_hold(struct session *, size_t more);
-void session_close(struct session *);         // nothing more is run; it is over when all was sent
-bool session_is_over(const struct session *); // close it
+void session_close(struct session *);           // nothing more is run; it is over when all was sent
+bool session_has_ended(const struct session *); // nothing more is said
+bool session_is_over(const struct session *);   // and all was sent: close it
 uint64_t session_leases(const struct session *);
 uint32_t session_jobs(const struct session *); // that it has taken and not ended
 // It takes jobs of these stages, names with blanks between them, at that level. Without memory it
@@ -186,6 +207,9 @@ void session_block(struct session *, enum blocked, int64_t wait_ms);
 // The answer is written, or the request is to run again: the session goes on in this turn.
 void session_answered(struct session *);
 void session_run_again(struct session *);
+// What WORKERS shows of it: whole names, as many as there is room for.
+void session_note_stages(struct session *, const mr_bytes *stages, uint32_t count, uint32_t level);
+bool session_rests(const struct session *); // its replies are not read: it runs nothing meanwhile
 
 // Whether it is somebody the host knows. False: the answer, that it is not, comes later.
 bool session_admit(struct session *, mr_bytes user, mr_bytes secret);

@@ -16,16 +16,18 @@ static bool knows(const struct host *h, uint32_t shard, uint64_t id) {
 // A job is where its id was given, unless the store was copied into another number of shards since.
 uint32_t shards_find(const struct host *h, uint64_t id) {
     uint32_t home = route_of_id(h->shards, id);
+    if (home < h->first || home >= h->end)
+        home = h->first; // another loop would know it, if it is known at all
     if (knows(h, home, id))
         return home;
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         if (i != home && knows(h, i, id))
             return i;
     return home;
 }
 
 static uint32_t shard_of(const struct session *s, const struct conn *conn) {
-    return (uint32_t)(list_entry(conn, struct presence, conn) - s->presences);
+    return s->host->first + (uint32_t)(list_entry(conn, struct presence, conn) - s->presences);
 }
 
 // ---- Handing in ---------------------------------------------------------------------------------
@@ -37,7 +39,7 @@ void shards_push_leave(struct session *s) {
 
 int shards_await(struct session *s, uint64_t id, struct outcome *out) {
     uint32_t shard = shard_of_job(s->host, id);
-    s->caller = (struct caller){ .conn = &s->presences[shard].conn };
+    s->caller = (struct caller){ .conn = &presence_at(s, shard)->conn };
     return core_await(s->host->parts[shard].core, id, &s->caller, out);
 }
 
@@ -50,7 +52,7 @@ void shards_await_leave(struct session *s) {
 
 static int take_from(struct session *s, struct take *t, uint32_t shard, struct taker *taker,
                      struct grant *out, size_t *out_count) {
-    t->conn = &s->presences[shard].conn;
+    t->conn = &presence_at(s, shard)->conn;
     t->taker = taker;
     return core_take(s->host->parts[shard].core, t, out, out_count);
 }
@@ -90,14 +92,14 @@ static size_t stages_of(const struct take *t, uint32_t shard, uint32_t shards,
 // In every shard that has one of the stages; one that has work after all ends it.
 static int take_wait(struct session *s, const struct take *wanted, struct grant *out,
                      size_t *out_count) {
-    for (uint32_t i = 0; i < s->host->shards; i++) {
+    for (uint32_t i = s->host->first; i < s->host->end; i++) {
         mr_bytes here[TAKE_STAGES_MOST];
         struct take t = *wanted;
         t.stage_count = stages_of(wanted, i, s->host->shards, here);
         t.stages = here;
         if (!t.stage_count)
             continue;
-        int err = take_from(s, &t, i, &s->presences[i].taker, out, out_count);
+        int err = take_from(s, &t, i, &presence_at(s, i)->taker, out, out_count);
         if (err == MR_EAGAIN)
             continue;
         shards_take_leave(s, NULL);
@@ -108,17 +110,34 @@ static int take_wait(struct session *s, const struct take *wanted, struct grant 
 
 int shards_take(struct session *s, struct take *t, bool wait, struct grant *out,
                 size_t *out_count) {
-    if (s->host->shards == 1)
-        return take_from(s, t, 0, wait ? &s->presences[0].taker : NULL, out, out_count);
-    int err = core_take_check(s->host->parts[0].core, t);
+    if (s->host->end - s->host->first == 1)
+        return take_from(s, t, s->host->first, wait ? &s->presences[0].taker : NULL, out,
+                         out_count);
+    int err = core_take_check(s->host->parts[s->host->first].core, t);
     if (err == 0)
         err = take_some(s, t, out, out_count);
     return err == MR_EAGAIN && wait ? take_wait(s, t, out, out_count) : err;
 }
 
+// A take of several loops: it is given something only if no other loop was faster.
+int shards_take_claimed(struct session *s, const struct take *wanted) {
+    int err = core_take_check(s->host->parts[s->host->first].core, wanted);
+    for (uint32_t i = s->host->first; err == 0 && i < s->host->end; i++) {
+        mr_bytes here[TAKE_STAGES_MOST];
+        struct take t = *wanted;
+        t.stage_count = stages_of(wanted, i, s->host->shards, here);
+        t.stages = here;
+        t.conn = &presence_at(s, i)->conn;
+        t.taker = &presence_at(s, i)->taker;
+        if (t.stage_count && s->blocked == BLOCKED_TAKE)
+            err = core_take_wait(s->host->parts[i].core, &t);
+    }
+    return err;
+}
+
 void shards_take_leave(struct session *s, const struct taker *but) {
-    for (uint32_t i = 0; i < s->host->shards; i++) {
-        struct taker *taker = &s->presences[i].taker;
+    for (uint32_t i = s->host->first; i < s->host->end; i++) {
+        struct taker *taker = &presence_at(s, i)->taker;
         if (taker != but && taker->entry_count)
             core_take_leave(s->host->parts[i].core, taker);
     }
@@ -128,16 +147,18 @@ void shards_take_leave(struct session *s, const struct taker *but) {
 
 size_t shards_stage_places(const struct host *h) {
     size_t places = 0;
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         places += core_stage_places(h->parts[i].core);
     return places;
 }
 
 int shards_stage_place(const struct host *h, mr_bytes stage, size_t *out) {
     uint32_t home = route_of(h->shards, stage);
+    if (home < h->first || home >= h->end)
+        return MR_EGONE; // it lives in another loop
     size_t before = 0, index = 0;
     int err = core_stage_place(h->parts[home].core, stage, &index);
-    for (uint32_t i = 0; i < home; i++)
+    for (uint32_t i = h->first; i < home; i++)
         before += core_stage_places(h->parts[i].core);
     if (err == 0)
         *out = before + index;
@@ -146,12 +167,12 @@ int shards_stage_place(const struct host *h, mr_bytes stage, size_t *out) {
 
 // Emits that are on their way to it wait as those do that have come.
 static void add_linked(const struct host *h, struct stage_info *info) {
-    for (uint32_t i = 0; h->shards > 1 && i < h->shards; i++)
+    for (uint32_t i = h->first; h->shards > 1 && i < h->end; i++)
         info->waiting += core_linked(h->parts[i].core, info->name);
 }
 
 mr_bytes shards_stage_name(const struct host *h, size_t place) {
-    uint32_t i = 0;
+    uint32_t i = h->first;
     for (; place >= core_stage_places(h->parts[i].core); i++)
         place -= core_stage_places(h->parts[i].core);
     mr_bytes name = core_stage_name(h->parts[i].core, place);
@@ -171,7 +192,7 @@ bool shards_stage_at(struct host *h, size_t place, struct stage_info *out) {
 }
 
 int shards_remove_stage(struct host *h, mr_bytes stage) {
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         if (core_linked(h->parts[i].core, stage))
             return error_set(MR_EINVAL, "stage %.*s is not empty: emits are on their way to it",
                              (int)stage.size, (const char *)stage.data);
@@ -201,27 +222,27 @@ void shards_epic_unwatch(struct session *s) {
 
 uint64_t shards_steps(const struct host *h) {
     uint64_t steps = 0;
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         steps += core_take_steps(h->parts[i].core);
     return steps;
 }
 
 uint64_t shards_memory(const struct host *h) {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         bytes += core_memory(h->parts[i].core);
     return bytes;
 }
 
 uint64_t shards_live_bytes(const struct host *h) {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < h->shards; i++)
+    for (uint32_t i = h->first; i < h->end; i++)
         bytes += core_live_bytes(h->parts[i].core);
     return bytes;
 }
 
 // Each has its share of what may be used, and of what is.
 void shards_tell_memory(const struct host *h, uint64_t outside_bytes) {
-    for (uint32_t i = 0; i < h->shards; i++)
-        core_set_outside_memory(h->parts[i].core, outside_bytes / h->shards);
+    for (uint32_t i = h->first; i < h->end; i++)
+        core_set_outside_memory(h->parts[i].core, outside_bytes / (h->end - h->first));
 }

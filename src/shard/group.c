@@ -63,6 +63,8 @@ static int shard_options_of(struct group *g, const struct group_options *o, uint
     out->limits.max_bytes = share_per_shard(o->limits.max_bytes, g->count);
     out->limits.max_memory = share_per_shard(o->limits.max_memory, g->count);
     out->owner = o->owner ? o->owner(o->arg, index, g->count) : o->arg;
+    if (!out->log.arg)
+        out->log.arg = out->owner;
     return !o->owner || out->owner ? 0 : error_set(MR_ENOMEM, "no memory for a shard's owner");
 }
 

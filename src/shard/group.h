@@ -18,9 +18,10 @@
 struct group;
 
 struct group_options {
-    const char *dir;           // NULL: in memory
-    uint32_t shards;           // 0: as many as there are; 1 if there is no store yet
-    struct log_options log;    // of each; max_bytes is for all together
+    const char *dir; // NULL: in memory
+    uint32_t shards; // 0: as many as there are; 1 if there is no store yet
+    struct log_options
+        log; // of each; max_bytes is for all together, and without `arg` that is its owner
     struct core_limits limits; // max_bytes and max_memory for all together, the others for each
     struct core_events events; // of each
     // Returns the owner argument for the events of a shard; called once for each, in order, before

@@ -137,7 +137,7 @@ void respond_stage(struct visit *v, const struct replies *replies) {
         doc_value(&d, "policy", policy, 0);
     else
         doc_raw(&d, "policy", "null");
-    past_write(&v->web->past, stages[3].bytes, &d);
+    web_write_past(v->web, stages[3].bytes, &d);
     doc_close(&d, '}');
     respond_doc(v, &d, HTTP_OK);
 }

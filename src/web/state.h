@@ -5,6 +5,7 @@
 #include "server/crowd.h"
 #include "server/front.h"
 #include "server/patience.h"
+#include "server/router.h"
 #include "web/guard.h"
 #include "web/limits.h"
 #include "web/past.h"
@@ -27,10 +28,11 @@ struct web {
     uv_timer_t patience_timer, event_timer;
     struct list streams; // visits that listen to events
     uint32_t stream_count;
-    uint64_t event; // which it is
-    struct past past;
-    struct response_value *values; // of the replies being read
-    struct buffer scratch;         // the body being written
+    uint64_t event;                        // which it is
+    struct past past[LOOPS_MOST];          // of the stages of each loop …
+    pthread_mutex_t past_lock[LOOPS_MOST]; // … guarded by its lock
+    struct response_value *values;         // of the replies being read
+    struct buffer scratch;                 // the body being written
 };
 
 struct visit {
@@ -81,9 +83,10 @@ void visit_time_over(struct visit *);
 
 int web_start(const struct front_place *, void **out);
 void web_stop(void *web);
-void web_turn(void *web);
-void web_wait(struct visit *, struct patience *); // NULL: for nothing any more
-uint64_t web_now_ms(const struct web *);          // of the engine
+void web_turn(void *web, struct host *);
+void web_write_past(struct web *, mr_bytes stage, struct doc *); // of a stage of any loop
+void web_wait(struct visit *, struct patience *);                // NULL: for nothing any more
+uint64_t web_now_ms(const struct web *);                         // of the engine
 
 // ---- events.c -----------------------------------------------------------------------------------
 

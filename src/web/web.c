@@ -62,9 +62,20 @@ void web_wait(struct visit *v, struct patience *p) {
 
 // ---- Life ---------------------------------------------------------------------------------------
 
-void web_turn(void *web) {
+// The past of a loop's stages is its own; the page asks for it from the first loop.
+void web_turn(void *web, struct host *h) {
     struct web *w = web;
-    past_turn(&w->past, w->place.host);
+    pthread_mutex_lock(&w->past_lock[h->loop]);
+    past_turn(&w->past[h->loop], h);
+    pthread_mutex_unlock(&w->past_lock[h->loop]);
+}
+
+void web_write_past(struct web *w, mr_bytes stage, struct doc *d) {
+    const struct host *h = w->place.host;
+    uint32_t loop = loop_of_shard(h->loops, h->shards, route_of(h->shards, stage));
+    pthread_mutex_lock(&w->past_lock[loop]);
+    past_write(&w->past[loop], stage, d);
+    pthread_mutex_unlock(&w->past_lock[loop]);
 }
 
 static int web_fail(struct web *w) {
@@ -77,6 +88,8 @@ int web_start(const struct front_place *place, void **out) {
     if (!w)
         return web_fail(w);
     w->place = *place;
+    for (uint32_t i = 0; i < LOOPS_MOST; i++)
+        pthread_mutex_init(&w->past_lock[i], NULL);
     w->guard = (struct guard){ .address = place->address, .names = place->names };
     w->heads.ms = WEB_HEAD_MS;
     w->bodies.ms = WEB_BODY_MS;
@@ -96,7 +109,10 @@ void web_stop(void *web) {
     struct web *w = web;
     if (!w)
         return;
-    past_finish(&w->past);
+    for (uint32_t i = 0; i < LOOPS_MOST; i++) {
+        past_finish(&w->past[i]);
+        pthread_mutex_destroy(&w->past_lock[i]);
+    }
     crowd_finish(&w->crowd);
     buffer_finish(&w->scratch);
     mem_free(w->values);

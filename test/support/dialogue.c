@@ -1,6 +1,7 @@
 // See dialogue.h.
 #include "dialogue.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/fetch.h"
@@ -28,13 +29,32 @@ static uint64_t no_chance(void *arg) {
     return 42;
 }
 
-uint32_t dialogue_shards = 1;
+uint32_t dialogue_shards = 1, dialogue_loops = 1;
+bool dialogue_in_one_loop;
+
+static struct host *host_at(struct dialogue *d, uint32_t loop) {
+    return loop + 1 == d->loops.count ? &d->host : &d->others[loop];
+}
+
+static void no_wake(void *arg) {
+    (void)arg; // every turn looks
+}
+
+static void make_hosts(struct dialogue *d) {
+    loops_init(&d->loops, dialogue_loops);
+    for (uint32_t i = 0; i < dialogue_loops; i++) {
+        assert_int_equal(host_init(host_at(d, i), "test:"), 0);
+        host_at(d, i)->loop = i;
+        loops_add(&d->loops, host_at(d, i), no_wake, NULL);
+    }
+}
 
 void dialogue_load(struct dialogue *d) {
-    host_group_options(&d->host, &d->options);
+    host_group_options(host_at(d, 0), &d->options);
     if (group_open(&d->options, &d->group) < 0)
         fail_msg("%s", error_text());
-    assert_int_equal(host_load(&d->host, d->group), 0);
+    for (uint32_t i = 0; i < d->loops.count; i++)
+        assert_int_equal(host_load(host_at(d, i), d->group), 0);
 }
 
 void dialogue_check(const struct dialogue *d) {
@@ -59,7 +79,7 @@ struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
         .limits = limits,
         .world = { clock_wall, clock_boot, no_chance, d },
     };
-    assert_int_equal(host_init(&d->host, "test:"), 0);
+    make_hosts(d);
     if (store != STORE_LATER)
         dialogue_load(d);
     connect_client(d, 0);
@@ -76,7 +96,9 @@ void dialogue_destroy(struct dialogue *d) {
         buffer_finish(&d->clients[i].heard);
     }
     dialogue_check(d);
-    host_finish(&d->host);
+    for (uint32_t i = d->loops.count; i > 0; i--)
+        host_finish(host_at(d, i - 1));
+    loops_finish(&d->loops);
     group_close(d->group);
     if (d->disk)
         sim_disk_destroy(d->disk);
@@ -89,7 +111,11 @@ int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CM
         alone_count ? _cmocka_run_group_tests("one shard only", alone, alone_count, NULL, NULL) : 0;
     failed += _cmocka_run_group_tests("one shard", any, any_count, NULL, NULL);
     dialogue_shards = 3;
-    return failed + _cmocka_run_group_tests("three shards", any, any_count, NULL, NULL);
+    failed += _cmocka_run_group_tests("three shards", any, any_count, NULL, NULL);
+    if (dialogue_in_one_loop)
+        return failed;
+    dialogue_loops = DIALOGUE_LOOPS;
+    return failed + _cmocka_run_group_tests("three loops", any, any_count, NULL, NULL);
 }
 
 int dialogue_setup(void **state) {
@@ -144,16 +170,23 @@ static void client_read(struct dialogue *d, struct client *c) {
     }
 }
 
-static void flush(struct dialogue *d) {
-    struct host *h = &d->host;
+static void flush_at(struct dialogue *d, struct host *h) {
     if (d->threaded && !d->held)
         host_wait(h);
     host_durable(h);
     while (!list_empty(&h->ready)) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
         list_remove(&s->of_ready);
-        client_read(d, s->owner);
+        if (s->remote)
+            router_ship(s);
+        else
+            client_read(d, s->owner);
     }
+}
+
+static void flush(struct dialogue *d) {
+    for (uint32_t i = 0; i < d->loops.count; i++)
+        flush_at(d, host_at(d, i));
 }
 
 // Sessions that have more to run than the budget of a turn go on; a command done in pieces does
@@ -165,25 +198,49 @@ static bool has_backlog(const struct host *h) {
     return false;
 }
 
+static bool has_more(struct dialogue *d) {
+    bool more = false;
+    for (uint32_t i = 0; i < d->loops.count; i++)
+        more = more || has_backlog(host_at(d, i)) || !list_empty(&host_at(d, i)->leaving);
+    return more;
+}
+
 void turn(struct dialogue *d) {
     do
         turn_once(d);
-    while (has_backlog(&d->host) || !list_empty(&d->host.leaving));
+    while (has_more(d));
 }
 
-void turn_once(struct dialogue *d) {
-    struct host *h = &d->host;
+static void turn_at(struct dialogue *d, struct host *h) {
     host_begin(h);
     do {
         host_end(h);
-        flush(d);
-    } while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming));
+        flush_at(d, h);
+    } while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming) ||
+             !list_empty(&h->outgoing));
+}
+
+static bool has_mail(struct dialogue *d) {
+    bool any = false;
+    for (uint32_t i = 0; i < d->loops.count; i++)
+        any = any || !list_empty(&d->loops.inboxes[i].mails);
+    return any;
+}
+
+// Until the loops have nothing more to say to one another.
+void turn_once(struct dialogue *d) {
+    do
+        for (uint32_t i = d->loops.count; i > 0; i--)
+            turn_at(d, host_at(d, i - 1));
+    while (has_mail(d));
 }
 
 void hold_syncs(struct dialogue *d, bool hold) {
     sim_disk_hold_syncs(d->disk, hold);
     d->held = hold;
     flush(d);
+    if (has_mail(d))
+        turn_once(d);
 }
 
 static int fetch_later(void *dialogue, struct fetch *f) {
@@ -210,6 +267,25 @@ void fetch_all(struct dialogue *d) {
         fetch_end(f);
     }
     turn(d);
+}
+
+int64_t dialogue_next_ms(struct dialogue *d) {
+    int64_t ms = -1;
+    for (uint32_t i = 0; i < d->loops.count; i++)
+        ms = wait_shorter(ms, host_next_ms(host_at(d, i)));
+    return ms;
+}
+
+uint64_t dialogue_leases(struct dialogue *d) {
+    uint64_t leases = 0;
+    for (uint32_t i = 0; i < d->loops.count; i++)
+        leases += host_leases(host_at(d, i));
+    return leases;
+}
+
+void dialogue_stop(struct dialogue *d) {
+    for (uint32_t i = 0; i < d->loops.count; i++)
+        host_stop(host_at(d, i));
 }
 
 void pass_ms(struct dialogue *d, uint64_t ms) {

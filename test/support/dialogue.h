@@ -13,6 +13,7 @@
 #ifndef TEST_SUPPORT_DIALOGUE_H
 #define TEST_SUPPORT_DIALOGUE_H
 
+#include "server/router.h"
 #include "server/session.h"
 
 #include <setjmp.h>
@@ -24,7 +25,7 @@
 
 #include "sim_disk.h"
 
-enum { DIALOGUE_CLIENTS = 8 };
+enum { DIALOGUE_CLIENTS = 8, DIALOGUE_LOOPS = 3 };
 
 struct client {
     struct session *session; // NULL: not connected
@@ -34,7 +35,9 @@ struct client {
 };
 
 struct dialogue {
-    struct host host;
+    struct host host; // that the clients are connected to: the last of the loops …
+    struct host others[DIALOGUE_LOOPS - 1]; // … and the ones before it
+    struct loops loops;
     struct group_options options;
     struct group *group;
     struct sim_disk *disk;                   // NULL: the store is in memory
@@ -50,6 +53,10 @@ enum store { STORE_MEMORY, STORE_DISK, STORE_THREAD, STORE_LATER };
 // How many shards the servers have that are made from now on; 1 at first.
 extern uint32_t dialogue_shards;
 
+// How many loops they have, each with a host, all driven by the test's thread; 1 at first.
+extern uint32_t dialogue_loops;
+extern bool dialogue_in_one_loop; // DIALOGUES leaves several out
+
 // STORE_DISK: a file log on a simulated disk; STORE_THREAD: and its writer has a thread;
 // STORE_LATER: it is not there until dialogue_load. Clients 0 and 1 are connected.
 struct dialogue *dialogue_create(enum store, struct core_limits);
@@ -59,8 +66,8 @@ int dialogue_setup(void **state); // in memory
 int dialogue_teardown(void **state);
 void dialogue_check(const struct dialogue *); // every rule holds
 
-// Runs tests with one shard and with three; and those with one shard only that tell ids, or the
-// order in which different channels start. Returns how many failed.
+// Runs tests with one shard, with three, and with three in three loops; and those with one shard
+// only that tell ids, or the order in which different channels start. Returns how many failed.
 int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CMUnitTest *alone,
                  size_t alone_count);
 #define DIALOGUES(any, alone)                                                                      \
@@ -76,6 +83,16 @@ void turn(struct dialogue *);      // and those that follow because budgets were
 void turn_once(struct dialogue *); // … or this one alone
 void hold_syncs(struct dialogue *, bool hold); // with a writer's thread; what is durable is heard
 void pass_ms(struct dialogue *, uint64_t ms);
+
+// Of a test that looks into one session or host: it says nothing about several.
+#define ONE_LOOP_ONLY                                                                              \
+    if (dialogue_loops > 1)                                                                        \
+    return
+
+// Of all loops: see host.h.
+int64_t dialogue_next_ms(struct dialogue *);
+uint64_t dialogue_leases(struct dialogue *);
+void dialogue_stop(struct dialogue *);
 
 // Nothing is in memory any more; what has to be read is read when the test says.
 void chill(struct dialogue *);

@@ -1,0 +1,647 @@
+// See gather.h. Replies are taken apart no further than their first line, but for ids of BEAT.
+#include "server/gather.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "server/router.h"
+#include "wire/number.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { INFO_ROOM = 8192 };
+
+struct gather {
+    const struct command *command;
+    enum scope scope;
+    bool first;            // of a list: the first loop is asked
+    bool single;           // the reply of one loop is the answer …
+    bool search;           // … unless that does not know the job: then that of the next
+    struct buffer request; // its words lie in here
+    mr_bytes *words;
+    uint32_t count, stages; // words; of TAKE how many are stages
+    uint64_t to_ask;        // bit n: loop n, one after another
+    uint64_t asked;         // bit n: its reply has not come
+    uint64_t rows_left, rows;
+    int64_t sum;
+    bool waits;          // TAKE: in all of its loops
+    uint32_t everywhere; // by id: so many loops are asked about all of them; 0: it is known where
+    bool counts;         // RETRY, DROP: a loop has answered with a count
+    struct shared_claim *claim; // of that
+    struct buffer answer;       // rows, or the reply itself
+};
+
+static uint64_t bit(uint32_t loop) {
+    return UINT64_C(1) << loop;
+}
+
+void gather_destroy(struct gather *g) {
+    if (!g)
+        return;
+    buffer_finish(&g->request);
+    buffer_finish(&g->answer);
+    mem_free(g->words);
+    shared_claim_leave(g->claim);
+    mem_free(g);
+}
+
+// ---- Reading replies ----------------------------------------------------------------------------
+
+// The size of the first line of a frame, its end included.
+static size_t line_size(const char *at, size_t size) {
+    const char *end = memchr(at, '\n', size);
+    return end ? (size_t)(end - at) + 1 : size;
+}
+
+// The size of the value that stands first, with all that is in it. They are whole.
+static size_t value_size(mr_bytes bytes) {
+    const char *at = bytes.data;
+    size_t used = 0;
+    for (uint64_t left = 1; left && used < bytes.size; left--) {
+        const char *line = at + used;
+        used += line_size(line, bytes.size - used);
+        long long count = atoll(line + 1);
+        if (*line == '$' && count >= 0)
+            used += (size_t)count + 2;
+        else if ((*line == '*' || *line == '>') && count > 0)
+            left += (uint64_t)count;
+        else if (*line == '%' && count > 0)
+            left += 2 * (uint64_t)count;
+    }
+    return used < bytes.size ? used : bytes.size;
+}
+
+static bool is_error(mr_bytes reply) {
+    return reply.size && *(const char *)reply.data == '-';
+}
+
+static bool is_unknown_job(mr_bytes reply) {
+    static const char gone[] = "-GONE";
+    return reply.size >= sizeof gone - 1 && memcmp(reply.data, gone, sizeof gone - 1) == 0;
+}
+
+// Of an array or an integer.
+static uint64_t first_number(mr_bytes reply) {
+    long long n = reply.size > 1 ? atoll((const char *)reply.data + 1) : 0;
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+static mr_bytes behind_line(mr_bytes reply) {
+    size_t line = line_size(reply.data, reply.size);
+    return (mr_bytes){ (const char *)reply.data + line, reply.size - line };
+}
+
+// ---- Which loops? -------------------------------------------------------------------------------
+
+// Names of stages stand first, one at least; the first word that is an option ends them.
+static uint32_t take_stages(const mr_bytes *words, uint32_t count) {
+    static const char *const options[] = { "COUNT",    "BATCH", "WAIT", "LEASE",
+                                           "DETACHED", "LEVEL", "SLOTS" };
+    uint32_t i = 2;
+    for (; i < count; i++)
+        for (size_t k = 0; k < sizeof options / sizeof *options; k++)
+            if (word_is(words[i], options[k]))
+                return i - 1;
+    return i - 1;
+}
+
+static uint64_t loops_of_stages(const struct host *h, const mr_bytes *stages, uint32_t count) {
+    uint64_t loops = 0;
+    for (uint32_t i = 0; i < count; i++)
+        loops |= bit(router_loop_of_stage(h, stages[i]));
+    return loops;
+}
+
+static uint32_t loop_of_word(const struct host *h, mr_bytes word) {
+    uint64_t id = 0;
+    (void)number_parse(word, &id); // one that is no id is refused wherever it comes to
+    return router_loop_of_id(h, id);
+}
+
+// Every `step`th word from the first is an id.
+static uint64_t loops_of_ids(const struct host *h, const mr_bytes *words, uint32_t count,
+                             uint32_t step) {
+    uint64_t loops = 0;
+    for (uint32_t i = 1; i < count; i += step)
+        loops |= bit(loop_of_word(h, words[i]));
+    return loops;
+}
+
+static uint64_t all_loops(const struct host *h) {
+    return h->loops->count == 64 ? UINT64_MAX : bit(h->loops->count) - 1;
+}
+
+static uint64_t loops_with_shards(const struct host *h, uint32_t from) {
+    uint64_t loops = 0;
+    for (uint32_t i = from; i < h->loops->count; i++)
+        loops |= router_has_shards(h, i) ? bit(i) : 0;
+    return loops;
+}
+
+// The value behind an option of a list; NULL: it is not there.
+static const mr_bytes *list_option(const mr_bytes *words, uint32_t count, const char *name) {
+    for (uint32_t i = 1; i + 1 < count; i++)
+        if (word_is(words[i], name))
+            return &words[i + 1];
+    return NULL;
+}
+
+// DEAD takes a stage and then pairs; what names a stage otherwise is an option.
+static const mr_bytes *list_stage(const struct command *c, const mr_bytes *words, uint32_t count) {
+    if (word_is(mr_str(c->name), "DEAD"))
+        return count % 2 == 0 ? &words[1] : NULL;
+    return list_option(words, count, word_is(mr_str(c->name), "EPICS") ? "STAGE" : "NAME");
+}
+
+// Where a list goes on: what FROM names says it.
+static uint32_t list_begin(const struct host *h, const struct command *c, const mr_bytes *words,
+                           uint32_t count) {
+    const mr_bytes *from = list_option(words, count, "FROM");
+    uint64_t id = 0;
+    if (!from)
+        return 0;
+    if (word_is(mr_str(c->name), "WORKERS"))
+        return number_parse(*from, &id) < 0 || !id ? 0 : (uint32_t)((id - 1) % h->loops->count);
+    if (word_is(mr_str(c->name), "DEAD"))
+        return loop_of_word(h, *from);
+    const char *space = memchr(from->data, ' ', from->size);
+    size_t size = space ? (size_t)(space - (const char *)from->data) : from->size;
+    return router_loop_of_stage(h, (mr_bytes){ from->data, size });
+}
+
+static uint64_t loops_of(const struct host *h, const struct command *c, const mr_bytes *words,
+                         uint32_t count) {
+    switch (c->scope) {
+    case SCOPE_STAGES:
+        return loops_of_stages(h, words + 1, take_stages(words, count));
+    case SCOPE_LEASES:
+        return count % 2 ? loops_of_ids(h, words, count, 2) : bit(h->loop); // which refuses it
+    case SCOPE_JOBS:
+        return word_is(words[1], "STAGE") && count > 2 ? bit(router_loop_of_stage(h, words[2]))
+                                                       : loops_of_ids(h, words, count, 1);
+    case SCOPE_LIST: {
+        const mr_bytes *stage = list_stage(c, words, count);
+        uint32_t begin = list_begin(h, c, words, count);
+        if (word_is(mr_str(c->name), "WORKERS")) // these are connections
+            return all_loops(h) & ~(bit(begin) - 1);
+        return stage ? bit(router_loop_of_stage(h, *stage)) : loops_with_shards(h, begin);
+    }
+    case SCOPE_SERVER:
+        return all_loops(h);
+    case SCOPE_NONE:
+    case SCOPE_STAGE:
+    case SCOPE_JOB:
+    case SCOPE_EITHER:
+    case SCOPE_CLIENT:
+        break;
+    }
+    return bit(h->loop);
+}
+
+static bool is_by_id(const struct command *c, const mr_bytes *words) {
+    return c->scope == SCOPE_LEASES || (c->scope == SCOPE_JOBS && !word_is(words[1], "STAGE"));
+}
+
+bool gather_is_one(const struct host *h, const struct command *c, const mr_bytes *words,
+                   uint32_t count, uint32_t *out_loop) {
+    uint64_t loops = loops_of(h, c, words, count);
+    if (!loops || loops & (loops - 1) || (h->foreign_ids && is_by_id(c, words)))
+        return false;
+    *out_loop = (uint32_t)__builtin_ctzll(loops);
+    return true;
+}
+
+// ---- Asking -------------------------------------------------------------------------------------
+
+static void gather_end(struct session *, struct gather *);
+
+static void ask(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count) {
+    struct gather *g = s->gather;
+    g->asked |= bit(loop);
+    (void)router_ask(s, loop, words, count, g->waits ? g->claim : NULL); // fails with the session
+}
+
+// The words that concern a loop: its own ids, or stages and all options.
+static uint32_t own_words(const struct host *h, const struct gather *g, uint32_t loop,
+                          mr_bytes *out) {
+    uint32_t count = 0, step = g->scope == SCOPE_LEASES ? 2 : 1;
+    bool take = g->scope == SCOPE_STAGES;
+    out[count++] = g->words[0];
+    for (uint32_t i = 1; i < g->count; i += step) {
+        bool is_option = take && i > g->stages;
+        uint32_t of = take ? router_loop_of_stage(h, g->words[i]) : loop_of_word(h, g->words[i]);
+        for (uint32_t k = i; (is_option || of == loop) && k < i + step && k < g->count; k++)
+            out[count++] = g->words[k];
+    }
+    return count;
+}
+
+static void ask_own(struct session *s, uint32_t loop, bool wait) {
+    struct gather *g = s->gather;
+    mr_bytes *words = mem_alloc((g->count + 4) * sizeof *words);
+    if (!words) {
+        s->broken = true;
+        session_touch(s);
+        return;
+    }
+    uint32_t count = own_words(s->host, g, loop, words);
+    char rows[24];
+    snprintf(rows, sizeof rows, "%" PRIu64, g->rows_left);
+    if (g->scope == SCOPE_STAGES && !wait) { // of an option the last one counts
+        const mr_bytes more[] = { mr_str("WAIT"), mr_str("0"), mr_str("COUNT"), mr_str(rows) };
+        memcpy(words + count, more, sizeof more);
+        count += 4;
+    }
+    ask(s, loop, words, count);
+    mem_free(words);
+}
+
+// A list goes on in the next loop with as many rows as are still wanted, from its beginning.
+static void ask_rows(struct session *s, uint32_t loop) {
+    struct gather *g = s->gather;
+    mr_bytes words[12];
+    uint32_t count = 0;
+    char rows[24];
+    snprintf(rows, sizeof rows, "%" PRIu64, g->rows_left);
+    for (uint32_t i = 0; i < g->count && count < 8; i++) {
+        bool pair = word_is(g->words[i], "COUNT") || (!g->first && word_is(g->words[i], "FROM"));
+        if (i && pair && i + 1 < g->count)
+            i++;
+        else
+            words[count++] = g->words[i];
+    }
+    words[count++] = mr_str("COUNT");
+    words[count++] = mr_str(rows);
+    g->first = false;
+    ask(s, loop, words, count);
+}
+
+static void ask_next(struct session *s) {
+    struct gather *g = s->gather;
+    uint32_t loop = (uint32_t)__builtin_ctzll(g->to_ask);
+    g->to_ask &= g->to_ask - 1;
+    if (g->single || g->search)
+        ask(s, loop, g->words, g->count);
+    else if (g->scope == SCOPE_LIST)
+        ask_rows(s, loop);
+    else
+        ask_own(s, loop, false);
+}
+
+static void ask_all(struct session *s, uint64_t loops) {
+    struct gather *g = s->gather;
+    g->to_ask = 0;
+    for (uint64_t left = loops; left && s->gather == g; left &= left - 1) {
+        uint32_t loop = (uint32_t)__builtin_ctzll(left);
+        if (g->scope == SCOPE_SERVER || g->everywhere)
+            ask(s, loop, g->words, g->count);
+        else
+            ask_own(s, loop, true);
+    }
+}
+
+void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) {
+    uint32_t stages = take_stages(words, count);
+    const mr_bytes *level = list_option(words + stages, count - stages, "LEVEL");
+    uint64_t jobs;
+    if (!level || number_parse(*level, &jobs) < 0 || jobs > UINT32_MAX)
+        jobs = s->level;
+    session_note_stages(s, words + 1, stages, (uint32_t)jobs);
+    s->taking = true;
+}
+
+// ---- Beginning ----------------------------------------------------------------------------------
+
+// The words are kept, since the buffer that they lie in is used again.
+static struct gather *gather_create(const struct command *c, const mr_bytes *words,
+                                    uint32_t count) {
+    struct gather *g = mem_alloc(sizeof *g);
+    size_t size = 0;
+    for (uint32_t i = 0; i < count; i++)
+        size += words[i].size;
+    if (!g || buffer_reserve(&g->request, size + 1) < 0 ||
+        !(g->words = mem_alloc(count * sizeof *g->words))) {
+        gather_destroy(g);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        g->words[i] = (mr_bytes){ g->request.data + g->request.size, words[i].size };
+        buffer_append(&g->request, words[i].data, words[i].size);
+    }
+    g->command = c;
+    g->scope = c->scope;
+    g->count = count;
+    return g;
+}
+
+static void list_start(struct gather *g) {
+    const mr_bytes *count = list_option(g->words, g->count, "COUNT");
+    uint64_t rows = LIMIT_LISTED;
+    if (count && number_parse(*count, &rows) < 0)
+        rows = LIMIT_LISTED; // refused by the loop that is asked first
+    g->rows_left = rows < LIMIT_LISTED ? rows : LIMIT_LISTED;
+    g->first = true;
+}
+
+static void take_start(struct gather *g) {
+    g->stages = take_stages(g->words, g->count);
+    const mr_bytes *count = list_option(g->words + g->stages, g->count - g->stages, "COUNT");
+    g->rows_left = 1;
+    if (count && (number_parse(*count, &g->rows_left) < 0 || !g->rows_left))
+        g->rows_left = 1; // refused by the loop that is asked first, or the default
+}
+
+static void gather_start(struct session *s, struct gather *g, const uint32_t *loop) {
+    struct host *h = s->host;
+    g->single = loop != NULL;
+    g->search = !loop && (g->scope == SCOPE_JOB || g->scope == SCOPE_EITHER);
+    uint64_t loops = g->single   ? bit(*loop)
+                     : g->search ? loops_with_shards(h, 0)
+                                 : loops_of(h, g->command, g->words, g->count);
+    if (!g->single && h->foreign_ids && is_by_id(g->command, g->words)) {
+        loops = loops_with_shards(h, 0);
+        g->everywhere = (uint32_t)__builtin_popcountll(loops);
+    }
+    g->to_ask = loops;
+    if (g->scope == SCOPE_LIST && !g->single)
+        list_start(g);
+    if (g->scope == SCOPE_STAGES)
+        take_start(g);
+    bool at_once = g->scope == SCOPE_SERVER || g->scope == SCOPE_LEASES || g->scope == SCOPE_JOBS;
+    if (at_once && !g->single)
+        ask_all(s, loops);
+    else
+        ask_next(s);
+}
+
+void gather_begin(struct session *s, const struct command *c, const mr_bytes *words, uint32_t count,
+                  const uint32_t *loop) {
+    struct gather *g = gather_create(c, words, count);
+    if (!g) {
+        session_usage(s, "there is no memory for %s over several loops", c->name);
+        return;
+    }
+    if (c->scope == SCOPE_STAGES)
+        gather_note_take(s, words, count);
+    s->gather = g;
+    session_block(s, BLOCKED_ROUTED, -1);
+    gather_start(s, g, loop);
+}
+
+// ---- Replies ------------------------------------------------------------------------------------
+
+static int keep_reply(struct gather *g, mr_bytes reply) {
+    buffer_clear(&g->answer);
+    return buffer_append(&g->answer, reply.data, reply.size);
+}
+
+static void cancel_others(struct session *s, struct gather *g) {
+    for (uint64_t left = g->asked; left; left &= left - 1)
+        router_unblock_at(s, (uint32_t)__builtin_ctzll(left));
+}
+
+static int rows_reply(struct gather *g, mr_bytes reply) {
+    if (is_error(reply)) {
+        g->to_ask = 0;
+        g->single = true;
+        return keep_reply(g, reply);
+    }
+    uint64_t rows = first_number(reply);
+    mr_bytes rest = behind_line(reply);
+    g->rows += rows;
+    g->rows_left -= rows < g->rows_left ? rows : g->rows_left;
+    if (!g->rows_left)
+        g->to_ask = 0;
+    return buffer_append(&g->answer, rest.data, rest.size);
+}
+
+// In the order of its stages without waiting, then in all of their loops, of which one answers.
+static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
+    if (is_error(reply)) {
+        g->to_ask = 0;
+        g->single = !g->rows; // what was taken before is the answer
+        return g->rows ? 0 : keep_reply(g, reply);
+    }
+    int err = rows_reply(g, reply);
+    if (g->waits && first_number(reply))
+        cancel_others(s, g);
+    if (g->rows || g->to_ask || g->asked || g->waits)
+        return err;
+    const mr_bytes *wait = list_option(g->words + g->stages, g->count - g->stages, "WAIT");
+    if (!wait || word_is(*wait, "0"))
+        return 0;
+    g->claim = shared_claim_create();
+    if (!g->claim)
+        return MR_ENOMEM;
+    g->waits = true;
+    ask_all(s, loops_of(s->host, g->command, g->words, g->count));
+    return 0;
+}
+
+// An error counts only if no loop could do anything.
+static int sum_reply(struct gather *g, mr_bytes reply) {
+    if (!is_error(reply)) {
+        g->counts = true;
+        g->sum += (int64_t)first_number(reply);
+        return 0;
+    }
+    return keep_reply(g, reply);
+}
+
+static int search_reply(struct gather *g, mr_bytes reply) {
+    if (!is_unknown_job(reply))
+        g->to_ask = 0;
+    return keep_reply(g, reply);
+}
+
+static int take_in(struct session *s, struct gather *g, mr_bytes reply) {
+    if (g->single)
+        return keep_reply(g, reply);
+    switch (g->scope) {
+    case SCOPE_STAGES:
+        return take_reply(s, g, reply);
+    case SCOPE_LIST:
+        return rows_reply(g, reply);
+    case SCOPE_JOBS:
+        return sum_reply(g, reply);
+    case SCOPE_LEASES:
+    case SCOPE_SERVER:
+        return is_error(reply) && (g->single = true)
+                   ? keep_reply(g, reply)
+                   : buffer_append(&g->answer, reply.data, reply.size);
+    case SCOPE_NONE:
+    case SCOPE_STAGE:
+    case SCOPE_JOB:
+    case SCOPE_EITHER:
+    case SCOPE_CLIENT:
+        return search_reply(g, reply);
+    }
+    return 0;
+}
+
+// Push messages do not belong to the reply: they go to the client at once.
+static mr_bytes pass_pushes(struct session *s, mr_bytes replies) {
+    while (replies.size && *(const char *)replies.data == '>') {
+        size_t size = value_size(replies);
+        struct buffer *kept = session_push_begin(s);
+        if (!s->reply.err)
+            s->reply.err = buffer_append(&s->out, replies.data, size);
+        session_push_end(s, kept);
+        replies = (mr_bytes){ (const char *)replies.data + size, replies.size - size };
+    }
+    return replies;
+}
+
+void gather_receive(struct session *s, uint32_t loop, mr_bytes replies) {
+    mr_bytes left = pass_pushes(s, replies);
+    while (left.size && s->gather) {
+        struct gather *g = s->gather;
+        size_t size = value_size(left);
+        g->asked &= ~bit(loop);
+        if (take_in(s, g, (mr_bytes){ left.data, size }) < 0) {
+            s->broken = true;
+            session_touch(s);
+            return;
+        }
+        if (!g->asked && g->to_ask)
+            ask_next(s);
+        else if (!g->asked)
+            gather_end(s, g);
+        left = pass_pushes(s, (mr_bytes){ (const char *)left.data + size, left.size - size });
+    }
+}
+
+// ---- The answer ---------------------------------------------------------------------------------
+
+static void say_bytes(struct session *s, mr_bytes bytes) {
+    if (!s->reply.err)
+        s->reply.err = buffer_append(s->reply.out, bytes.data, bytes.size);
+}
+
+static void say_rows(struct session *s, struct gather *g) {
+    reply_array(&s->reply, g->rows);
+    say_bytes(s, buffer_bytes(&g->answer));
+}
+
+// Whether the replies of BEAT, arrays of ids, name this one. Where all loops were asked, those that
+// do not know the job name it as well: then all have to.
+static bool names_id(const struct gather *g, mr_bytes id) {
+    char text[48];
+    uint32_t named = 0, needed = g->everywhere ? g->everywhere : 1;
+    int size = snprintf(text, sizeof text, "\r\n%.*s\r\n", id.size < 24 ? (int)id.size : 24,
+                        (const char *)id.data);
+    const uint8_t *at = g->answer.data, *end = at + g->answer.size;
+    while (at && (at = memmem(at, (size_t)(end - at), text, (size_t)size)) != NULL) {
+        named++;
+        at += size - 2;
+    }
+    return named >= needed;
+}
+
+// In the order that they were asked about.
+static void say_beats(struct session *s, struct gather *g) {
+    uint64_t count = 0;
+    for (uint32_t i = 1; i < g->count; i += 2)
+        count += names_id(g, g->words[i]);
+    reply_array(&s->reply, count);
+    for (uint32_t i = 1; i < g->count; i += 2)
+        if (names_id(g, g->words[i]))
+            reply_bulk(&s->reply, g->words[i]);
+}
+
+// ---- INFO: lines of name:value. What counts is added, the rest is that of the first loop.
+// ---------
+
+static bool adds_up(const char *line, size_t size) {
+    static const char *const kept[] = { "uptime_in_seconds:", "shards:", "loops:", "maxmemory:",
+                                        "connected_slaves:" };
+    const char *value = memchr(line, ':', size);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (strncmp(line, kept[i], strlen(kept[i])) == 0)
+            return false;
+    size_t digits = value ? strspn(value + 1, "0123456789") : 0;
+    return digits && digits == strcspn(value + 1, "\r");
+}
+
+static uint64_t info_sum(const struct buffer *texts, const char *name, size_t size) {
+    uint64_t sum = 0;
+    const char *at = (const char *)texts->data, *end = at + texts->size;
+    while (at && (at = memmem(at, (size_t)(end - at), name, size)) != NULL) {
+        sum += at[-1] == '\n' ? strtoull(at + size, NULL, 10) : 0;
+        at += size;
+    }
+    return sum;
+}
+
+static void say_info(struct session *s, struct gather *g) {
+    char text[INFO_ROOM];
+    size_t used = 0;
+    if (buffer_append(&g->answer, "", 1) < 0) // the end of the last line
+        s->broken = true;
+    const char *at = (const char *)g->answer.data, *next;
+    const char *end = at + value_size((mr_bytes){ at, g->answer.size });
+    for (at += line_size(at, (size_t)(end - at)); at < end && used < sizeof text; at = next) {
+        size_t size = line_size(at, (size_t)(end - at));
+        next = at + size;
+        size_t name = strcspn(at, ":") + 1;
+        if (adds_up(at, size))
+            used += (size_t)snprintf(text + used, sizeof text - used, "%.*s%" PRIu64 "\r\n",
+                                     (int)name, at, info_sum(&g->answer, at, name));
+        else
+            used += (size_t)snprintf(text + used, sizeof text - used, "%.*s", (int)size, at);
+    }
+    used = used < sizeof text ? used : sizeof text - 1;
+    used -= used >= 2 ? 2 : 0; // the end of the bulk string
+    reply_bulk(&s->reply, (mr_bytes){ text, used });
+}
+
+static void say_answer(struct session *s, struct gather *g) {
+    if (g->single || g->search) {
+        say_bytes(s, buffer_bytes(&g->answer));
+        return;
+    }
+    switch (g->scope) {
+    case SCOPE_STAGES:
+    case SCOPE_LIST:
+        say_rows(s, g);
+        return;
+    case SCOPE_JOBS:
+        if (g->counts)
+            reply_integer(&s->reply, g->sum);
+        else
+            say_bytes(s, buffer_bytes(&g->answer));
+        return;
+    case SCOPE_LEASES:
+        say_beats(s, g);
+        return;
+    case SCOPE_SERVER:
+        say_info(s, g);
+        return;
+    case SCOPE_NONE:
+    case SCOPE_STAGE:
+    case SCOPE_JOB:
+    case SCOPE_EITHER:
+    case SCOPE_CLIENT:
+        return; // these are asked one by one
+    }
+}
+
+// Within EXEC the reply goes among its others, and the command is run again to find it there.
+static void gather_end(struct session *s, struct gather *g) {
+    session_reply(s);
+    if (s->multi.blocked)
+        s->reply.out = &s->multi.replies;
+    say_answer(s, g);
+    s->reply.out = &s->out;
+    s->gather = NULL;
+    s->taking = false;
+    gather_destroy(g);
+    if (!s->multi.blocked) {
+        session_answered(s);
+        return;
+    }
+    s->routed = true;
+    session_run_again(s);
+}

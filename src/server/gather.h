@@ -1,0 +1,47 @@
+// Gather: a command that is about several loops, or whose reply has to be held back: it is asked in
+// each loop by the connection's remote session there, and the replies become one.
+//
+//     TAKE                in the order of the stages, without waiting; then in all of them at once,
+//                         of which one answers (shard/reservation.h)
+//     STAGES, EPICS …     one loop after another, until there are as many rows as were asked for
+//     BEAT, RETRY, DROP   each loop is asked about its own ids
+//     INFO                all of them; counts are added
+//     by id               where the id was issued; then, if it is not known there, in the others
+//
+// The session is blocked meanwhile. One thread: the connection's loop.
+#ifndef SERVER_GATHER_H
+#define SERVER_GATHER_H
+
+#include "server/command.h"
+
+struct gather;
+struct shared_claim;
+
+// Whether one loop can answer it, and which.
+bool gather_is_one(const struct host *, const struct command *, const mr_bytes *words,
+                   uint32_t count, uint32_t *out_loop);
+
+// Blocks the session until it is answered. With `loop`, that one answers.
+void gather_begin(struct session *, const struct command *, const mr_bytes *words, uint32_t count,
+                  const uint32_t *loop);
+
+// Whole replies, and push messages between them, have come from a loop.
+void gather_receive(struct session *, uint32_t loop, mr_bytes replies);
+
+void gather_destroy(struct gather *); // takes NULL
+
+// A TAKE is answered by other loops: notes for WORKERS what it asks for.
+void gather_note_take(struct session *, const mr_bytes *words, uint32_t count);
+
+// ---- router.c ---------------------------------------------------------------------------------
+
+int router_ask(struct session *, uint32_t loop, const mr_bytes *words, uint32_t count,
+               struct shared_claim *);
+void router_unblock_at(struct session *, uint32_t loop);
+uint32_t router_loop_of_stage(const struct host *, mr_bytes stage);
+uint32_t router_loop_of_id(const struct host *, uint64_t id);
+bool router_has_shards(const struct host *, uint32_t loop);
+struct shared_claim *shared_claim_create(void); // NULL: no memory
+void shared_claim_leave(struct shared_claim *); // takes NULL
+
+#endif
