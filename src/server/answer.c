@@ -29,15 +29,13 @@ void answer_ok(struct session *s, int err) {
 enum { TOKEN_BYTES = 20, TOKEN_ROOM = 24, NO_LETTER = 0x80 };
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-// What each byte stands for; filled at first use.
-static const uint8_t *letter_values(void) {
-    static uint8_t values[256];
-    if (values[0] == NO_LETTER)
-        return values;
-    memset(values, NO_LETTER, sizeof values);
+// What each byte stands for.
+static uint8_t letter_values[256];
+
+void tokens_prepare(void) {
+    memset(letter_values, NO_LETTER, sizeof letter_values);
     for (uint8_t i = 0; i < 64; i++)
-        values[(uint8_t)letters[i]] = i;
-    return values;
+        letter_values[(uint8_t)letters[i]] = i;
 }
 
 // Three bytes are four letters; the last two bytes are three.
@@ -66,7 +64,7 @@ int token_read(mr_bytes given, struct token *out) {
     uint32_t bad = 0;
     if (given.size != ANSWER_TOKEN)
         return error_set(MR_ESTALE, "that is not a token");
-    const uint8_t *values = letter_values();
+    const uint8_t *values = letter_values;
     memcpy(text, given.data, ANSWER_TOKEN);
     text[ANSWER_TOKEN] = letters[0];
     for (int from = 0, to = 0; from < ANSWER_TOKEN; from += 4, to += 3) {

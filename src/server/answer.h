@@ -28,6 +28,8 @@ void answer_text(struct session *, const char *name, mr_bytes);
 // How a job ended, to CALL and AWAIT.
 void answer_outcome(struct session *, const struct outcome *);
 
+// Makes the table that token_read uses, before any other thread does.
+void tokens_prepare(void);
 // Reads a lease's name as clients see it. MR_ESTALE: this cannot be one.
 int token_read(mr_bytes text, struct token *out);
 

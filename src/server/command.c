@@ -32,24 +32,23 @@ static uint32_t name_hash(const char *name, size_t size) {
     return (first * 37 + middle * 11 + last * 5 + (uint32_t)size) & (INDEX_SIZE - 1);
 }
 
-// Which row stands where; 0: none. Filled at first use: the table never changes.
-static const uint8_t *command_index(void) {
-    static uint8_t index[INDEX_SIZE];
-    static bool filled;
-    for (uint8_t i = 0; !filled && command_table[i].name; i++) {
+// Which row stands where; 0: none.
+static uint8_t command_index[INDEX_SIZE];
+
+void commands_prepare(void) {
+    memset(command_index, 0, sizeof command_index);
+    for (uint8_t i = 0; command_table[i].name; i++) {
         uint32_t at = name_hash(command_table[i].name, strlen(command_table[i].name));
-        while (index[at])
+        while (command_index[at])
             at = (at + 1) & (INDEX_SIZE - 1);
-        index[at] = i + 1;
+        command_index[at] = i + 1;
     }
-    filled = true;
-    return index;
 }
 
 const struct command *command_row(mr_bytes name) {
     if (!name.size || name.size > 32)
         return NULL;
-    const uint8_t *index = command_index();
+    const uint8_t *index = command_index;
     for (uint32_t at = name_hash(name.data, name.size); index[at]; at = (at + 1) & (INDEX_SIZE - 1))
         if (word_is(name, command_table[index[at] - 1].name))
             return &command_table[index[at] - 1];

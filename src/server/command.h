@@ -95,6 +95,8 @@ void multi_check(struct session *, const struct command *, struct arguments *);
 // command_run would, and that is a reply of the session.
 bool command_admit(struct session *, const mr_bytes *words, uint32_t count);
 
+// Makes the index of the names, before any other thread looks for one.
+void commands_prepare(void);
 const struct command *command_row(mr_bytes name); // NULL: there is none
 
 // Reads one option at `a->at` into `into`. 1: done; 0: the word is no option of these; -1: refused,

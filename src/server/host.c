@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/budget.h"
+#include "server/command.h"
 #include "server/fetch.h"
 #include "server/router.h"
 #include "server/session.h"
@@ -16,6 +17,8 @@
 #include <string.h>
 
 int host_init(struct host *h, const char *store) {
+    commands_prepare();
+    tokens_prepare();
     *h = (struct host){
         .store = store,
         .request_limits = { .arguments = LIMIT_ARGUMENTS,
