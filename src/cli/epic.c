@@ -7,7 +7,36 @@
 #include "cli/values.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+static uint64_t count_of(const struct response_value *epic, const char *name) {
+    int64_t number = value_number(epic, name);
+    return number > 0 ? (uint64_t)number : 0;
+}
+
+enum { NAME = 256 };
+
+static const char *copy_field(const struct response_value *epic, const char *name, char out[NAME]) {
+    const struct response_value *v = response_field(epic, name);
+    bool text = v && v->type == RESPONSE_BULK;
+    snprintf(out, NAME, "%.*s", text ? (int)v->bytes.size : 0,
+             text ? (const char *)v->bytes.data : "");
+    return out;
+}
+
+// `names` holds the two texts of the result.
+static mr_epic_info info_of(const struct response_value *epic, char names[2][NAME]) {
+    return (mr_epic_info){ .total = value_number(epic, "total"),
+                           .waiting = count_of(epic, "waiting"),
+                           .running = count_of(epic, "running"),
+                           .done = count_of(epic, "done"),
+                           .dead = count_of(epic, "dead"),
+                           .cancelled = count_of(epic, "cancelled"),
+                           .expired = count_of(epic, "expired"),
+                           .stage = copy_field(epic, "stage", names[0]),
+                           .held_by = copy_field(epic, "held-by", names[1]) };
+}
 
 static bool epic_is_over(const struct response_value *epic) {
     int64_t total = value_number(epic, "total"), resume = value_number(epic, "resume");
@@ -16,10 +45,11 @@ static bool epic_is_over(const struct response_value *epic) {
 }
 
 static enum cli_exit answer_wait(const struct input *in, const struct response_value *reply) {
-    char held[EPIC_HELD], at[TALK_AT];
+    char held[EPIC_HELD], at[TALK_AT], names[2][NAME];
     (void)show_map(in, reply);
     if (!epic_is_over(reply)) {
-        bool is_held = *epic_held(held, reply) != 0;
+        mr_epic_info info = info_of(reply, names);
+        bool is_held = *epic_held(held, &info) != 0;
         complain("epic: %s is not over yet%s%s", in->arguments[1], is_held ? ": " : "", held);
         return CLI_DEADLINE;
     }
@@ -30,36 +60,73 @@ static enum cli_exit answer_wait(const struct input *in, const struct response_v
     return dead ? CLI_FAILED : CLI_DONE;
 }
 
-// Until the request that was said is answered.
-static enum cli_exit wait_and_draw(struct talk *t, struct epic_bar *bar,
-                                   const struct response_value **out) {
-    int heard, err;
-    while ((heard = talk_receive(t, out)) == 0) {
-        if ((err = talks_turn(t->talks, -1, epic_bar_wait_ms(bar))) < 0)
-            return talk_failed(t, err);
-        enum cli_exit code = epic_bar_turn(bar, false);
-        if (code != CLI_DONE)
-            return code;
+// A wait for the end of an epic: its request on one connection, looks on another.
+struct epic_wait {
+    const struct input *in;
+    struct epic_bar bar;
+    struct talk *talk, *looks;
+    bool looking; // a look is not answered yet
+};
+
+static int start_look(struct epic_wait *e) {
+    struct words w = { 0 };
+    words_text(&w, "EPIC");
+    words_text(&w, e->in->arguments[0]);
+    words_text(&w, e->in->arguments[1]);
+    int err = talk_send(e->looks, &w);
+    words_finish(&w);
+    e->looking = err >= 0;
+    return err;
+}
+
+static int end_look(struct epic_wait *e) {
+    const struct response_value *reply;
+    int received = talk_receive(e->looks, &reply);
+    if (received <= 0)
+        return received;
+    char names[2][NAME];
+    mr_epic_info info = { 0 };
+    bool known = reply->type != RESPONSE_ERROR;
+    if (known)
+        info = info_of(reply, names);
+    epic_bar_show(&e->bar, known ? &info : NULL);
+    e->looking = false;
+    return 0;
+}
+
+// Until the request that was sent is answered.
+static int wait_and_draw(struct epic_wait *e, const struct response_value **out) {
+    int err = 0, received;
+    while (err >= 0 && (received = talk_receive(e->talk, out)) == 0) {
+        err = talks_turn(e->talk->talks, -1, e->looking ? -1 : epic_bar_wait_ms(&e->bar));
+        if (err >= 0 && e->looking)
+            err = end_look(e);
+        else if (err >= 0 && epic_bar_wait_ms(&e->bar) == 0)
+            err = start_look(e);
     }
-    return heard < 0 ? talk_failed(t, heard) : CLI_DONE;
+    return err < 0 ? err : received < 0 ? received : 0;
 }
 
 static enum cli_exit wait_for(const struct input *in, struct words *w, int64_t wait_ms) {
     struct talks *ts;
-    struct talk *t;
-    struct epic_bar bar;
-    const struct response_value *reply = NULL;
-    enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &t);
+    struct epic_wait e = { .in = in };
+    const struct response_value *reply;
+    enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &e.talk);
     if (code != CLI_DONE)
         return code;
-    epic_bar_init(&bar, ts, "epic", in->arguments[0], in->arguments[1]);
-    words_text(w, "WAIT");
-    words_number(w, wait_ms);
-    int err = talk_send(t, w);
-    code = err < 0 ? talk_failed(t, err) : wait_and_draw(t, &bar, &reply);
-    epic_bar_clear(&bar);
-    if (code == CLI_DONE && reply)
-        code = reply->type == RESPONSE_ERROR ? talk_refused(t, reply) : answer_wait(in, reply);
+    code = talk_open(ts, &e.looks);
+    if (code == CLI_DONE) {
+        epic_bar_init(&e.bar, "epic", in->arguments[1]);
+        words_text(w, "WAIT");
+        words_number(w, wait_ms);
+        int err = talk_send(e.talk, w);
+        if (err >= 0)
+            err = wait_and_draw(&e, &reply);
+        epic_bar_clear(&e.bar);
+        code = err < 0 ? talk_failed(e.talk, err) : CLI_DONE;
+    }
+    if (code == CLI_DONE)
+        code = reply->type == RESPONSE_ERROR ? talk_refused(e.talk, reply) : answer_wait(in, reply);
     talks_close(ts);
     return code;
 }

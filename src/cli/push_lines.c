@@ -1,23 +1,21 @@
 // millrace push --lines: one job a line, read only as fast as the engine takes them.
 //
-//     input ─► lines ─► window of pushes that are not answered yet ─► answers
+//     input ─► lines ─► a batch ─► mr_epic_push_many, or mr_push_many ─► the next batch
 //
-// Each push has a number: that of its line in an epic, or in a source with a name by chance. A
-// number that is refused holds back all higher ones, so whatever happens, what was accepted is the
-// beginning of the input. With an epic the engine says which line is the first one missing; the
-// lines before it are read and compared with what they were (push_sums.h), not pushed.
+// Both push in order and stop at the first line that is not accepted, so whatever happens, what was
+// accepted is the beginning of the input; and both go on after a server's restart without pushing a
+// line twice. With an epic the engine knows which line is the first one missing; the lines before
+// it are read and compared with what they were (push_sums.h), not pushed.
 //
-// An epic is read only as fast as it is worked off. Behind each half of EPIC_AHEAD jobs stands a
-// request that is answered when no more than that half are left to end, and holds up all behind it:
-//
-//     PUSH × 512 · EPIC june WAIT -1 LEFT 512 · PUSH × 512 · EPIC …
-//
-// In an engine of this process nobody could work them off: there all is pushed.
+// An epic is read only as fast as it is worked off (api/epic.c). In an engine of this process no
+// worker could take its jobs: there all is pushed. A call waits for a short time only, so that
+// signals are handled and the bar is drawn in between.
 #include "cli/push.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
-#include "base/limits.h"
 #include "cli/epic_bar.h"
+#include "cli/interrupts.h"
 #include "cli/keys.h"
 #include "cli/lines.h"
 #include "cli/output.h"
@@ -28,45 +26,38 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    WINDOW = 1024,
-    WINDOW_BYTES = 4 << 20,
-    HALF = EPIC_AHEAD / 2,
-    HALF_BYTES = EPIC_AHEAD_BYTES / 2,
-    SOURCE_NAME = 32
-};
+enum { BATCH = 512, BATCH_BYTES = 4 << 20, SLICE_MS = 200 };
 
 struct pushing {
     const struct input *in;
     struct push_options options;
-    const char *epic; // NULL: none
-    char source[SOURCE_NAME];
-    struct talks *talks;
-    struct talk *talk;
-    int fd;
+    struct address address;
+    mr *engine;
+    mr_epic epic; // its name is NULL: none
+    int signals, fd;
     struct lines lines;
     struct keys keys;
-    struct buffer key;
-    struct words words;
     struct sums sums;
     struct progress progress;
     struct epic_bar bar; // of an epic that follows its workers
     bool follows;
-    uint64_t half, half_bytes; // sent since it was asked whether they follow
-    uint64_t resume;           // the first line to be pushed
-    int64_t total;             // of an epic that has ended; -1
-    uint64_t answered;         // lines that were accepted, now or before
-    uint64_t sent;             // lines, now or before
-    uint64_t bytes;            // of the lines accepted, with their ends
-    uint64_t keyless;          // lines sent now that should have a key
-    uint64_t unanswered;       // bytes of lines sent and not accepted yet
-    uint32_t sizes[WINDOW];
-    bool ended; // all lines were read
+    uint64_t resume;   // the first line to be pushed
+    int64_t total;     // of an epic that has ended; -1
+    uint64_t accepted; // lines, now or before
+    uint64_t bytes;    // of these lines, with their ends
+    uint64_t keyless;  // lines pushed now that should have a key
+
+    // The lines to be pushed next; their texts are in `lines`, their keys in `key_text`.
+    mr_item items[BATCH];
+    size_t count;
+    uint64_t batch_bytes;
+    struct buffer key_text, key;
+    size_t key_at[BATCH];
 };
 
 // ---- Options ----------------------------------------------------------------------------------
@@ -93,7 +84,7 @@ static bool options_read(struct pushing *p) {
         return false;
     if (!input_option(in, "--room"))
         p->options.room_ms = -1;
-    p->epic = input_option(in, "--epic");
+    p->epic = (mr_epic){ .stage = in->arguments[0], .name = input_option(in, "--epic") };
     if (p->options.once || p->options.key) {
         complain("push: with --lines, %s would be the same for each; %s",
                  p->options.once ? "--once" : "--key",
@@ -136,42 +127,49 @@ static const char *stage_of(const struct pushing *p) {
     return p->in->arguments[0];
 }
 
-static enum cli_exit ask_epic(struct pushing *p, const char *end, uint64_t number,
-                              const struct response_value **out) {
-    words_clear(&p->words);
-    words_text(&p->words, "EPIC");
-    words_text(&p->words, stage_of(p));
-    words_text(&p->words, p->epic);
-    if (end) {
-        words_text(&p->words, end);
-        words_number(&p->words, (int64_t)number);
+static bool has_epic(const struct pushing *p) {
+    return p->epic.name != NULL;
+}
+
+static enum cli_exit push_failed(int err) {
+    complain("push: %s", error_text());
+    return talk_exit(err);
+}
+
+static enum cli_exit engine_open(struct pushing *p) {
+    int err = talk_address(p->in, &p->address);
+    if (err < 0) {
+        complain("push: %s", error_text());
+        return CLI_USAGE;
     }
-    int err = talk_ask(p->talk, &p->words, out);
-    return err < 0 ? talk_failed(p->talk, err) : CLI_DONE;
+    err = p->signals = interrupts_open();
+    if (err >= 0)
+        err = interrupts_guard(p->signals, "push: the engine does not answer; leaving without it");
+    if (err >= 0)
+        err = talk_engine(p->in, "millrace-push", p->signals, &p->engine);
+    if (err >= 0)
+        return CLI_DONE;
+    complain("push: %s", error_text());
+    return err == MR_EAUTH || err == MR_EPERM || err == MR_EFULL ? talk_exit(err) : CLI_UNOPENED;
 }
 
 static enum cli_exit find_beginning(struct pushing *p) {
-    const struct response_value *reply;
+    mr_epic_info info = { .total = -1 };
     p->resume = 1;
     p->total = -1;
-    if (!p->epic) {
-        uint64_t chance[2];
-        if (getrandom(chance, sizeof chance, 0) != sizeof chance)
-            return CLI_FAILED;
-        snprintf(p->source, sizeof p->source, "push-%016" PRIx64, chance[0] ^ chance[1]);
+    if (!has_epic(p))
         return CLI_DONE;
-    }
-    p->follows = !p->talks->address.url.local;
-    epic_bar_init(&p->bar, p->talks, "push", stage_of(p), p->epic);
-    sums_open(&p->sums, p->talks->address.url.where, stage_of(p), p->epic);
-    enum cli_exit code = ask_epic(p, NULL, 0, &reply);
-    if (code != CLI_DONE)
-        return code;
-    if (reply->type == RESPONSE_ERROR)
-        return error_is(reply, CODE_GONE) ? CLI_DONE : talk_refused(p->talk, reply);
-    p->resume = (uint64_t)value_number(reply, "resume");
-    p->total = value_number(reply, "total");
-    p->half = HALF; // as far as this process knows
+    p->follows = !p->address.url.local;
+    p->epic.ahead = p->follows ? 0 : UINT32_MAX;
+    epic_bar_init(&p->bar, "push", p->epic.name);
+    sums_open(&p->sums, p->address.url.where, stage_of(p), p->epic.name);
+    int err = mr_epic_begin(p->engine, &p->epic);
+    if (err >= 0)
+        err = mr_epic_look(p->engine, stage_of(p), p->epic.name, &info);
+    if (err < 0 && err != MR_EGONE)
+        return push_failed(err);
+    p->resume = p->epic.next;
+    p->total = info.total;
     return CLI_DONE;
 }
 
@@ -180,14 +178,14 @@ static enum cli_exit find_beginning(struct pushing *p) {
 static enum cli_exit refuse_line(const struct pushing *p, uint64_t number, const char *why) {
     char at[TALK_AT];
     complain("push: line %" PRIu64 ": %s", number, why);
-    if (p->epic)
+    if (has_epic(p))
         complain("push: millrace epic%s %s %s --skip %" PRIu64 " leaves it out", talk_at(p->in, at),
-                 stage_of(p), p->epic, number);
+                 stage_of(p), p->epic.name, number);
     return CLI_USAGE;
 }
 
-static enum cli_exit tell_dropped(const struct pushing *p) {
-    complain("push: epic %s was dropped while it was pushed", p->epic);
+static enum cli_exit report_dropped(const struct pushing *p) {
+    complain("push: epic %s was dropped while it was pushed", p->epic.name);
     return CLI_FAILED;
 }
 
@@ -195,13 +193,13 @@ static enum cli_exit refuse_changed(const struct pushing *p, uint64_t number) {
     char at[TALK_AT];
     complain("push: the first %" PRIu64 " lines are not those that epic %s has begun with; "
              "push them under another name, or forget it: millrace epic%s %s %s --drop",
-             number, p->epic, talk_at(p->in, at), stage_of(p), p->epic);
+             number, p->epic.name, talk_at(p->in, at), stage_of(p), p->epic.name);
     return CLI_USAGE;
 }
 
 // A line that an earlier run has pushed.
 static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
-    p->sent = p->answered = line->number;
+    p->accepted = line->number;
     p->bytes += line->size + 1;
     if (line->number + 1 < p->resume)
         return CLI_DONE;
@@ -230,167 +228,170 @@ static void note_keyless(struct pushing *p, uint64_t number) {
     complain("push: %s", keys_missing(&p->keys, number, sentence));
 }
 
-// Holds up what is pushed next until as many have ended.
-static int follow_workers(struct pushing *p) {
-    struct words *w = &p->words;
-    words_clear(w);
-    words_text(w, "EPIC");
-    words_text(w, stage_of(p));
-    words_text(w, p->epic);
-    words_text(w, "WAIT");
-    words_number(w, -1);
-    words_text(w, "LEFT");
-    words_number(w, (int64_t)(p->half < HALF ? p->half : HALF));
-    if (p->progress.total && p->bytes) { // how many lines that makes
-        words_text(w, "OF");
-        words_number(w,
-                     (int64_t)((double)p->progress.total / (double)p->bytes * (double)p->answered));
-    }
-    p->half = p->half_bytes = 0;
-    return talk_send(p->talk, w);
-}
-
-static enum cli_exit push_line(struct pushing *p, const struct line *line) {
-    struct words *w = &p->words;
-    bool half = p->half >= HALF || p->half_bytes >= HALF_BYTES;
+static enum cli_exit add_line(struct pushing *p, const struct line *line) {
     sums_keep(&p->sums, line->number, line->number);
     if (p->total >= 0) {
-        complain("push: epic %s has ended with line %" PRId64 "; there are more", p->epic,
+        complain("push: epic %s has ended with line %" PRId64 "; there are more", p->epic.name,
                  p->total);
         return CLI_USAGE;
     }
     if (line->size > line->text.size)
         return refuse_line(p, line->number, "it is longer than a job may be");
-    int err = p->follows && half ? follow_workers(p) : 0;
-    if (err < 0)
-        return talk_failed(p->talk, err);
-    err = keys_find(&p->keys, line->text, &p->key);
+    int err = keys_find(&p->keys, line->text, &p->key);
     if (p->keys.from != KEY_NONE && !p->key.size)
         note_keyless(p, line->number);
-    words_clear(w);
-    words_text(w, "PUSH");
-    words_text(w, p->in->arguments[0]);
-    words_add(w, line->text);
-    if (p->key.size) {
-        words_text(w, "KEY");
-        words_add(w, buffer_bytes(&p->key));
-    }
-    push_options_say(&p->options, w);
-    words_text(w, p->epic ? "EPIC" : "SOURCE");
-    words_text(w, p->epic ? p->epic : p->source);
-    words_number(w, (int64_t)line->number);
-    if (err == 0)
-        err = talk_send(p->talk, w);
+    p->key_at[p->count] = p->key_text.size;
+    if (err >= 0)
+        err = buffer_append(&p->key_text, p->key.data, p->key.size);
     if (err < 0)
-        return talk_failed(p->talk, err);
-    p->sizes[line->number % WINDOW] = (uint32_t)line->size + 1;
-    p->unanswered += line->size + 1;
-    p->sent = line->number;
-    p->half++;
-    p->half_bytes += line->size;
+        return push_failed(err);
+    p->items[p->count++] = (mr_item){ .key = { NULL, p->key.size }, .body = line->text };
+    p->batch_bytes += line->size;
     return CLI_DONE;
 }
 
-static bool window_is_open(const struct pushing *p) {
-    uint64_t window = p->follows ? HALF : WINDOW;
-    return p->sent - p->answered < window && p->unanswered < WINDOW_BYTES;
-}
-
-static enum cli_exit take_lines(struct pushing *p) {
+// Gathers lines that were read, up to a batch. Anything but CLI_DONE: a line cannot be pushed;
+// those before it can.
+static enum cli_exit gather(struct pushing *p) {
     struct line line;
     enum cli_exit code = CLI_DONE;
-    while (code == CLI_DONE && window_is_open(p) && lines_next(&p->lines, &line)) {
+    p->count = p->batch_bytes = 0;
+    buffer_clear(&p->key_text);
+    while (code == CLI_DONE && p->count < BATCH && p->batch_bytes < BATCH_BYTES &&
+           lines_next(&p->lines, &line)) {
         sums_add(&p->sums, line.number, line.hash);
-        code = line.number < p->resume ? skip_line(p, &line) : push_line(p, &line);
+        code = line.number < p->resume ? skip_line(p, &line) : add_line(p, &line);
     }
-    p->ended = p->lines.ended && p->lines.start == p->lines.bytes.size && !p->lines.dropped;
+    for (size_t i = 0; i < p->count; i++)
+        p->items[i].key.data = p->key_text.data + p->key_at[i];
     return code;
 }
 
-static enum cli_exit take_answers(struct pushing *p) {
-    const struct response_value *reply;
-    int heard;
-    while ((heard = talk_receive(p->talk, &reply)) > 0) {
-        if (reply->type == RESPONSE_MAP)
-            continue; // the workers follow
-        if (p->follows && error_is(reply, CODE_GONE))
-            return tell_dropped(p);
-        if (reply->type == RESPONSE_ERROR) {
-            complain("push: line %" PRIu64 " is refused", p->answered + 1);
-            return talk_refused(p->talk, reply);
-        }
-        p->answered++;
-        p->bytes += p->sizes[p->answered % WINDOW];
-        p->unanswered -= p->sizes[p->answered % WINDOW];
+// ---- Pushing ----------------------------------------------------------------------------------
+
+static void draw(struct pushing *p, bool moved) {
+    mr_epic_info info;
+    if (!p->follows) {
+        progress_draw(&p->progress, p->progress.counts ? p->accepted : p->bytes);
+        return;
     }
-    return heard < 0 ? talk_failed(p->talk, heard) : CLI_DONE;
+    p->bar.read = p->accepted;
+    p->bar.share = p->progress.counts ? -1 : (double)p->bytes / (double)p->progress.total;
+    if (moved)
+        epic_bar_moved(&p->bar);
+    if (epic_bar_wait_ms(&p->bar) > 0)
+        return;
+    int err = mr_epic_look(p->engine, stage_of(p), p->epic.name, &info);
+    epic_bar_show(&p->bar, err < 0 ? NULL : &info); // pushing reports what is wrong
 }
 
-// ---- All of it --------------------------------------------------------------------------------
+// Waits until the input can be read, or nothing if `fd` is -1: 1 if it can.
+static int wait_for_input(const struct pushing *p, int fd, int64_t wait_ms) {
+    struct pollfd fds[] = { { .fd = p->signals, .events = POLLIN },
+                            { .fd = fd, .events = POLLIN } };
+    while (poll(fds, 2, (int)wait_ms) < 0)
+        if (errno != EINTR)
+            return error_set(MR_EIO, "poll: %s", strerror(errno));
+    return fds[0].revents ? MR_ECANCELLED : fds[1].revents != 0;
+}
 
-static enum cli_exit draw(struct pushing *p, bool came) {
-    if (!p->follows) {
-        progress_draw(&p->progress, p->progress.counts ? p->answered : p->bytes);
-        return CLI_DONE;
+static int push_some(struct pushing *p, size_t done, int64_t room_ms, size_t *out_n) {
+    mr_push_options o = { .delay_ms = p->options.delay_ms,
+                          .deadline_ms = p->options.deadline_ms,
+                          .attempts = (uint32_t)p->options.attempts,
+                          .room_ms = room_ms };
+    const mr_item *items = p->items + done;
+    size_t count = p->count - done;
+    if (p->progress.total && p->bytes) // how many lines that makes
+        p->epic.expected =
+            (uint64_t)((double)p->progress.total / (double)p->bytes * (double)p->accepted);
+    return has_epic(p) ? mr_epic_push_many(p->engine, &p->epic, items, count, &o, NULL, out_n)
+                       : mr_push_many(p->engine, stage_of(p), items, count, &o, NULL, out_n);
+}
+
+static enum cli_exit refused(const struct pushing *p, int err) {
+    if (err == MR_EGONE && has_epic(p))
+        return report_dropped(p);
+    if (err != MR_ENET && err != MR_ESTOPPED)
+        complain("push: line %" PRIu64 " is refused", p->accepted + 1);
+    return push_failed(err);
+}
+
+static enum cli_exit push_batch(struct pushing *p) {
+    uint64_t since_ms = monotonic_ms();
+    size_t done = 0, n = 0;
+    while (done < p->count) {
+        int64_t room_ms = p->options.room_ms, passed_ms = (int64_t)(monotonic_ms() - since_ms);
+        int64_t left_ms = room_ms < 0 || room_ms - passed_ms > SLICE_MS ? SLICE_MS
+                          : room_ms > passed_ms                         ? room_ms - passed_ms
+                                                                        : 0;
+        int err = push_some(p, done, left_ms, &n);
+        bool again = err == MR_EFULL && (room_ms < 0 || passed_ms + left_ms < room_ms);
+        if (err < 0 && !again)
+            return refused(p, err);
+        for (size_t i = done; err >= 0 && i < done + n; i++)
+            p->bytes += p->items[i].body.size + 1;
+        if (err >= 0) {
+            done += n;
+            p->accepted += n;
+            since_ms = monotonic_ms();
+        }
+        draw(p, err >= 0);
+        if ((err = wait_for_input(p, -1, 0)) < 0)
+            return err == MR_ECANCELLED ? CLI_INTERRUPTED : push_failed(err);
     }
-    p->bar.read = p->answered;
-    p->bar.share = p->progress.counts ? -1 : (double)p->bytes / (double)p->progress.total;
-    return epic_bar_turn(&p->bar, came);
+    return CLI_DONE;
 }
 
 static enum cli_exit push_all(struct pushing *p) {
     enum cli_exit code = CLI_DONE;
-    while (code == CLI_DONE && (!p->ended || p->answered < p->sent)) {
-        uint64_t before = p->answered;
-        bool reads = !p->lines.ended && window_is_open(p);
+    while (code == CLI_DONE && !p->lines.ended) {
         int64_t wait_ms = p->follows ? epic_bar_wait_ms(&p->bar) : -1;
-        int err = talks_turn(p->talks, reads ? p->fd : -1, wait_ms);
+        int err = wait_for_input(p, p->fd, wait_ms);
         if (err > 0)
             err = lines_read(&p->lines, p->fd);
         if (err < 0)
-            return talk_failed(p->talk, err);
-        code = take_answers(p);
-        if (code == CLI_DONE)
-            code = take_lines(p);
-        if (code == CLI_DONE)
-            code = draw(p, p->answered > before);
+            return err == MR_ECANCELLED ? CLI_INTERRUPTED : push_failed(err);
+        do {
+            enum cli_exit wrong = gather(p);
+            code = push_batch(p);
+            code = code == CLI_DONE ? wrong : code;
+        } while (code == CLI_DONE && p->count);
+        draw(p, false);
     }
     return code;
 }
 
 // An epic whose end was known may have been given fewer lines now.
 static enum cli_exit finish_epic(struct pushing *p) {
-    const struct response_value *reply;
-    if (p->answered + 1 < p->resume)
+    if (p->accepted + 1 < p->resume)
         return refuse_changed(p, p->resume - 1);
     if (p->total >= 0)
         return CLI_DONE;
-    enum cli_exit code = ask_epic(p, "END", p->answered, &reply);
-    if (code == CLI_DONE && reply->type == RESPONSE_ERROR)
-        return talk_refused(p->talk, reply);
-    if (code == CLI_DONE && value_number(reply, "resume") <= (int64_t)p->answered)
-        return tell_dropped(p);
-    return code;
+    int err = mr_epic_end(p->engine, &p->epic);
+    if (err == MR_EGONE)
+        return report_dropped(p);
+    return err < 0 ? push_failed(err) : CLI_DONE;
 }
 
-static void tell(const struct pushing *p, enum cli_exit code) {
-    uint64_t before = p->resume - 1 < p->answered ? p->resume - 1 : p->answered;
+static void report(const struct pushing *p, enum cli_exit code) {
+    uint64_t before = p->resume - 1 < p->accepted ? p->resume - 1 : p->accepted;
     struct json j = { 0 };
-    if (code == CLI_USAGE && p->answered == before) {
+    if (code == CLI_USAGE && p->accepted == before) {
         return; // it was refused
     } else if (code != CLI_DONE) {
-        complain("push: %" PRIu64 " line%s pushed%s", p->answered - before,
-                 p->answered - before == 1 ? " was" : "s were",
-                 p->epic ? "; the same command goes on from there" : "");
+        complain("push: %" PRIu64 " line%s pushed%s", p->accepted - before,
+                 p->accepted - before == 1 ? " was" : "s were",
+                 has_epic(p) ? "; the same command goes on from there" : "");
     } else if (input_option(p->in, "--json")) {
         json_open(&j, NULL, '{');
-        json_number(&j, "pushed", p->answered - before);
+        json_number(&j, "pushed", p->accepted - before);
         json_number(&j, "before", before);
         json_number(&j, "keyless", p->keyless);
         json_close(&j, '}');
         json_end(&j);
     } else {
-        printf("%" PRIu64 " pushed", p->answered - before);
+        printf("%" PRIu64 " pushed", p->accepted - before);
         if (before)
             printf(", %" PRIu64 " before", before);
         printf("\n");
@@ -405,22 +406,23 @@ enum cli_exit push_lines(const struct input *in) {
         keys_close(&p.keys);
         return CLI_USAGE;
     }
-    enum cli_exit code = talk_begin(in, TALK_MAKES, &p.talks, &p.talk);
+    enum cli_exit code = engine_open(&p);
     bool begun = code == CLI_DONE;
     if (begun)
         code = find_beginning(&p);
     if (code == CLI_DONE)
         code = push_all(&p);
-    if (code == CLI_DONE && p.epic)
+    if (code == CLI_DONE && has_epic(&p))
         code = finish_epic(&p);
     progress_clear(&p.progress);
     epic_bar_clear(&p.bar);
     if (begun)
-        tell(&p, code);
-    talks_close(p.talks);
+        report(&p, code);
+    if (mr_close(p.engine) < 0)
+        complain("push: %s", error_text());
     sums_close(&p.sums);
-    words_finish(&p.words);
     lines_finish(&p.lines);
+    buffer_finish(&p.key_text);
     buffer_finish(&p.key);
     keys_close(&p.keys);
     if (p.fd != STDIN_FILENO)

@@ -362,6 +362,15 @@ static enum cli_exit exit_of(enum code code) {
     return CLI_UNOPENED;
 }
 
+enum cli_exit talk_exit(int err) {
+    if (err == MR_EAUTH)
+        return CLI_REFUSED;
+    for (enum code code = 0; code < CODES; code++)
+        if (code_error(code) == err)
+            return exit_of(code);
+    return CLI_UNOPENED;
+}
+
 bool error_is(const struct response_value *reply, enum code code) {
     enum code found;
     mr_bytes sentence;

@@ -53,6 +53,9 @@ int talk_address(const struct input *, struct address *out);
 // process meanwhile; `signals` is of interrupts_open. Errors of mr_open; MR_EIO.
 int talk_engine(const struct input *, const char *name, int signals, mr **out);
 
+// What an error of the public API means for the exit code, as that of the server's reply would.
+enum cli_exit talk_exit(int err);
+
 // Whether there is news of the server of `engine`: what keeps workers from it just now, which is
 // noted in `trouble` (engine.h), or that nothing does any more. `out` (of `size` bytes) has it in
 // words. MR_EPERM is final: trying again would not help.
