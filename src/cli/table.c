@@ -37,7 +37,7 @@ static const struct command work_commands[] = {
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
                      { "--shards", "N", "spread a new store over N logs; one if not given" },
                      { "--loops", "N|auto",
-                       "threads that serve connections and shards; auto: one per processor (1)" },
+                       "threads for connections and shards; auto: one per CPU (1)" },
                      { "--http", "HOST:PORT", "page, metrics and API, or off (" CLI_HTTP ")" },
                      { "--http-name", "NAMES", "what browsers may call it, beside its address" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
