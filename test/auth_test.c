@@ -5,7 +5,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/command.h"
-#include "server/door.h"
+#include "server/unauthenticated.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,19 +68,44 @@ static const struct {
     const char *name;
     enum role role;
 } roles[] = {
-    { "PUSH", ROLE_PUSH },       { "PUSHMANY", ROLE_PUSH },   { "CALL", ROLE_PUSH },
-    { "AWAIT", ROLE_PUSH },      { "CANCEL", ROLE_PUSH },     { "EPIC", ROLE_PUSH },
-    { "TAKE", ROLE_WORK },       { "DONE", ROLE_WORK },       { "FAIL", ROLE_WORK },
-    { "RELEASE", ROLE_WORK },    { "BEAT", ROLE_WORK },       { "JOB", ROLE_READ },
-    { "JOBS", ROLE_READ },       { "DEAD", ROLE_READ },       { "STAGES", ROLE_READ },
-    { "CHANNELS", ROLE_READ },   { "WORKERS", ROLE_READ },    { "EPICS", ROLE_READ },
-    { "WHY", ROLE_READ },        { "RETRY", ROLE_ADMIN },     { "DROP", ROLE_ADMIN },
-    { "PAUSE", ROLE_ADMIN },     { "RESUME", ROLE_ADMIN },    { "DRAIN", ROLE_ADMIN },
-    { "STAGE", ROLE_ADMIN },     { "AUTH", ROLE_STRANGER },   { "HELLO", ROLE_STRANGER },
-    { "PING", ROLE_ANYBODY },    { "ECHO", ROLE_ANYBODY },    { "INFO", ROLE_ANYBODY },
-    { "COMMAND", ROLE_ANYBODY }, { "CLIENT", ROLE_ANYBODY },  { "CONFIG", ROLE_ANYBODY },
-    { "SELECT", ROLE_ANYBODY },  { "QUIT", ROLE_STRANGER },   { "MULTI", ROLE_ANYBODY },
-    { "EXEC", ROLE_ANYBODY },    { "DISCARD", ROLE_ANYBODY },
+    { "PUSH", ROLE_PUSH },
+    { "PUSHMANY", ROLE_PUSH },
+    { "CALL", ROLE_PUSH },
+    { "AWAIT", ROLE_PUSH },
+    { "CANCEL", ROLE_PUSH },
+    { "EPIC", ROLE_PUSH },
+    { "TAKE", ROLE_WORK },
+    { "DONE", ROLE_WORK },
+    { "FAIL", ROLE_WORK },
+    { "RELEASE", ROLE_WORK },
+    { "BEAT", ROLE_WORK },
+    { "JOB", ROLE_READ },
+    { "JOBS", ROLE_READ },
+    { "DEAD", ROLE_READ },
+    { "STAGES", ROLE_READ },
+    { "CHANNELS", ROLE_READ },
+    { "WORKERS", ROLE_READ },
+    { "EPICS", ROLE_READ },
+    { "WHY", ROLE_READ },
+    { "RETRY", ROLE_ADMIN },
+    { "DROP", ROLE_ADMIN },
+    { "PAUSE", ROLE_ADMIN },
+    { "RESUME", ROLE_ADMIN },
+    { "DRAIN", ROLE_ADMIN },
+    { "STAGE", ROLE_ADMIN },
+    { "AUTH", ROLE_UNAUTHENTICATED },
+    { "HELLO", ROLE_UNAUTHENTICATED },
+    { "PING", ROLE_ANYBODY },
+    { "ECHO", ROLE_ANYBODY },
+    { "INFO", ROLE_ANYBODY },
+    { "COMMAND", ROLE_ANYBODY },
+    { "CLIENT", ROLE_ANYBODY },
+    { "CONFIG", ROLE_ANYBODY },
+    { "SELECT", ROLE_ANYBODY },
+    { "QUIT", ROLE_UNAUTHENTICATED },
+    { "MULTI", ROLE_ANYBODY },
+    { "EXEC", ROLE_ANYBODY },
+    { "DISCARD", ROLE_ANYBODY },
 };
 
 static enum role role_of(const struct command *c) {
@@ -89,7 +114,7 @@ static enum role role_of(const struct command *c) {
             return roles[i].role;
     if (c->doc)
         fail_msg("%s has no role here", c->name);
-    return c->run == run_browser ? ROLE_STRANGER : ROLE_ANYBODY;
+    return c->run == run_browser ? ROLE_UNAUTHENTICATED : ROLE_ANYBODY;
 }
 
 static bool begins(const char *text, const char *with) {
@@ -143,7 +168,7 @@ static void every_command_asks_for_its_role(void **state) {
         for (const struct command *c = command_table; c->name; c++) {
             enum role role = role_of(c);
             assert_int_equal(c->role, role);
-            bool any = role == ROLE_ANYBODY || role == ROLE_STRANGER;
+            bool any = role == ROLE_ANYBODY || role == ROLE_UNAUTHENTICATED;
             expect_allowed(d, c, who[i].name, any || who[i].roles & role);
         }
     }
@@ -154,7 +179,7 @@ static void F45_strangers_may_say_who_they_are_and_go(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, NULL);
     for (const struct command *c = command_table; c->name; c++)
-        expect_allowed(d, c, NULL, role_of(c) == ROLE_STRANGER);
+        expect_allowed(d, c, NULL, role_of(c) == ROLE_UNAUTHENTICATED);
     ask(d, 0, "NONSENSE", "-NOAUTH *");
     ask(d, 0, "HELLO 3", "-NOAUTH *");
     ask(d, 0, "HELLO 9", "-NOPROTO *");
@@ -188,8 +213,8 @@ static void F45_what_strangers_say_is_short(void **state) {
     come_as(d, 0, NULL);
     size_t room;
     assert_non_null(session_room(d->clients[0].session, &room));
-    assert_int_equal(room, STRANGER_REQUEST);
-    char line[STRANGER_REQUEST + 1];
+    assert_int_equal(room, UNAUTHENTICATED_REQUEST);
+    char line[UNAUTHENTICATED_REQUEST + 1];
     memset(line, 'x', sizeof line);
     say_bytes(d, 0, (mr_bytes){ line, sizeof line });
     hear(d, 0, "-ERR Protocol error*");
@@ -207,10 +232,10 @@ static void F43_F45_refusals_that_strangers_do_not_read_are_few(void **state) {
     size_t said = 0, room;
     for (; session_room(c->session, &room); said++) {
         say_bytes(d, 0, mr_str("PING\r\nPUSH s a\r\n"));
-        assert_true(said < STRANGER_UNSENT_PAUSE);
+        assert_true(said < UNAUTHENTICATED_UNSENT_PAUSE);
     }
-    assert_true(session_unsent(c->session) <= STRANGER_UNSENT_PAUSE + 1024);
-    assert_true(c->session->in.size <= 2 * STRANGER_REQUEST);
+    assert_true(session_unsent(c->session) <= UNAUTHENTICATED_UNSENT_PAUSE + 1024);
+    assert_true(c->session->in.size <= 2 * UNAUTHENTICATED_REQUEST);
     c->deaf = false;
     session_touch(c->session); // the socket takes more
     turn(d);
@@ -675,41 +700,42 @@ static void F51_lists_need_memory(void **state) {
 
 // ---- The door -----------------------------------------------------------------------------------
 
-static bool has_come_in(const struct stranger *s) {
-    return s->address[DOOR_ADDRESS - 1] == 'i';
+static bool is_authenticated(const struct unauthenticated *s) {
+    return s->address[UNAUTHENTICATED_ADDRESS - 1] == 'i';
 }
 
-static struct stranger *arrive(struct stranger *s, uint8_t from) {
-    *s = (struct stranger){ .address = { from } };
+static struct unauthenticated *arrive(struct unauthenticated *s, uint8_t from) {
+    *s = (struct unauthenticated){ .address = { from } };
     return s;
 }
 
 // F45: who does not say who he is has to go, in the order they came.
 static void F42_F45_strangers_have_little_time(void **state) {
     (void)state;
-    struct door d = { .is_known = has_come_in };
-    struct stranger s[3];
-    assert_true(door_next_ms(&d) == UINT64_MAX);
-    assert_null(door_overdue(&d, UINT64_MAX - 1));
+    struct unauthenticated_list d = { .is_authenticated = is_authenticated };
+    struct unauthenticated s[3];
+    assert_true(unauthenticated_next_ms(&d) == UINT64_MAX);
+    assert_null(unauthenticated_overdue(&d, UINT64_MAX - 1));
     for (uint64_t i = 0; i < 3; i++)
-        door_enter(&d, arrive(&s[i], 1), 100 * i);
-    assert_int_equal(door_next_ms(&d), STRANGER_MS);
-    assert_null(door_overdue(&d, STRANGER_MS - 1));
-    assert_ptr_equal(door_overdue(&d, STRANGER_MS), &s[0]);
-    assert_null(door_overdue(&d, STRANGER_MS));
-    s[1].address[DOOR_ADDRESS - 1] = 'i'; // has come in: nobody asks him any more
-    assert_ptr_equal(door_overdue(&d, STRANGER_MS + 200), &s[2]);
-    assert_true(door_next_ms(&d) == UINT64_MAX);
+        unauthenticated_add(&d, arrive(&s[i], 1), 100 * i);
+    assert_int_equal(unauthenticated_next_ms(&d), UNAUTHENTICATED_MS);
+    assert_null(unauthenticated_overdue(&d, UNAUTHENTICATED_MS - 1));
+    assert_ptr_equal(unauthenticated_overdue(&d, UNAUTHENTICATED_MS), &s[0]);
+    assert_null(unauthenticated_overdue(&d, UNAUTHENTICATED_MS));
+    s[1].address[UNAUTHENTICATED_ADDRESS - 1] = 'i'; // has come in: nobody asks him any more
+    assert_ptr_equal(unauthenticated_overdue(&d, UNAUTHENTICATED_MS + 200), &s[2]);
+    assert_true(unauthenticated_next_ms(&d) == UINT64_MAX);
     assert_int_equal(d.count, 0);
-    door_leave(&d, &s[0]); // when its connection closes
+    unauthenticated_remove(&d, &s[0]); // when its connection closes
 }
 
 // The one that has to leave, if any, does; then this one is counted.
-static struct stranger *squeeze_in(struct door *d, struct stranger *s, uint8_t from) {
-    struct stranger *oldest = door_must_leave(d, arrive(s, from)->address);
+static struct unauthenticated *squeeze_in(struct unauthenticated_list *d, struct unauthenticated *s,
+                                          uint8_t from) {
+    struct unauthenticated *oldest = unauthenticated_to_close(d, arrive(s, from)->address);
     if (oldest)
-        door_leave(d, oldest);
-    door_enter(d, s, 0);
+        unauthenticated_remove(d, oldest);
+    unauthenticated_add(d, s, 0);
     return oldest;
 }
 
@@ -717,20 +743,21 @@ static struct stranger *squeeze_in(struct door *d, struct stranger *s, uint8_t f
 // else of all. One that has authenticated never does.
 static void F45_U8_strangers_are_few_and_the_oldest_makes_room(void **state) {
     (void)state;
-    struct door d = { .is_known = has_come_in };
-    static struct stranger s[LIMIT_STRANGERS + 1], more[2], one, other;
+    struct unauthenticated_list d = { .is_authenticated = is_authenticated };
+    static struct unauthenticated s[LIMIT_UNAUTHENTICATED + 1], more[2], one, other;
     assert_null(squeeze_in(&d, &other, 2));
-    for (int i = 0; i < LIMIT_STRANGERS_OF_ADDRESS; i++)
+    for (int i = 0; i < LIMIT_UNAUTHENTICATED_OF_ADDRESS; i++)
         assert_null(squeeze_in(&d, &s[i], 1));
-    s[0].address[DOOR_ADDRESS - 1] = s[1].address[DOOR_ADDRESS - 1] = 'i'; // authenticated
+    s[0].address[UNAUTHENTICATED_ADDRESS - 1] = s[1].address[UNAUTHENTICATED_ADDRESS - 1] =
+        'i'; // authenticated
     assert_null(squeeze_in(&d, &more[0], 1));
     assert_null(squeeze_in(&d, &more[1], 1));
     assert_ptr_equal(squeeze_in(&d, &one, 1), &s[2]);
-    for (int i = LIMIT_STRANGERS_OF_ADDRESS; d.count < LIMIT_STRANGERS; i++)
+    for (int i = LIMIT_UNAUTHENTICATED_OF_ADDRESS; d.count < LIMIT_UNAUTHENTICATED; i++)
         assert_null(squeeze_in(&d, &s[i], (uint8_t)(3 + i / 100)));
-    assert_ptr_equal(squeeze_in(&d, &s[LIMIT_STRANGERS], 201), &other); // the oldest of all
-    assert_ptr_equal(door_oldest(&d, NULL), &s[3]);
-    assert_int_equal(d.count, LIMIT_STRANGERS);
+    assert_ptr_equal(squeeze_in(&d, &s[LIMIT_UNAUTHENTICATED], 201), &other); // the oldest of all
+    assert_ptr_equal(unauthenticated_oldest(&d, NULL), &s[3]);
+    assert_int_equal(d.count, LIMIT_UNAUTHENTICATED);
 }
 
 // ---- Shares -------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ static int shown(mr_bytes b) {
 
 bool access_has_role(const struct session *s, enum role role) {
     const struct auth_entry *who = s->who;
-    if (!s->host->auth || role == ROLE_STRANGER)
+    if (!s->host->auth || role == ROLE_UNAUTHENTICATED)
         return true;
     return who && (role == ROLE_ANYBODY || who->roles & (role | ROLE_ADMIN));
 }

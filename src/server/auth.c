@@ -29,7 +29,7 @@ const char *role_name(enum role role) {
     for (size_t i = 0; i < ROLES; i++)
         if (roles[i].role == role)
             return roles[i].name;
-    return role == ROLE_STRANGER ? "none" : "any";
+    return role == ROLE_UNAUTHENTICATED ? "none" : "any";
 }
 
 // ---- Words ------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ const struct auth_entry *auth_named(const struct auth *a, mr_bytes name) {
 const struct auth_entry *auth_find(const struct auth *a, mr_bytes user, mr_bytes secret) {
     uint8_t digest[DIGEST_SIZE];
     const struct auth_entry *found = NULL;
-    if (secret.size > STRANGER_ARGUMENT || digest_of(secret, digest) < 0)
+    if (secret.size > UNAUTHENTICATED_ARGUMENT || digest_of(secret, digest) < 0)
         return NULL;
     for (size_t i = 0; i < a->count; i++)
         if (digest_equal(digest, a->entries[i].digest))

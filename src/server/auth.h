@@ -24,8 +24,8 @@ enum role {
     ROLE_PUSH = 1,
     ROLE_WORK = 2,
     ROLE_READ = 4,
-    ROLE_ADMIN = 8,     // includes the others
-    ROLE_STRANGER = 16, // of a command only: also before AUTH
+    ROLE_ADMIN = 8,            // includes the others
+    ROLE_UNAUTHENTICATED = 16, // of a command only: also before AUTH
 };
 
 enum {

@@ -67,14 +67,14 @@ static void say_arity(struct session *s, const struct command *c) {
     session_usage(s, "wrong number of arguments for %s; it is: %s %s", c->name, c->name, c->syntax);
 }
 
-// With tokens, first of all: a stranger does not even hear what is wrong with a command.
+// With tokens, first of all: an unauthenticated client is not told what is wrong with a command.
 static bool is_permitted(struct session *s, const struct command *c) {
     return access_role(s, c ? c->role : ROLE_ANYBODY);
 }
 
 static bool may_run(struct session *s, const struct command *c, const struct arguments *a) {
     const struct host *h = s->host;
-    bool at_once = c->role == ROLE_ANYBODY || c->role == ROLE_STRANGER;
+    bool at_once = c->role == ROLE_ANYBODY || c->role == ROLE_UNAUTHENTICATED;
     if (!h->shards && !at_once) {
         reply_error(&s->reply, code_name(CODE_LOADING),
                     mr_str("the store is being read; try again soon"));

@@ -153,9 +153,9 @@ const struct command command_table[] = {
       "results, once names, epics, states and waiting takes; an empty one with no policy of its "
       "own "
       "is forgotten by itself once its results are, or when there is no room for another" },
-    { "AUTH", 1, 2, ROLE_STRANGER, SCOPE_NONE, false, MULTI_REFUSED, false, run_auth,
+    { "AUTH", 1, 2, ROLE_UNAUTHENTICATED, SCOPE_NONE, false, MULTI_REFUSED, false, run_auth,
       "[user] secret", "OK", "says who this is; user is the name of a token, or default" },
-    { "HELLO", 0, 0, ROLE_STRANGER, SCOPE_NONE, false, MULTI_REFUSED, false, run_hello,
+    { "HELLO", 0, 0, ROLE_UNAUTHENTICATED, SCOPE_NONE, false, MULTI_REFUSED, false, run_hello,
       "[2|3] [AUTH user secret] [SETNAME name]", "map about the server", "chooses the protocol" },
     { "PING", 0, 1, ROLE_ANYBODY, SCOPE_NONE, false, MULTI_QUEUED, false, run_ping, "[text]",
       "PONG or the text", "asks whether anybody is there" },
@@ -179,7 +179,7 @@ const struct command command_table[] = {
       "log-json is yes or no" },
     { "SELECT", 1, 1, ROLE_ANYBODY, SCOPE_NONE, false, MULTI_QUEUED, false, run_select, "0", "OK",
       "is there for clients that ask" },
-    { "QUIT", 0, 0, ROLE_STRANGER, SCOPE_NONE, false, MULTI_RUN, false, run_quit, "", "OK",
+    { "QUIT", 0, 0, ROLE_UNAUTHENTICATED, SCOPE_NONE, false, MULTI_RUN, false, run_quit, "", "OK",
       "ends the connection" },
     { "MULTI", 0, 0, ROLE_ANYBODY, SCOPE_NONE, false, MULTI_RUN, false, run_multi, "",
       "OK; then QUEUED for each command",
@@ -210,7 +210,10 @@ const struct command command_table[] = {
     { .name = "GET", .in_multi = MULTI_CHECKED, .run = run_elsewhere },
     { .name = "DEL", .in_multi = MULTI_CHECKED, .run = run_elsewhere },
     { .name = "EVAL", .in_multi = MULTI_CHECKED, .run = run_elsewhere },
-    { .name = "POST", .role = ROLE_STRANGER, .in_multi = MULTI_CHECKED, .run = run_browser },
-    { .name = "HOST:", .role = ROLE_STRANGER, .in_multi = MULTI_CHECKED, .run = run_browser },
+    { .name = "POST", .role = ROLE_UNAUTHENTICATED, .in_multi = MULTI_CHECKED, .run = run_browser },
+    { .name = "HOST:",
+      .role = ROLE_UNAUTHENTICATED,
+      .in_multi = MULTI_CHECKED,
+      .run = run_browser },
     { 0 },
 };

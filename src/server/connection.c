@@ -2,8 +2,8 @@
 //
 // Replies are written straight from a session's buffer; what the socket does not take is copied
 // aside, and the session rests meanwhile if that is much. Where there is TLS it stands between the
-// two (server/tls.h). Who has still to show a certificate or a secret stands at the door (door.h);
-// how many there may be says crowd.h, how long one may keep the server waiting patience.h.
+// two (server/tls.h). Connections that have still to show a certificate or a secret are listed in
+// unauthenticated.h; quota.h bounds how many there are, timeouts.h how long they may wait.
 #include "server/loop.h"
 
 #include "base/errors.h"
@@ -69,10 +69,10 @@ static void say_end(struct connection *c) {
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
 }
 
-static void quota_leave(struct connection *c) {
+static void connection_quota_leave(struct connection *c) {
     struct server *server = c->loop->server;
     pthread_mutex_lock(&server->lock);
-    crowd_leave(&server->crowd, &c->guest);
+    quota_leave(&server->quota, &c->member);
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -80,10 +80,10 @@ void connection_close(struct connection *c) {
     if (c->closing)
         return;
     c->closing = true;
-    door_leave(&c->loop->door, &c->stranger);
-    quota_leave(c);
-    patience_end(&c->unread);
-    patience_end(&c->silent);
+    unauthenticated_remove(&c->loop->unauthenticated, &c->unauthenticated);
+    connection_quota_leave(c);
+    timeout_end(&c->unread);
+    timeout_end(&c->silent);
     if (c->tls)
         say_end(c);
     if (c->session && c->session->refusals)
@@ -98,11 +98,11 @@ void connection_close(struct connection *c) {
     uv_close((uv_handle_t *)&c->tcp, on_closed);
 }
 
-// ---- Patience ---------------------------------------------------------------------------------
+// ---- Timeouts ---------------------------------------------------------------------------------
 
-// All of one patience have equally long, so a timer that runs rings early enough.
-static void plan_patience(const struct patience *p, uv_timer_t *timer, uv_timer_cb rings) {
-    uint64_t now_ms = uv_now(timer->loop), next_ms = patience_next_ms(p);
+// Timeouts of one list are equally long, so a timer that runs fires early enough.
+static void plan_timeouts(const struct timeouts *p, uv_timer_t *timer, uv_timer_cb rings) {
+    uint64_t now_ms = uv_now(timer->loop), next_ms = timeouts_next_ms(p);
     if (next_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)timer))
         uv_timer_start(timer, rings, next_ms > now_ms ? next_ms - now_ms : 0, 0);
 }
@@ -113,8 +113,8 @@ static void on_unread(uv_timer_t *);
 // Something came from it, or went to it.
 static void note_life(struct connection *c) {
     struct loop *v = c->loop;
-    patience_begin(&v->silent, &c->silent, uv_now(&v->uv));
-    plan_patience(&v->silent, &v->silent_timer, on_silent);
+    timeout_begin(&v->silent, &c->silent, uv_now(&v->uv));
+    plan_timeouts(&v->silent, &v->silent_timer, on_silent);
 }
 
 static bool is_at_rest(const struct connection *c) {
@@ -129,31 +129,31 @@ static void on_silent(uv_timer_t *timer) {
     struct loop *v = timer->data;
     uint64_t now_ms = uv_now(&v->uv);
     char name[CLIENT_NAME];
-    for (struct waited *w; (w = patience_over(&v->silent, now_ms)) != NULL;) {
+    for (struct timeout *w; (w = timeout_expired(&v->silent, now_ms)) != NULL;) {
         struct connection *c = list_entry(w, struct connection, silent);
         if (!is_at_rest(c)) {
-            patience_begin(&v->silent, w, now_ms);
+            timeout_begin(&v->silent, w, now_ms);
             continue;
         }
         notice(NOTICE_DEBUG, "%s has been silent for %" PRIu64 " ms: closed: max-idle",
                client_name(c, &name), v->silent.ms);
         connection_close(c);
     }
-    plan_patience(&v->silent, timer, on_silent);
+    plan_timeouts(&v->silent, timer, on_silent);
     turn_end(v);
 }
 
 static void begin_unread(struct connection *c, size_t left) {
     struct loop *v = c->loop;
     c->pending_left = left;
-    patience_begin(&v->unread, &c->unread, uv_now(&v->uv));
-    plan_patience(&v->unread, &v->unread_timer, on_unread);
+    timeout_begin(&v->unread, &c->unread, uv_now(&v->uv));
+    plan_timeouts(&v->unread, &v->unread_timer, on_unread);
 }
 
 static void end_unread(struct connection *c) {
     struct loop *v = c->loop;
-    patience_end(&c->unread);
-    if (list_empty(&v->unread.waited))
+    timeout_end(&c->unread);
+    if (list_empty(&v->unread.list))
         uv_timer_stop(&v->unread_timer); // an idle server does not wake up
 }
 
@@ -161,7 +161,7 @@ static void end_unread(struct connection *c) {
 static void on_unread(uv_timer_t *timer) {
     struct loop *v = timer->data;
     char name[CLIENT_NAME];
-    for (struct waited *w; (w = patience_over(&v->unread, uv_now(&v->uv))) != NULL;) {
+    for (struct timeout *w; (w = timeout_expired(&v->unread, uv_now(&v->uv))) != NULL;) {
         struct connection *c = list_entry(w, struct connection, unread);
         size_t left = uv_stream_get_write_queue_size((uv_stream_t *)&c->tcp);
         if (left < c->pending_left) {
@@ -174,7 +174,7 @@ static void on_unread(uv_timer_t *timer) {
                client_name(c, &name), unread_size(c), v->unread.ms);
         connection_close(c);
     }
-    plan_patience(&v->unread, timer, on_unread);
+    plan_timeouts(&v->unread, timer, on_unread);
     turn_end(v);
 }
 
@@ -365,7 +365,7 @@ void connections_make_room(struct loop *v) {
 // Who comes from there is counted by it: of IPv6 by the half that names a network, since anybody
 // has all of the rest, unless it is an IPv4 address in disguise.
 static void note_origin(struct connection *c, const struct sockaddr *at) {
-    uint8_t *origin = c->stranger.address;
+    uint8_t *origin = c->unauthenticated.address;
     const struct in6_addr *v6 = &((const struct sockaddr_in6 *)at)->sin6_addr;
     const uint8_t *v4 = (const uint8_t *)&((const struct sockaddr_in *)at)->sin_addr;
     if (at->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(v6))
@@ -393,29 +393,30 @@ static void note_address(struct connection *c) {
     note_origin(c, at);
 }
 
-bool has_come_in(const struct stranger *s) {
-    const struct connection *c = list_entry(s, struct connection, stranger);
+bool is_authenticated(const struct unauthenticated *s) {
+    const struct connection *c = list_entry(s, struct connection, unauthenticated);
     return (!c->tls || tls_is_up(c->tls)) && (!c->loop->host.auth || c->session->who);
 }
 
 // Those whose time is up have to go.
-static void on_door(uv_timer_t *timer) {
+static void on_unauthenticated(uv_timer_t *timer) {
     struct loop *v = timer->data;
     uint64_t now_ms = uv_now(&v->uv);
-    for (struct stranger *s; (s = door_overdue(&v->door, now_ms)) != NULL;)
-        connection_close(list_entry(s, struct connection, stranger));
-    uint64_t next_ms = door_next_ms(&v->door);
+    for (struct unauthenticated *s;
+         (s = unauthenticated_overdue(&v->unauthenticated, now_ms)) != NULL;)
+        connection_close(list_entry(s, struct connection, unauthenticated));
+    uint64_t next_ms = unauthenticated_next_ms(&v->unauthenticated);
     if (next_ms != UINT64_MAX)
-        uv_timer_start(timer, on_door, next_ms - now_ms, 0);
+        uv_timer_start(timer, on_unauthenticated, next_ms - now_ms, 0);
     turn_end(v);
 }
 
 // An unauthenticated connection makes room for a new one. Of many in a row one a second is noticed.
 // False: there is none.
-static bool close_stranger(struct loop *v, struct stranger *oldest) {
+static bool close_unauthenticated(struct loop *v, struct unauthenticated *oldest) {
     if (!oldest)
         return false;
-    struct connection *c = list_entry(oldest, struct connection, stranger);
+    struct connection *c = list_entry(oldest, struct connection, unauthenticated);
     v->host.rejections++;
     v->evicted_unsaid++;
     if (uv_now(&v->uv) >= v->evicted_notice_ms) {
@@ -431,21 +432,22 @@ static bool close_stranger(struct loop *v, struct stranger *oldest) {
 }
 
 // Without auth and TLS there is nothing to wait for.
-static void stand_at_door(struct connection *c) {
+static void await_authentication(struct connection *c) {
     struct loop *v = c->loop;
     if (!v->host.auth && !c->tls)
         return;
-    (void)close_stranger(v, door_must_leave(&v->door, c->stranger.address));
-    door_enter(&v->door, &c->stranger, uv_now(&v->uv));
-    if (!uv_is_active((uv_handle_t *)&v->door_timer))
-        uv_timer_start(&v->door_timer, on_door, STRANGER_MS, 0);
+    (void)close_unauthenticated(
+        v, unauthenticated_to_close(&v->unauthenticated, c->unauthenticated.address));
+    unauthenticated_add(&v->unauthenticated, &c->unauthenticated, uv_now(&v->uv));
+    if (!uv_is_active((uv_handle_t *)&v->unauthenticated_timer))
+        uv_timer_start(&v->unauthenticated_timer, on_unauthenticated, UNAUTHENTICATED_MS, 0);
 }
 
-static int quota_enter(struct connection *c, const uint8_t *address, bool *out_all) {
+static int connection_quota_enter(struct connection *c, const uint8_t *address, bool *out_all) {
     struct server *server = c->loop->server;
     pthread_mutex_lock(&server->lock);
-    int err = crowd_enter(&server->crowd, address, &c->guest);
-    *out_all = server->crowd.count >= server->crowd.most;
+    int err = quota_enter(&server->quota, address, &c->member);
+    *out_all = server->quota.count >= server->quota.most;
     pthread_mutex_unlock(&server->lock);
     return err;
 }
@@ -455,10 +457,11 @@ static int quota_enter(struct connection *c, const uint8_t *address, bool *out_a
 static int count_in(struct connection *c, const uint8_t *address) {
     struct loop *v = c->loop;
     bool all;
-    int err = quota_enter(c, address, &all);
-    const uint8_t *whose = all ? NULL : c->stranger.address;
-    if (err == MR_EFULL && close_stranger(v, door_oldest(&v->door, whose)))
-        err = quota_enter(c, address, &all);
+    int err = connection_quota_enter(c, address, &all);
+    const uint8_t *whose = all ? NULL : c->unauthenticated.address;
+    if (err == MR_EFULL &&
+        close_unauthenticated(v, unauthenticated_oldest(&v->unauthenticated, whose)))
+        err = connection_quota_enter(c, address, &all);
     return err;
 }
 
@@ -474,7 +477,7 @@ static int secure(struct connection *c) {
 static int connection_set_up(struct connection *c, bool front) {
     struct loop *v = c->loop;
     note_address(c);
-    const uint8_t *address = c->local ? NULL : c->stranger.address;
+    const uint8_t *address = c->local ? NULL : c->unauthenticated.address;
     int err = count_in(c, address);
     if (err == 0)
         err = secure(c);
@@ -489,7 +492,7 @@ static int connection_set_up(struct connection *c, bool front) {
     (void)uv_tcp_keepalive(&c->tcp, 1, LIMIT_SILENCE_S);
     c->session->owner = c;
     c->session->address = c->address;
-    stand_at_door(c);
+    await_authentication(c);
     return 0;
 }
 
@@ -553,7 +556,9 @@ static void let_wait(struct listener *l) {
                "%" PRIu32 " connections are all there are descriptors for: others wait",
                atomic_load(&server->connections));
     server->said_crowded = true;
-    (void)close_stranger(v, door_oldest(&v->door, NULL)); // it is accepted when that has closed
+    (void)close_unauthenticated(
+        v,
+        unauthenticated_oldest(&v->unauthenticated, NULL)); // it is accepted when that has closed
 }
 
 // In the first loop: a connection has closed.

@@ -35,7 +35,7 @@ struct front_impl {
     // A turn has begun, and nothing was changed in it yet.
     void (*turn)(void *all, struct host *); // in any loop's thread
 
-    // For a connection, from an address of CROWD_ADDRESS bytes (NULL: from this machine).
+    // For a connection, from an address of QUOTA_ADDRESS bytes (NULL: from this machine).
     // MR_EFULL: there are too many; MR_ENOMEM. It is closed before its session is, in a turn.
     int (*open)(void *all, struct session *, const uint8_t *address, struct front **out);
     void (*close)(struct front *); // takes NULL

@@ -25,10 +25,10 @@ int host_init(struct host *h, const char *store) {
                             .argument_size = LIMIT_ARGUMENT,
                             .line_size = LIMIT_LINE,
                             .size = LIMIT_REQUEST },
-        .stranger_limits = { .arguments = STRANGER_ARGUMENTS,
-                             .argument_size = STRANGER_ARGUMENT,
-                             .line_size = STRANGER_REQUEST,
-                             .size = STRANGER_REQUEST },
+        .unauthenticated_limits = { .arguments = UNAUTHENTICATED_ARGUMENTS,
+                                    .argument_size = UNAUTHENTICATED_ARGUMENT,
+                                    .line_size = UNAUTHENTICATED_REQUEST,
+                                    .size = UNAUTHENTICATED_REQUEST },
     };
     struct list *lists[] = { &h->outgoing, &h->sessions, &h->touched, &h->held,
                              &h->resuming, &h->ready,    &h->backlog, &h->leaving };

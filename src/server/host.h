@@ -69,7 +69,7 @@ struct host {
     const char *store;       // its URL, for INFO
     struct auth *auth;       // whom it knows; NULL: nobody is asked
     struct request_limits request_limits;
-    struct request_limits stranger_limits; // of those who have not said who they are
+    struct request_limits unauthenticated_limits; // of those who have not said who they are
     struct list sessions;
     struct crews crews;       // which stages they work for
     struct list touched;      // sessions with replies of this turn

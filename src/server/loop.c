@@ -534,7 +534,7 @@ static int init_loop_handles(struct loop *v) {
     if ((err = uv_check_init(&v->uv, &v->check)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->timer)) < 0 ||
         (err = uv_idle_init(&v->uv, &v->backlog)) < 0 ||
-        (err = uv_timer_init(&v->uv, &v->door_timer)) < 0 ||
+        (err = uv_timer_init(&v->uv, &v->unauthenticated_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->unread_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->silent_timer)) < 0 ||
         (err = uv_async_init(&v->uv, &v->durable, on_durable)) < 0 ||
@@ -543,8 +543,8 @@ static int init_loop_handles(struct loop *v) {
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->backlog.data = v->check.data = v->timer.data = v;
     v->durable.data = v->mail.data = v;
-    v->door_timer.data = v->unread_timer.data = v->silent_timer.data = v;
-    v->door.is_known = has_come_in;
+    v->unauthenticated_timer.data = v->unread_timer.data = v->silent_timer.data = v;
+    v->unauthenticated.is_authenticated = is_authenticated;
     v->timer_at_ms = UINT64_MAX;
     return 0;
 }
@@ -557,14 +557,14 @@ static int init_server_handles(struct server *server) {
         (err = uv_timer_init(uv, &server->drain_timer)) < 0 ||
         (err = uv_signal_init(uv, &server->interrupt)) < 0 ||
         (err = uv_signal_init(uv, &server->terminate)) < 0 ||
-        (err = keeper_init(&server->keeper, uv, server_reload, server)) < 0 ||
+        (err = reload_init(&server->reload, uv, server_reload, server)) < 0 ||
         (err = uv_signal_start(&server->interrupt, on_signal, SIGINT)) < 0 ||
         (err = uv_signal_start(&server->terminate, on_signal, SIGTERM)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     server->wire.loop = server->front.loop = server->loop[0];
     server->drain_timer.data = server->loading.data = server;
     server->interrupt.data = server->terminate.data = server;
-    server->most_connections = keeper_connections();
+    server->most_connections = most_descriptors();
     return 0;
 }
 
@@ -704,7 +704,7 @@ int server_run(const struct server_options *options) {
     server->options = *options;
     server->credentials = (struct credentials){ .auth = options->auth, .tls = options->tls };
     pthread_mutex_init(&server->lock, NULL);
-    crowd_init(&server->crowd, options->max_clients ? options->max_clients : LIMIT_CLIENTS,
+    quota_init(&server->quota, options->max_clients ? options->max_clients : LIMIT_CLIENTS,
                options->max_per_address ? options->max_per_address : LIMIT_CLIENTS_OF_ADDRESS);
     loops_init(&server->loops, loops_wanted(options->loops));
     signal(SIGPIPE, SIG_IGN);
@@ -715,7 +715,7 @@ int server_run(const struct server_options *options) {
     if (server->options.front)
         server->options.front->stop(server->fronts);
     loops_finish(&server->loops);
-    crowd_finish(&server->crowd);
+    quota_finish(&server->quota);
     credentials_close(&server->credentials);
     pthread_mutex_destroy(&server->lock);
     mem_free(server);

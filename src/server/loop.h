@@ -6,15 +6,15 @@
 #define SERVER_LOOP_H
 
 #include "server/credentials.h"
-#include "server/crowd.h"
-#include "server/door.h"
 #include "server/front.h"
 #include "server/health.h"
-#include "server/keeper.h"
-#include "server/patience.h"
+#include "server/quota.h"
+#include "server/reload.h"
 #include "server/router.h"
 #include "server/server.h"
 #include "server/session.h"
+#include "server/timeouts.h"
+#include "server/unauthenticated.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,9 +35,9 @@ struct loop {
     pthread_t thread;
     bool threaded; // `thread` runs
     struct host host;
-    struct door door;
-    struct patience unread; // with those who do not take what they are sent
-    struct patience silent; // with those to whom and from whom nothing goes, if that has a limit
+    struct unauthenticated_list unauthenticated;
+    struct timeouts unread; // with those who do not take what they are sent
+    struct timeouts silent; // with those to whom and from whom nothing goes, if that has a limit
     char *cipher;           // READ_SIZE bytes: where what is encrypted arrives
     uv_loop_t uv;
     bool has_uv;
@@ -45,7 +45,7 @@ struct loop {
     uv_check_t check;
     uv_timer_t timer;  // for the host
     uv_idle_t backlog; // runs while sessions wait for a later turn
-    uv_timer_t door_timer, unread_timer, silent_timer;
+    uv_timer_t unauthenticated_timer, unread_timer, silent_timer;
     uv_async_t durable; // the log has synced
     uv_async_t mail;    // something has come from another loop
     struct health health;
@@ -70,7 +70,7 @@ struct server {
 
     pthread_mutex_t lock; // guards the next two
     struct credentials credentials;
-    struct crowd crowd;
+    struct quota quota;
     _Atomic uint32_t connections;
     uint32_t most_connections;
     atomic_bool is_crowded; // a listener waits until a connection has closed
@@ -81,7 +81,7 @@ struct server {
     uint32_t next_loop;          // that gets the next connection
     uv_timer_t drain_timer;
     uv_signal_t interrupt, terminate;
-    struct keeper keeper;
+    struct reload reload;
     uv_work_t loading;
     int load_err;
     char load_text[512];
@@ -97,9 +97,9 @@ struct connection {
     struct loop *loop;
     struct session *session;
     struct tls *tls; // NULL: nothing is encrypted
-    struct stranger stranger;
-    struct guest guest;
-    struct waited unread, silent;
+    struct unauthenticated unauthenticated;
+    struct quota_member member;
+    struct timeout unread, silent;
     uv_write_t write;
     struct buffer pending; // what the socket did not take at once …
     size_t pending_left;   // … and how much of it was left when that was looked at last
@@ -111,7 +111,7 @@ struct connection {
 // ---- connection.c -----------------------------------------------------------------------------
 
 void on_connection(uv_stream_t *listener, int status);
-bool has_come_in(const struct stranger *);
+bool is_authenticated(const struct unauthenticated *);
 
 // Sends what may be sent, as far as the socket takes it, closes what is over, reads on.
 void connection_write(struct connection *);

@@ -218,12 +218,13 @@ void session_hold(struct session *s, size_t more) {
     s->host->buffered += more;
 }
 
-static bool is_stranger(const struct session *s) {
+static bool is_unauthenticated(const struct session *s) {
     return s->host->auth && !s->who;
 }
 
 bool session_rests(const struct session *s) {
-    return session_unsent(s) > (is_stranger(s) ? STRANGER_UNSENT_PAUSE : LIMIT_UNSENT_PAUSE);
+    return session_unsent(s) >
+           (is_unauthenticated(s) ? UNAUTHENTICATED_UNSENT_PAUSE : LIMIT_UNSENT_PAUSE);
 }
 
 void session_offer(struct session *s) {
@@ -254,7 +255,7 @@ static void refuse_large(struct session *s, const char *why) {
 
 // While it is blocked or rests it receives a little, so that a client that has gone is noticed.
 uint8_t *session_room(struct session *s, size_t *out_size) {
-    size_t most = is_stranger(s) ? STRANGER_REQUEST : READ_SIZE;
+    size_t most = is_unauthenticated(s) ? UNAUTHENTICATED_REQUEST : READ_SIZE;
     bool waits = s->blocked || session_rests(s) || !list_empty(&s->of_backlog);
     if (s->broken || s->closing || s->said_all || (waits && s->in.size >= most))
         return NULL;
@@ -348,7 +349,7 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
         if (size - at < s->request.need)
             break;
         const struct request_limits *limits =
-            is_stranger(s) ? &h->stranger_limits : &h->request_limits;
+            is_unauthenticated(s) ? &h->unauthenticated_limits : &h->request_limits;
         ptrdiff_t used =
             request_read(&s->request, limits, data + at, size - at, h->arguments, &count);
         if (used < 0)

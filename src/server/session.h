@@ -132,10 +132,11 @@ struct session {
 
     bool checks; // a command is to check its words, and to do nothing else
 
-    struct holds holds;           // sources of which a push was refused
-    const struct auth_entry *who; // of the host's list; NULL: a stranger, or nobody is asked
-    uint32_t refusals;            // of wrong secrets
-    bool cancels;                 // CLIENT CANCELS ON
+    struct holds holds; // sources of which a push was refused
+    const struct auth_entry
+        *who;          // of the host's list; NULL: unauthenticated, or tokens are not asked for
+    uint32_t refusals; // of wrong secrets
+    bool cancels;      // CLIENT CANCELS ON
     char name[LIMIT_NAME + 1];
     char stages[SESSION_STAGES]; // asked for by the last TAKE: it is a worker
     uint32_t level;              // jobs at once, as it has told; 0: it has not

@@ -2,10 +2,10 @@
 #ifndef WEB_STATE_H
 #define WEB_STATE_H
 
-#include "server/crowd.h"
 #include "server/front.h"
-#include "server/patience.h"
+#include "server/quota.h"
 #include "server/router.h"
+#include "server/timeouts.h"
 #include "web/guard.h"
 #include "web/limits.h"
 #include "web/past.h"
@@ -22,10 +22,10 @@ struct snapshot {
 struct web {
     struct front_place place;
     struct guard guard;
-    struct crowd crowd;
-    struct patience heads, bodies, idle; // with those of whom this comes, or should …
-    struct patience lingering;           // … and who has still to read that he was refused
-    uv_timer_t patience_timer, event_timer;
+    struct quota quota;
+    struct timeouts heads, bodies, idle; // with those of whom this comes, or should …
+    struct timeouts lingering;           // … and who has still to read that he was refused
+    uv_timer_t timeouts_timer, event_timer;
     struct list streams; // visits that listen to events
     uint32_t stream_count;
     uint64_t event;                        // which it is
@@ -39,9 +39,9 @@ struct visit {
     struct front base; // first: a front is a visit
     struct web *web;
     struct session *session;
-    struct guest guest;
-    struct patience *patience; // with which he is waited for; NULL: he is not
-    struct waited waited;
+    struct quota_member member;
+    struct timeouts *timeouts; // in which it is; NULL: in none
+    struct timeout waited;
 
     struct buffer in; // received: the request at hand, and what follows it
     size_t searched;  // bytes of it that have no end of a head
@@ -85,7 +85,7 @@ int web_start(const struct front_place *, void **out);
 void web_stop(void *web);
 void web_turn(void *web, struct host *);
 void web_write_past(struct web *, mr_bytes stage, struct doc *); // of a stage of any loop
-void web_wait(struct visit *, struct patience *);                // NULL: for nothing any more
+void web_wait(struct visit *, struct timeouts *);                // NULL: for nothing any more
 uint64_t web_now_ms(const struct web *);                         // of the engine
 
 // ---- events.c -----------------------------------------------------------------------------------

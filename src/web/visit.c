@@ -54,7 +54,7 @@ static int visit_open(void *all, struct session *s, const uint8_t *address, stru
     struct visit *v = mem_alloc(sizeof *v);
     if (!v)
         return error_set(MR_ENOMEM, "no memory for a connection");
-    int err = crowd_enter(&w->crowd, address, &v->guest);
+    int err = quota_enter(&w->quota, address, &v->member);
     if (err < 0) {
         mem_free(v);
         return err;
@@ -79,7 +79,7 @@ static void visit_close(struct front *f) {
     stream_leave(v);
     web_wait(v, NULL);
     form_finish(&v->form);
-    crowd_leave(&w->crowd, &v->guest);
+    quota_leave(&w->quota, &v->member);
     buffer_finish(&v->in);
     buffer_finish(&v->out);
     count_buffers(v);
@@ -123,7 +123,7 @@ static bool greet(struct visit *v, mr_bytes secret) {
     return false;
 }
 
-static bool is_stranger(const struct visit *v) {
+static bool is_unauthenticated(const struct visit *v) {
     return v->web->place.host->auth && !v->session->who;
 }
 
@@ -191,7 +191,7 @@ static void refuse_method(struct visit *v, uint32_t methods) {
 static bool find_route(struct visit *v, const struct http_request *r) {
     uint32_t methods;
     v->route = route_find(r->method, r->path, &methods);
-    if (is_stranger(v) && !(v->route && v->route->open && !r->body_size)) {
+    if (is_unauthenticated(v) && !(v->route && v->route->open && !r->body_size)) {
         respond_refusal(v, HTTP_UNKNOWN, code_name(CODE_NOAUTH),
                         mr_str("this server asks for a token: Authorization: Bearer SECRET"));
     } else if (v->route) {

@@ -4,8 +4,8 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-static struct patience *patiences(struct web *w, int i) {
-    struct patience *all[] = { &w->heads, &w->bodies, &w->idle, &w->lingering };
+static struct timeouts *all_timeouts(struct web *w, int i) {
+    struct timeouts *all[] = { &w->heads, &w->bodies, &w->idle, &w->lingering };
     return all[i];
 }
 
@@ -15,49 +15,49 @@ uint64_t web_now_ms(const struct web *w) {
     return host_now_ms(w->place.host);
 }
 
-// ---- Patience -----------------------------------------------------------------------------------
+// ---- Timeouts -----------------------------------------------------------------------------------
 
-static void on_patience(uv_timer_t *);
+static void on_timeouts(uv_timer_t *);
 
 // The timer rings for the first of them, and not at all when nobody is waited for: an idle server
 // does not wake up.
-static void plan_patience(struct web *w) {
+static void plan_timeouts(struct web *w) {
     uint64_t next_ms = UINT64_MAX, now_ms = uv_now(w->place.loop);
     for (int i = 0; i < PATIENCES; i++) {
-        uint64_t at_ms = patience_next_ms(patiences(w, i));
+        uint64_t at_ms = timeouts_next_ms(all_timeouts(w, i));
         next_ms = at_ms < next_ms ? at_ms : next_ms;
     }
-    uv_handle_t *timer = (uv_handle_t *)&w->patience_timer;
+    uv_handle_t *timer = (uv_handle_t *)&w->timeouts_timer;
     if (next_ms == UINT64_MAX)
-        uv_timer_stop(&w->patience_timer);
+        uv_timer_stop(&w->timeouts_timer);
     else if (!uv_is_closing(timer) &&
-             (!uv_is_active(timer) || next_ms < now_ms + uv_timer_get_due_in(&w->patience_timer)))
-        uv_timer_start(&w->patience_timer, on_patience, next_ms > now_ms ? next_ms - now_ms : 0, 0);
+             (!uv_is_active(timer) || next_ms < now_ms + uv_timer_get_due_in(&w->timeouts_timer)))
+        uv_timer_start(&w->timeouts_timer, on_timeouts, next_ms > now_ms ? next_ms - now_ms : 0, 0);
 }
 
-static void on_patience(uv_timer_t *timer) {
+static void on_timeouts(uv_timer_t *timer) {
     struct web *w = timer->data;
     host_begin(w->place.host);
     for (int i = 0; i < PATIENCES; i++)
-        for (struct waited *x;
-             (x = patience_over(patiences(w, i), uv_now(w->place.loop))) != NULL;) {
+        for (struct timeout *x;
+             (x = timeout_expired(all_timeouts(w, i), uv_now(w->place.loop))) != NULL;) {
             struct visit *v = list_entry(x, struct visit, waited);
-            v->patience = NULL;
+            v->timeouts = NULL;
             visit_time_over(v);
         }
-    plan_patience(w);
+    plan_timeouts(w);
     w->place.turn_end(w->place.server);
 }
 
-void web_wait(struct visit *v, struct patience *p) {
+void web_wait(struct visit *v, struct timeouts *p) {
     struct web *w = v->web;
-    if (v->patience == p)
+    if (v->timeouts == p)
         return;
-    v->patience = p;
-    patience_end(&v->waited);
+    v->timeouts = p;
+    timeout_end(&v->waited);
     if (p)
-        patience_begin(p, &v->waited, uv_now(w->place.loop));
-    plan_patience(w);
+        timeout_begin(p, &v->waited, uv_now(w->place.loop));
+    plan_timeouts(w);
 }
 
 // ---- Life ---------------------------------------------------------------------------------------
@@ -95,12 +95,12 @@ int web_start(const struct front_place *place, void **out) {
     w->bodies.ms = WEB_BODY_MS;
     w->idle.ms = WEB_IDLE_MS;
     w->lingering.ms = WEB_LINGER_MS;
-    crowd_init(&w->crowd, WEB_CONNECTIONS, WEB_CONNECTIONS_OF_ADDRESS);
+    quota_init(&w->quota, WEB_CONNECTIONS, WEB_CONNECTIONS_OF_ADDRESS);
     w->values = mem_alloc(WEB_VALUES * sizeof *w->values);
-    if (!w->values || uv_timer_init(place->loop, &w->patience_timer) < 0 ||
+    if (!w->values || uv_timer_init(place->loop, &w->timeouts_timer) < 0 ||
         uv_timer_init(place->loop, &w->event_timer) < 0)
         return web_fail(w);
-    w->patience_timer.data = w->event_timer.data = w;
+    w->timeouts_timer.data = w->event_timer.data = w;
     *out = w;
     return 0;
 }
@@ -113,7 +113,7 @@ void web_stop(void *web) {
         past_finish(&w->past[i]);
         pthread_mutex_destroy(&w->past_lock[i]);
     }
-    crowd_finish(&w->crowd);
+    quota_finish(&w->quota);
     buffer_finish(&w->scratch);
     mem_free(w->values);
     mem_free(w);

@@ -1,6 +1,6 @@
 // Who may be connected, and how long one may keep the server waiting.
-#include "server/crowd.h"
-#include "server/patience.h"
+#include "server/quota.h"
+#include "server/timeouts.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -15,65 +15,65 @@
 
 enum { PLACES = 10, OF_ADDRESS = 4 };
 
-static int enter(struct crowd *c, uint8_t from, struct guest *g) {
-    return crowd_enter(c, (const uint8_t[CROWD_ADDRESS]){ 10, 0, 0, from }, g);
+static int enter(struct quota *c, uint8_t from, struct quota_member *g) {
+    return quota_enter(c, (const uint8_t[QUOTA_ADDRESS]){ 10, 0, 0, from }, g);
 }
 
 // F44: the last place is taken, the next is refused, and a place that was left is free again.
 static void F44_connections_are_counted(void **state) {
     (void)state;
-    struct crowd c;
-    struct guest g[PLACES], late = { 0 };
-    crowd_init(&c, PLACES, OF_ADDRESS);
+    struct quota c;
+    struct quota_member g[PLACES], late = { 0 };
+    quota_init(&c, PLACES, OF_ADDRESS);
     for (int i = 0; i < PLACES; i++)
-        assert_int_equal(crowd_enter(&c, NULL, &g[i]), 0);
-    assert_int_equal(crowd_enter(&c, NULL, &late), MR_EFULL);
+        assert_int_equal(quota_enter(&c, NULL, &g[i]), 0);
+    assert_int_equal(quota_enter(&c, NULL, &late), MR_EFULL);
     assert_non_null(strstr(error_text(), "max-clients"));
-    crowd_leave(&c, &late); // who was not counted is not missed
+    quota_leave(&c, &late); // who was not counted is not missed
     assert_int_equal(c.count, PLACES);
-    crowd_leave(&c, &g[3]);
-    crowd_leave(&c, &g[3]);
+    quota_leave(&c, &g[3]);
+    quota_leave(&c, &g[3]);
     assert_int_equal(c.count, PLACES - 1);
-    assert_int_equal(crowd_enter(&c, NULL, &late), 0);
-    crowd_finish(&c);
+    assert_int_equal(quota_enter(&c, NULL, &late), 0);
+    quota_finish(&c);
 }
 
 // F44: one address takes no more than its share, whoever comes from elsewhere finds room.
 static void F44_one_address_does_not_take_all_places(void **state) {
     (void)state;
-    struct crowd c;
-    struct guest g[PLACES], other = { 0 };
-    crowd_init(&c, PLACES, OF_ADDRESS);
+    struct quota c;
+    struct quota_member g[PLACES], other = { 0 };
+    quota_init(&c, PLACES, OF_ADDRESS);
     for (int i = 0; i < OF_ADDRESS; i++)
         assert_int_equal(enter(&c, 1, &g[i]), 0);
     assert_int_equal(enter(&c, 1, &other), MR_EFULL);
     assert_non_null(strstr(error_text(), "max-per-address"));
     assert_int_equal(c.count, OF_ADDRESS);
     assert_int_equal(enter(&c, 2, &other), 0);
-    assert_int_equal(crowd_enter(&c, NULL, &g[OF_ADDRESS]), 0); // from this machine
-    crowd_leave(&c, &g[0]);
+    assert_int_equal(quota_enter(&c, NULL, &g[OF_ADDRESS]), 0); // from this machine
+    quota_leave(&c, &g[0]);
     assert_int_equal(enter(&c, 1, &g[0]), 0);
     for (int i = 0; i <= OF_ADDRESS; i++)
-        crowd_leave(&c, &g[i]);
-    crowd_leave(&c, &other);
+        quota_leave(&c, &g[i]);
+    quota_leave(&c, &other);
     assert_int_equal(c.count, 0);
     assert_int_equal(c.addresses.used, 0); // who has gone is forgotten
-    crowd_finish(&c);
+    quota_finish(&c);
 }
 
 // F51: without memory nobody is counted by half.
 static void F51_a_crowd_needs_memory(void **state) {
     (void)state;
     for (long fails = 0;; fails++) {
-        struct crowd c;
-        struct guest g = { 0 };
-        crowd_init(&c, PLACES, OF_ADDRESS);
+        struct quota c;
+        struct quota_member g = { 0 };
+        quota_init(&c, PLACES, OF_ADDRESS);
         mem_fail_after(fails);
         int err = enter(&c, 1, &g);
         bool failed = mem_fail_after(-1) < 0;
         assert_int_equal(c.count, err == 0);
         assert_int_equal(c.addresses.used, err == 0);
-        crowd_finish(&c);
+        quota_finish(&c);
         if (!failed)
             break;
         assert_int_equal(err, MR_ENOMEM);
@@ -83,31 +83,31 @@ static void F51_a_crowd_needs_memory(void **state) {
 // F42, F43: who has kept us waiting longest has to go first; whoever gives a sign begins anew.
 static void F42_F43_patience_ends_in_the_order_it_began(void **state) {
     (void)state;
-    struct patience p = { .ms = 100 };
-    struct waited w[4] = { 0 };
-    assert_true(patience_next_ms(&p) == UINT64_MAX);
-    assert_null(patience_over(&p, UINT64_MAX - 1));
+    struct timeouts p = { .ms = 100 };
+    struct timeout w[4] = { 0 };
+    assert_true(timeouts_next_ms(&p) == UINT64_MAX);
+    assert_null(timeout_expired(&p, UINT64_MAX - 1));
     for (uint64_t i = 0; i < 4; i++)
-        patience_begin(&p, &w[i], 10 * i);
-    assert_int_equal(patience_next_ms(&p), 100);
-    assert_null(patience_over(&p, 99));
-    patience_begin(&p, &w[0], 50);
-    patience_end(&w[2]);
-    patience_end(&w[2]);
-    assert_ptr_equal(patience_over(&p, 140), &w[1]);
-    assert_ptr_equal(patience_over(&p, 140), &w[3]);
-    assert_null(patience_over(&p, 149));
-    assert_ptr_equal(patience_over(&p, 150), &w[0]);
-    assert_true(patience_next_ms(&p) == UINT64_MAX);
+        timeout_begin(&p, &w[i], 10 * i);
+    assert_int_equal(timeouts_next_ms(&p), 100);
+    assert_null(timeout_expired(&p, 99));
+    timeout_begin(&p, &w[0], 50);
+    timeout_end(&w[2]);
+    timeout_end(&w[2]);
+    assert_ptr_equal(timeout_expired(&p, 140), &w[1]);
+    assert_ptr_equal(timeout_expired(&p, 140), &w[3]);
+    assert_null(timeout_expired(&p, 149));
+    assert_ptr_equal(timeout_expired(&p, 150), &w[0]);
+    assert_true(timeouts_next_ms(&p) == UINT64_MAX);
 }
 
 static void F44_without_a_limit_nobody_is_noted(void **state) {
     (void)state;
-    struct patience p = { 0 };
-    struct waited w = { 0 };
-    patience_begin(&p, &w, 1);
-    assert_true(patience_next_ms(&p) == UINT64_MAX);
-    assert_null(patience_over(&p, UINT64_MAX - 1));
+    struct timeouts p = { 0 };
+    struct timeout w = { 0 };
+    timeout_begin(&p, &w, 1);
+    assert_true(timeouts_next_ms(&p) == UINT64_MAX);
+    assert_null(timeout_expired(&p, UINT64_MAX - 1));
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
-// See keeper.h.
-#include "server/keeper.h"
+// See reload.h.
+#include "server/reload.h"
 
 #include "server/notice.h"
 #include "server/systemd.h"
@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 
 static void on_hangup(uv_signal_t *signal, int number) {
-    struct keeper *k = signal->data;
+    struct reload *k = signal->data;
     (void)number;
     notice(NOTICE_INFO, "asked to reload");
     systemd_tell_reloading();
@@ -20,9 +20,9 @@ static void on_watchdog(uv_timer_t *timer) {
     systemd_tell("WATCHDOG=1");
 }
 
-int keeper_init(struct keeper *k, uv_loop_t *loop, void (*reload)(void *arg), void *arg) {
+int reload_init(struct reload *k, uv_loop_t *loop, void (*reload)(void *arg), void *arg) {
     uint64_t alive_ms = systemd_watchdog_ms();
-    *k = (struct keeper){ .reload = reload, .arg = arg };
+    *k = (struct reload){ .reload = reload, .arg = arg };
     int err = uv_signal_init(loop, &k->hangup);
     if (err == 0)
         err = uv_timer_init(loop, &k->watchdog);
@@ -36,7 +36,7 @@ int keeper_init(struct keeper *k, uv_loop_t *loop, void (*reload)(void *arg), vo
 
 enum { STORE_DESCRIPTORS = 128 }; // segments that are read, and what else the store opens
 
-uint32_t keeper_connections(void) {
+uint32_t most_descriptors(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return UINT32_MAX;
