@@ -10,6 +10,7 @@
 #include "cli/talk_state.h"
 #include "cli/values.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -161,6 +162,7 @@ static enum cli_exit talks_open(const struct input *in, enum talk_store store, s
         err = talks_start(ts);
     if (err < 0) {
         enum cli_exit code = open_failed(ts, in, err);
+        assert(code != CLI_DONE);
         talks_close(ts);
         return ts && !named ? CLI_USAGE : code;
     }

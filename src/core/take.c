@@ -469,8 +469,9 @@ int core_take_wait(struct core *c, const struct take *t) {
     int err = take_check(c, t);
     if (err == 0)
         err = take_stages(c, t, stages);
-    if (err == 0)
-        err = taker_wait(c, t, stages);
+    if (err < 0)
+        return err;
+    err = taker_wait(c, t, stages);
     if (err != MR_EAGAIN)
         return err;
     for (size_t i = 0; i < t->stage_count; i++)

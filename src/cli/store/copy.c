@@ -163,7 +163,7 @@ static int copy_shards(struct copy *c) {
 }
 
 static int copy_logs(struct copy *c) {
-    struct log_state log;
+    struct log_state log = { 0 };
     c->progress = (struct progress){ .doing = "copying" };
     for (uint32_t i = 0; i < c->reshard.from_count; i++) {
         log_look(c->reshard.from[i].log, &log);
