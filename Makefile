@@ -1,4 +1,4 @@
-# The front door. Meson does the building; CONTRIBUTING.md says how things fit together.
+# The commands for users and developers. Meson does the building; CONTRIBUTING.md has more.
 #
 #:   make            builds into build/; says which packages are missing, and installs none
 #:   make setup      installs the Debian packages that building and testing need
@@ -6,7 +6,8 @@
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
-#:   make check      tests under sanitizers, both compilers, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
+#:   make lint       format, rules of the sources and clang-tidy; changes nothing
+#:   make check      lint, both compilers, sanitizers, coverage, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
 #:   make fuzz       every fuzzer, FUZZ_SECONDS=600 each
 #:   make install    into PREFIX (/usr/local), below DESTDIR
 #:   make format     clang-format, in place
@@ -20,7 +21,7 @@ FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all fuzz configured setup setup-build demo run test bench check install format acceptance protocol clean help
+.PHONY: all fuzz configured setup setup-build demo run test bench lint check install format acceptance protocol clean help
 
 all: configured
 	@ninja -C $(BUILD) --quiet
@@ -51,6 +52,10 @@ test: setup all
 bench: all
 	@tools/setup bench || echo "What is missing is skipped." >&2
 	@bench/run && bench/servers
+
+lint: all
+	@tools/setup test check
+	@tools/check lint
 
 check: all
 	@tools/setup test bench check
