@@ -14,7 +14,7 @@ static const struct page_file *find(mr_bytes path) {
 }
 
 // Whether the client has it already.
-static bool is_authenticated(const struct page_file *f, mr_bytes tags) {
+static bool has_same_tag(const struct page_file *f, mr_bytes tags) {
     return tags.data && memmem(tags.data, tags.size, f->etag, strlen(f->etag));
 }
 
@@ -27,7 +27,7 @@ bool respond_page(struct visit *v, const struct http_request *r) {
         respond_wrong(v, HTTP_PACKED);
         return true;
     }
-    bool known = is_authenticated(f, r->if_none_match);
+    bool known = has_same_tag(f, r->if_none_match);
     respond(v, &(struct http_response){ .status = known ? HTTP_NOT_MODIFIED : HTTP_OK,
                                         .type = f->type,
                                         .body = known ? (mr_bytes){ 0 }
