@@ -1,7 +1,7 @@
 // HTTP without a socket: JSON in steps, and what one turn of the loop does at most.
-#include "web/json.h"
 #include "web/state.h"
 #include "web/web.h"
+#include "wire/json.h"
 
 #include "base/errors.h"
 #include "base/mem.h"

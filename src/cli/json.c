@@ -1,90 +1,66 @@
 // See json.h.
 #include "cli/json.h"
 
-#include "base/text.h"
 #include "cli/output.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
-// What is not UTF-8 is shown as U+FFFD; only texts of people come here with such.
-static void write_string(FILE *to, mr_bytes b) {
-    const uint8_t *p = b.data;
-    fputc('"', to);
-    for (size_t i = 0, length; i < b.size; i += length ? length : 1) {
-        length = text_letter(p + i, b.size - i);
-        if (!length)
-            fprintf(to, "\\ufffd");
-        else if (p[i] == '"' || p[i] == '\\')
-            fprintf(to, "\\%c", p[i]);
-        else if (p[i] < ' ' || p[i] == 127)
-            fprintf(to, "\\u%04x", p[i]);
-        else
-            fwrite(p + i, 1, length, to);
-    }
-    fputc('"', to);
+static struct doc *doc_of(struct json *j) {
+    j->doc.out = &j->text;
+    j->doc.spaced = true;
+    return &j->doc;
 }
 
-static void write_base64(FILE *to, mr_bytes b) {
-    char letters[64];
-    const size_t most = sizeof letters / 4 * 3;
-    fputc('"', to);
-    for (size_t i = 0; i < b.size; i += most) {
-        mr_bytes some = { (const uint8_t *)b.data + i, b.size - i < most ? b.size - i : most };
-        text_base64(some, letters);
-        fwrite(letters, 1, text_base64_size(some.size), to);
-    }
-    fputc('"', to);
+static void print(struct json *j) {
+    if (j->text.size)
+        fwrite(j->text.data, 1, j->text.size, j->to ? j->to : stdout);
+    buffer_clear(&j->text);
 }
 
-static FILE *to_of(const struct json *j) {
-    return j->to ? j->to : stdout;
-}
-
-static void begin(struct json *j, const char *name) {
-    if (j->behind)
-        fprintf(to_of(j), ", ");
-    if (name)
-        fprintf(to_of(j), "\"%s\": ", name);
-    j->behind = true;
+static void raw(struct json *j, const char *name, const char *text) {
+    doc_raw(doc_of(j), name, text);
+    print(j);
 }
 
 void json_open(struct json *j, const char *name, char bracket) {
-    begin(j, name);
-    fputc(bracket, to_of(j));
-    j->behind = false;
+    doc_open(doc_of(j), name, bracket);
+    print(j);
 }
 
 void json_close(struct json *j, char bracket) {
-    fputc(bracket, to_of(j));
-    j->behind = true;
+    doc_close(doc_of(j), bracket);
+    print(j);
 }
 
 void json_end(struct json *j) {
-    fputc('\n', to_of(j));
-    j->behind = false;
+    fputc('\n', j->to ? j->to : stdout);
+    if (j->doc.err)
+        complain("no memory: the JSON above is not complete");
+    buffer_finish(&j->text);
+    j->doc = (struct doc){ 0 };
 }
 
 void json_number(struct json *j, const char *name, uint64_t value) {
-    begin(j, name);
-    fprintf(to_of(j), "%" PRIu64, value);
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    raw(j, name, text);
 }
 
 void json_id(struct json *j, const char *name, uint64_t id) {
-    begin(j, name);
-    fprintf(to_of(j), "\"%" PRIu64 "\"", id);
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, id);
+    json_text(j, name, text);
 }
 
 void json_flag(struct json *j, const char *name, bool value) {
-    begin(j, name);
-    fprintf(to_of(j), "%s", value ? "true" : "false");
+    raw(j, name, value ? "true" : "false");
 }
 
 void json_text(struct json *j, const char *name, const char *text) {
-    begin(j, name);
-    write_string(to_of(j), (mr_bytes){ text, strlen(text) });
+    doc_text(doc_of(j), name, mr_str(text));
+    print(j);
 }
 
 void json_time(struct json *j, const char *name, uint64_t ms) {
@@ -93,31 +69,21 @@ void json_time(struct json *j, const char *name, uint64_t ms) {
 }
 
 void json_null(struct json *j, const char *name) {
-    begin(j, name);
-    fprintf(to_of(j), "null");
+    raw(j, name, "null");
 }
 
 void json_real(struct json *j, const char *name, double value) {
-    begin(j, name);
-    if (isfinite(value))
-        fprintf(to_of(j), "%.10g", value);
-    else
-        fprintf(to_of(j), "null");
+    char text[32];
+    snprintf(text, sizeof text, "%.10g", value);
+    raw(j, name, isfinite(value) ? text : "null");
 }
 
 void json_signed(struct json *j, const char *name, int64_t value) {
-    begin(j, name);
-    fprintf(to_of(j), "%" PRId64, value);
+    doc_number(doc_of(j), name, value);
+    print(j);
 }
 
 void json_bytes(struct json *j, const char *name, mr_bytes bytes) {
-    char encoded[64];
-    bool text = !name || text_is_utf8(bytes);
-    if (name)
-        snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "-base64");
-    begin(j, name ? encoded : NULL);
-    if (text)
-        write_string(to_of(j), bytes);
-    else
-        write_base64(to_of(j), bytes);
+    doc_bytes(doc_of(j), name, bytes);
+    print(j);
 }

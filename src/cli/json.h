@@ -1,24 +1,24 @@
-// Json: an object or array written as it becomes known, on one line. By hand, because
-// nothing here reads JSON, and what has to be right (commas, escapes, bytes that are no text) is
-// less than a library needs to be told. Zero is a valid start.
+// Json: an object or array printed as it becomes known, on one line; wire/json.h writes it. Zero is
+// a valid start. Without memory what is missing is reported by json_end.
 #ifndef CLI_JSON_H
 #define CLI_JSON_H
 
-#include "millrace.h"
+#include "wire/json.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 struct json {
-    FILE *to;    // NULL: stdout
-    bool behind; // a value stands before: a comma is due
+    FILE *to; // NULL: stdout
+    struct doc doc;
+    struct buffer text; // not printed yet
 };
 
 // `name` is NULL inside an array and for the outermost value. `bracket` is one of { [ and } ].
 void json_open(struct json *, const char *name, char bracket);
 void json_close(struct json *, char bracket);
-void json_end(struct json *); // the line; the next value begins anew
+void json_end(struct json *); // of the line; the next value begins another. Frees what it holds
 
 void json_number(struct json *, const char *name, uint64_t);
 void json_id(struct json *, const char *name, uint64_t); // as a string: some readers round numbers

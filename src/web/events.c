@@ -10,8 +10,8 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
-#include "web/json.h"
 #include "wire/code.h"
+#include "wire/json.h"
 
 // ---- Snapshots ----------------------------------------------------------------------------------
 

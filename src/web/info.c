@@ -6,7 +6,7 @@
 #include "millrace.h"
 #include "server/auth.h"
 #include "server/health.h"
-#include "web/json.h"
+#include "wire/json.h"
 #include "wire/number.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "web/state.h"
 
 #include "millrace.h"
-#include "web/json.h"
+#include "wire/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

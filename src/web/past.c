@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "server/session.h"
 #include "server/shards.h"
-#include "web/json.h"
+#include "wire/json.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 
 #include "base/errors.h"
 #include "server/budget.h"
-#include "web/json.h"
 #include "web/state.h"
 #include "wire/code.h"
+#include "wire/json.h"
 
 #include <stdarg.h>
 #include <stdio.h>

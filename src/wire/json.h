@@ -6,8 +6,8 @@
 //
 // A failure to find memory is remembered, and nothing is written after it: one look at `err` at the
 // end is enough. Pure.
-#ifndef WEB_JSON_H
-#define WEB_JSON_H
+#ifndef WIRE_JSON_H
+#define WIRE_JSON_H
 
 #include "base/buffer.h"
 #include "wire/response.h"
@@ -16,6 +16,7 @@ struct doc {
     struct buffer *out; // borrowed
     int err;
     bool behind; // a value stands before, in the same brackets
+    bool spaced; // with spaces behind commas and colons, for people
 };
 
 void doc_open(struct doc *, const char *name, char bracket); // name NULL: none
@@ -23,6 +24,10 @@ void doc_close(struct doc *, char bracket);
 void doc_number(struct doc *, const char *name, int64_t);
 void doc_text(struct doc *, const char *name, mr_bytes);        // what is not UTF-8 becomes U+FFFD
 void doc_raw(struct doc *, const char *name, const char *text); // null, true, 0.5 …
+
+// Text as it is; other bytes in base64, as `name`-base64, or, without a name, with U+FFFD for what
+// is not UTF-8.
+void doc_bytes(struct doc *, const char *name, mr_bytes);
 
 // The value at `at` with all that is in it. Returns the index behind it.
 uint32_t doc_value(struct doc *, const char *name, const struct response_value *, uint32_t at);

@@ -1,5 +1,5 @@
 // See json.h.
-#include "web/json.h"
+#include "wire/json.h"
 
 #include "base/text.h"
 
@@ -42,12 +42,12 @@ static void put_string(struct doc *d, mr_bytes text) {
 
 static void begin(struct doc *d, mr_bytes name) {
     if (d->behind)
-        put(d, ",");
+        put(d, d->spaced ? ", " : ",");
     d->behind = true;
     if (!name.data)
         return;
     put_string(d, name);
-    put(d, ":");
+    put(d, d->spaced ? ": " : ":");
 }
 
 static mr_bytes named(const char *name) {
@@ -101,6 +101,10 @@ static void put_bytes(struct doc *d, mr_bytes name, mr_bytes bytes) {
     snprintf(longer, sizeof longer, "%.*s-base64", (int)name.size, (const char *)name.data);
     begin(d, mr_str(longer));
     put_base64(d, bytes);
+}
+
+void doc_bytes(struct doc *d, const char *name, mr_bytes bytes) {
+    put_bytes(d, named(name), bytes);
 }
 
 // ---- Values of the wire -------------------------------------------------------------------------
