@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 
+from served import Client, Server
 from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
 
 KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "hostile-stores")
@@ -223,6 +224,23 @@ def a_signal_ends_a_server_that_opens_its_store():
             said = command.process.stderr.read()
             check(command.process.wait(PATIENCE) in (0, 130, -number), command.process.returncode, said)
             check(b"ready" not in said, said)
+
+
+@case("jobs of a copied store are found by their ids, whichever loop has them")
+def jobs_of_a_copied_store_are_found_by_their_ids():
+    store = os.path.join(top, "copied")
+    for stage in "abcdef":
+        equal(say("push", stage, f"body of {stage}", "--at", f"file:{store}")[0], 0)
+    equal(say("store", "copy", f"file:{store}", f"file:{store}-3", "--shards", "3")[0], 0)
+    server = Server("--store", f"file:{store}-3", "--loops", "3")
+    for _ in range(3):  # connections are handed out in turn
+        client = Client(server)
+        stages = {client.ask("JOB", job)[3] for job in range(1, 7)}
+        equal(stages, set("abcdef"))
+        client.close()
+    client = Client(server)
+    equal([client.ask("CANCEL", job) for job in range(1, 7)], [1] * 6)
+    server.kill()
 
 
 @contextlib.contextmanager

@@ -507,6 +507,9 @@ int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // M
 // change that. It is cut to fit; STAGE_WHY_MOST is enough.
 enum { STAGE_WHY_MOST = 1024 };
 void stage_why(const struct stage_info *, char *out, size_t size);
+// Whether jobs here had ids of other shards when the core was opened: the store was copied from
+// another number of shards, and an id does not say where its job is. Any thread, after core_open.
+bool core_has_foreign_ids(const struct core *);
 size_t core_stage_count(const struct core *);
 // A stage keeps its place in this list. The place of a forgotten stage is empty until another stage
 // gets it.

@@ -42,6 +42,8 @@ uint32_t job_create(struct core *c, uint64_t id) {
     assert(number);
     *job_at(c, number) = (struct job){ .id = id, .attrs = number };
     idmap_put(&c->by_id, id, number);
+    if (c->replaying && (id - c->config.first_id) % c->config.id_step != 0)
+        c->has_foreign_ids = true;
     if (id > c->highest_id)
         c->highest_id = id;
     return number;

@@ -104,6 +104,10 @@ int core_look_stage(struct core *c, mr_bytes name, struct stage_info *out) {
     return 0;
 }
 
+bool core_has_foreign_ids(const struct core *c) {
+    return c->has_foreign_ids;
+}
+
 size_t core_stage_count(const struct core *c) {
     return c->stage_count - c->nameless_stages;
 }

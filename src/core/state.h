@@ -262,6 +262,7 @@ struct core {
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
     bool replaying, sources_timer;
+    bool has_foreign_ids;       // some jobs have ids that another shard would issue
     uint64_t maker;             // for what this command makes: see core_act_for
     struct list sources_by_use; // not dropped, least recently used first
     struct live live;

@@ -54,6 +54,8 @@ int host_load(struct host *h, struct group *group) {
         h->parts[i].shard = group_shard(group, i);
         h->parts[i].core = shard_core(h->parts[i].shard);
     }
+    for (uint32_t i = 0; h->loops && i < shards; i++)
+        h->foreign_ids = h->foreign_ids || core_has_foreign_ids(shard_core(group_shard(group, i)));
     h->group = group;
     h->shards = shards;
     h->started_ms = host_now_ms(h);
