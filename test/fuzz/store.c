@@ -389,10 +389,12 @@ static int note_left(void *arg, uint64_t id, uint32_t attempt) {
 // The file of running jobs is mapped, so it is a real one.
 static void look_at_running(void) {
     static char folder[] = "/tmp/fuzz-store-XXXXXX";
+    static bool made_folder;
     char path[64];
     struct running *r;
-    if (folder[sizeof folder - 2] == 'X' && !mkdtemp(folder))
+    if (!made_folder && !mkdtemp(folder))
         abort();
+    made_folder = true;
     snprintf(path, sizeof path, "%s/running", folder);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     ssize_t n = write(fd, made.running, made.running_size);
