@@ -84,6 +84,8 @@ void *io_thread(void *client) {
     pthread_mutex_lock(&c->lock);
     while (!c->closing) {
         client_turn(c);
+        if (c->closing)
+            break; // set while a turn had given up the lock: nothing would end the wait below
         plan_lease_check(c);
         int wait_ms = sleep_ms(c);
         c->io_sleeps = true;
