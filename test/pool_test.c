@@ -200,12 +200,13 @@ static void T22_a_worker_that_grows_can_be_stopped_at_any_moment(void **state) {
         mr_worker *w = crowd_worker(m, &c, 64);
         push_some(m, JOBS);
         crowd_wait_in(&c, started);
-        refused(MR_EBUSY, mr_worker_stop(w, 0)); // it takes nothing more
-        int err;
-        do {
+        int err = mr_worker_stop(w, 0); // it takes nothing more
+        if (started > 0)
+            assert_int_equal(err, MR_EBUSY); // without a job that runs it may have stopped already
+        while (err == MR_EBUSY) {
             crowd_let_go(&c, crowd_in(&c)); // some may have been about to begin
             err = mr_worker_stop(w, 10);
-        } while (err == MR_EBUSY);
+        }
         must(err);
         assert_int_equal(look(m, "s").done, c.ended);
         assert_int_equal(look(m, "s").waiting, JOBS - c.ended);
