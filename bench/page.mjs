@@ -4,7 +4,7 @@
 // time is that of the server's own thread, as the system counts it; with other work on the machine, times by
 // the clock are upper bounds. docs/page.md has the figures.
 import fs from 'node:fs';
-import { Client, Server, open, push, startBrowser, world } from '../test/page_support.mjs';
+import { Client, Server, open, push, startBrowser, world } from '../test/web/page_support.mjs';
 
 const SECONDS = 10,
     LOADS = 7,

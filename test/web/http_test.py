@@ -13,7 +13,9 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server, path, too_few_descriptors, write
 from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main
 
@@ -811,7 +813,7 @@ def dashboard_and_alerts_use_what_there_is():
     Client(web).ask("PUSH", "s", "x")
     text = web.ask("GET", "/metrics")[2].decode()
     known = set(re.findall(r"^# TYPE (\S+)", text, re.M)) | set(re.findall(r"^(millrace_\w+)", text, re.M))
-    docs = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../docs")
+    docs = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../docs")
     with open(os.path.join(docs, "grafana.json"), encoding="utf-8") as file:
         board = file.read()
     json.loads(board)

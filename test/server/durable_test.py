@@ -3,9 +3,12 @@
 ahead of the replies, leases that hold over a restart, a token's share. Clients say everything over the wire.
 The disk waits where a test wants it to (faulty.c), so that the same happens in every run."""
 import json
+import os
 import signal
 import subprocess
+import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Faulty, Refused, Server, path
 from tap import MILLRACE, PATIENCE, case, check, equal, main
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from tap import BUILD, PATIENCE, case, check, equal, main, top
 
 DEMO = os.path.join(sys.argv[2], "tools", "demo")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from clients import (NODE, ROOT, SPOKEN, Hiredis, Ioredis5, Ioredis6, NodeRedis5, NodeRedis6,
                      RedisCli, Refused, end_clients, read, why_missing)
 from proxy import Proxy

@@ -5,7 +5,9 @@ import json
 import os
 import re
 import subprocess
+import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server, path, write
 from tap import MILLRACE, case, check, equal, main
 
@@ -115,7 +117,7 @@ def the_file_that_help_prints_is_one_of_defaults():
 
 @case
 def the_example_is_accepted():
-    example = os.path.join(HERE, "..", "examples", "millrace.conf")
+    example = os.path.join(HERE, "../../examples/millrace.conf")
     server = Server("--config", example, "--store", f"file:{path('example')}")
     server.stop()
 

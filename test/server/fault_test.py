@@ -7,8 +7,10 @@ import re
 import resource
 import socket
 import subprocess
+import sys
 import threading
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Faulty, Refused, Server, Wire, path, too_few_descriptors
 from tap import MILLRACE, PATIENCE, case, check, equal, main
 

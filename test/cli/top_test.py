@@ -5,8 +5,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server
 from tap import MILLRACE, PATIENCE, as_shown, case, check, equal, main, top
 

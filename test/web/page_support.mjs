@@ -25,14 +25,14 @@ function found(names) {
         .find((p) => fs.existsSync(p));
 }
 
-// Has the packages of test/package-lock.json in BUILD/browser; why not, or null.
+// Has the packages of test/web/package-lock.json in BUILD/browser; why not, or null.
 function whyNoPackages(folder) {
-    const lock = fs.readFileSync(path.join(ROOT, 'test/package-lock.json'));
+    const lock = fs.readFileSync(path.join(ROOT, 'test/web/package-lock.json'));
     const mark = path.join(folder, 'installed');
     if (fs.existsSync(mark) && fs.readFileSync(mark).equals(lock)) return null;
     fs.mkdirSync(folder, { recursive: true });
     for (const name of ['package.json', 'package-lock.json'])
-        fs.copyFileSync(path.join(ROOT, 'test', name), path.join(folder, name));
+        fs.copyFileSync(path.join(ROOT, 'test/web', name), path.join(folder, name));
     const done = spawnSync(
         'npm',
         [

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server, path, write
 from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
 

@@ -14,14 +14,16 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from running import Running, lines_of, wait_until
 from served import Server
 from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
 
-EXAMPLES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "examples", "flows")
+EXAMPLES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../examples/flows")
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
 
 os.environ["NO_COLOR"] = "1"

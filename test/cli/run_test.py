@@ -14,10 +14,12 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from running import Running, lines_of, wait_until
 from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
 

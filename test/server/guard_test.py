@@ -11,7 +11,9 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 import served
 from served import Wire
 from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top

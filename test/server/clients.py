@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from tap import BUILD
 
-ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 NODE = os.path.join(BUILD, "clients")
 running = []  # clients
 
@@ -226,7 +228,7 @@ def why_no_node():
     for name in os.listdir(source):
         if name.endswith(".mjs"):
             shutil.copy(os.path.join(source, name), NODE)
-    shutil.copy(os.path.join(ROOT, "test/clients_node.mjs"), NODE)
+    shutil.copy(os.path.join(ROOT, "test/server/clients_node.mjs"), NODE)
     return None
 
 

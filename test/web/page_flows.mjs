@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
-import { findFlows, flowState } from '../web/src/flows.js';
+import { findFlows, flowState } from '../../web/src/flows.js';
 import {
     Client,
     MILLRACE,

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server, write
 from tap import MILLRACE, PATIENCE, case, cases, check, equal, main, top
 

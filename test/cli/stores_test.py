@@ -9,11 +9,13 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server
 from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
 
-KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "hostile-stores")
+KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/hostile-stores")
 
 
 def stores():

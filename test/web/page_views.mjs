@@ -1,5 +1,5 @@
 // The page, view by view: what each shows, and what can be done there.
-import { perSecondOf, steps } from '../web/src/series.js';
+import { perSecondOf, steps } from '../../web/src/series.js';
 import {
     Client,
     Server,

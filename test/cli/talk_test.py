@@ -12,8 +12,10 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import termios
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Server, Wire
 from tap import MILLRACE, PATIENCE, as_shown, case, check, equal, main, top
 

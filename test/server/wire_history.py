@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Server
 from tap import LONG, PATIENCE, SECONDS
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from tap import PATIENCE, case, check, equal, main, top
 
 RUNNER = os.path.join(sys.argv[2], "tools", "run-tests")

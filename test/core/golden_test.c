@@ -500,7 +500,7 @@ static void expect_trace(const char *path, const char *expected, const char *got
 static void run_trace(void **state) {
     char path[512];
     const char *mode = getenv("MILLRACE_GOLDEN");
-    (void)snprintf(path, sizeof path, "%s/golden/%s.txt", TEST_DIR, (const char *)*state);
+    (void)snprintf(path, sizeof path, "%s/core/golden/%s.txt", TEST_DIR, (const char *)*state);
     char *expected = file_read(path), *got = tell(expected);
     if (mode && !strcmp(mode, "write"))
         file_write(path, got);
