@@ -158,6 +158,11 @@ int mr_open(const char *url, const mr_options *, mr **out);
 // later, with this `mr`.
 int mr_close(mr *);
 
+// Whether jobs can be taken from the engine at present: 0, or what is wrong, while workers and
+// calls keep trying. MR_ENET: the server cannot be reached; MR_ESTOPPED: the store failed; any
+// other code is what the server answered to the last take of a worker (MR_EPERM: it may not).
+int mr_check(mr *);
+
 // What went wrong in this thread's last call that failed. Meaningful only after a failure: a call
 // that succeeds may leave the sentence of an earlier one. Never NULL.
 const char *mr_error(void);
@@ -352,6 +357,23 @@ int mr_worker_stop(mr_worker *, int64_t wait_ms);
 // How many jobs the worker lets be in flight at once now: `jobs`, or what it has learned so far; in
 // a trial, the level on trial. Above 0. Any thread, handlers too; not while the worker is stopped.
 int mr_worker_level(mr_worker *);
+
+typedef struct mr_worker_info {
+    uint32_t level;          // as mr_worker_level
+    uint32_t choice;         // the level it returns to between trials
+    uint32_t in_flight;      // jobs started and not ended
+    uint32_t threads;        // of its own
+    uint64_t completed;      // jobs committed
+    const uint32_t *choices; // the latest choices, oldest first; the last is the present one …
+    uint32_t choice_count;   // … and how many there are
+    const char *why;         // how the present choice was made, in words. This and `choices` are
+                             // valid until this thread's next mr_worker_look
+    uint64_t reserved[8];
+} mr_worker_info;
+
+// What the worker does. Counts are of the moment and need not agree with each other. Callers as
+// mr_worker_level.
+int mr_worker_look(mr_worker *, mr_worker_info *out);
 
 // Of a worker with own_loop: a descriptor that is readable when there is something to do; poll it,
 // do not read it, do not close it. MR_EINVAL: the worker has threads.

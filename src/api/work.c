@@ -95,6 +95,28 @@ int mr_worker_level(mr_worker *w) {
     return err < 0 ? err : (int)worker_level(w->worker);
 }
 
+int mr_worker_look(mr_worker *w, mr_worker_info *out) {
+    static _Thread_local struct worker_info info;
+    static _Thread_local uint32_t choices[TUNER_PATH];
+    int err = check_worker(w);
+    if (err >= 0)
+        err = check_pointer("the place for the answer", out);
+    if (err < 0)
+        return err;
+    worker_look(w->worker, &info);
+    for (size_t i = 0; i < info.steps; i++)
+        choices[i] = info.path[i].level;
+    *out = (mr_worker_info){ .level = info.level,
+                             .choice = info.choice,
+                             .in_flight = info.in_flight,
+                             .threads = info.threads,
+                             .completed = info.completed,
+                             .choices = choices,
+                             .choice_count = (uint32_t)info.steps,
+                             .why = info.why };
+    return 0;
+}
+
 int mr_worker_fd(mr_worker *w) {
     int err = check_worker(w);
     return err < 0 ? err : worker_fd(w->worker);

@@ -1,7 +1,6 @@
 // What both implementations share: opening, requests, replies, and what an error means.
 #include "cli/talk.h"
 
-#include "api/handle.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/interrupts.h"
@@ -92,25 +91,13 @@ int talk_engine(const struct input *in, const char *name, int signals, mr **out)
 }
 
 bool talk_news(mr *engine, int *trouble, char *out, size_t size) {
-    struct engine *e = engine->engine;
-    char why[512];
     int before = *trouble;
-    *trouble = e->impl->trouble ? e->impl->trouble(e, why, sizeof why) : 0;
+    *trouble = mr_check(engine);
     if ((*trouble == 0) == (before == 0) && *trouble != MR_EPERM)
         return false;
     snprintf(out, size, "%s%s", *trouble && *trouble != MR_EPERM ? TALK_AGAIN : "",
-             *trouble ? why : TALK_BACK);
+             *trouble ? mr_error() : TALK_BACK);
     return true;
-}
-
-bool talk_is_remote(mr *engine) {
-    return engine->engine->impl->trouble != NULL;
-}
-
-bool talk_is_cut_off(mr *engine) {
-    struct engine *e = engine->engine;
-    char why[512];
-    return talk_is_remote(engine) && e->impl->trouble(e, why, sizeof why) == MR_ENET;
 }
 
 bool talk_is_alone(const struct input *in) {

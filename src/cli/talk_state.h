@@ -57,13 +57,9 @@ int talk_engine(const struct input *, const char *name, int signals, mr **out);
 enum cli_exit talk_exit(int err);
 
 // Whether there is news of the server of `engine`: what keeps workers from it just now, which is
-// noted in `trouble` (engine.h), or that nothing does any more. `out` (of `size` bytes) has it in
+// noted in `trouble` (mr_check), or that nothing does any more. `out` (of `size` bytes) has it in
 // words. MR_EPERM is final: trying again would not help.
 bool talk_news(mr *engine, int *trouble, char *out, size_t size);
-
-// Whether the engine is a server; and whether that cannot be reached just now.
-bool talk_is_remote(mr *engine);
-bool talk_is_cut_off(mr *engine);
 
 // Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
 // none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static int client_close(struct engine *);
-static int client_trouble(struct engine *, char *out_why, size_t size);
+static int client_check(struct engine *);
 
 static const struct engine_impl client_impl = {
     .close = client_close,
@@ -55,7 +55,7 @@ static const struct engine_impl client_impl = {
     .dead = client_dead,
     .retry = client_retry,
     .drop = client_drop,
-    .trouble = client_trouble,
+    .check = client_check,
 };
 
 // ---- Time, chance -----------------------------------------------------------------------------
@@ -242,34 +242,30 @@ int client_open(const char *url, const struct client_options *o, struct engine *
 }
 
 // A lane comes and goes with what waits on it: the others are lost when the server is.
-static int lost_link(const struct client *c, char *out_why, size_t size) {
+static int check_links(const struct client *c) {
     for (const struct list *at = c->links.next; at != &c->links; at = at->next) {
         const struct client_link *l = list_entry(at, struct client_link, of_client);
-        if (l->lane || !l->err || !l->down_since_ms)
-            continue;
-        snprintf(out_why, size, "%s", l->why);
-        return MR_ENET;
+        if (!l->lane && l->err && l->down_since_ms)
+            return error_set(MR_ENET, "%s", l->why);
     }
     return 0;
 }
 
-static int refused_take(const struct client *c, char *out_why, size_t size) {
+static int check_takes(const struct client *c) {
     for (const struct list *at = c->pullers.next; at != &c->pullers; at = at->next) {
         const struct client_puller *p = list_entry(at, struct client_puller, of_client);
-        if (!p->refused)
-            continue;
-        snprintf(out_why, size, "%s", p->why);
-        return p->refused;
+        if (p->refused)
+            return error_set(p->refused, "%s", p->why);
     }
     return 0;
 }
 
-static int client_trouble(struct engine *base, char *out_why, size_t size) {
+static int client_check(struct engine *base) {
     struct client *c = (struct client *)base;
     pthread_mutex_lock(&c->lock);
-    int err = lost_link(c, out_why, size);
+    int err = check_links(c);
     if (err == 0)
-        err = refused_take(c, out_why, size);
+        err = check_takes(c);
     pthread_mutex_unlock(&c->lock);
     return err;
 }

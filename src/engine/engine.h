@@ -128,10 +128,7 @@ struct engine_impl {
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
     int (*retry)(struct engine *, mr_id);
     int (*drop)(struct engine *, mr_id);
-    // Why workers cannot take from the engine at present, though they keep trying; then `out_why`
-    // (of `size` bytes) has the sentence. MR_ENET: it cannot be reached; else what it answered to
-    // their last take. 0: nothing is wrong. The member is NULL for an engine in this process.
-    int (*trouble)(struct engine *, char *out_why, size_t size);
+    int (*check)(struct engine *); // see mr_check
 };
 
 // Whether this can be a stage's name, on any engine: 0, or MR_EINVAL with what can.

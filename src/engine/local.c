@@ -45,6 +45,7 @@ static const struct engine_impl local_impl = {
     .dead = local_dead,
     .retry = local_retry,
     .drop = local_drop,
+    .check = local_check,
 };
 
 int engine_check_stage(mr_bytes name) {

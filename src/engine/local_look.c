@@ -209,6 +209,11 @@ int local_stage_why(struct engine *base, mr_bytes stage, char *out, size_t size)
     return 0;
 }
 
+int local_check(struct engine *base) {
+    struct local_engine *e = (struct local_engine *)base;
+    return atomic_load(&e->stopped) ? local_error_stopped(e) : 0;
+}
+
 // The names of a shard's stages, each followed by a 0 byte.
 static int gather_names(struct local_shard *s, struct buffer *out) {
     int err = 0;

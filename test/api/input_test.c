@@ -264,12 +264,14 @@ static void X_workers_that_can_not_be_are_refused(void **state) {
     assert_null(w);
     refused(MR_EINVAL, mr_worker_fd(NULL));
     refused(MR_EINVAL, mr_worker_level(NULL));
+    refused(MR_EINVAL, mr_worker_look(NULL, &(mr_worker_info){ 0 }));
     refused(MR_EINVAL, mr_worker_turn(NULL));
     refused(MR_EINVAL, mr_worker_stop((mr_worker *)&w, 0));
     must(mr_worker_stop(NULL, 0));
     must(mr_work(m, "s", nothing, NULL, NULL, &w));
     refused(MR_EINVAL, mr_worker_fd(w));
     refused(MR_EINVAL, mr_worker_turn(w));
+    refused(MR_EINVAL, mr_worker_look(w, NULL));
     refused(MR_EINVAL, mr_worker_stop(w, -2));
     must(mr_worker_stop(w, MR_FOREVER));
     refused(MR_EINVAL, mr_worker_fd(w));

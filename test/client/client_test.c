@@ -126,11 +126,13 @@ static void X_a_server_that_has_gone_is_told_after_a_while(void **state) {
     refused(MR_ENET, e->impl->call(e, mr_str("s"), mr_str("x"), &o, &result));
     refused(MR_ENET, e->impl->await(e, 1, MR_FOREVER, &result));
     refused(MR_ENET, e->impl->stage_look(e, mr_str("s"), &info));
+    refused(MR_ENET, e->impl->check(e));
     serving_start(&server, "mem:", server.port); // and then it is found again
     int err = MR_ENET;
     while (err == MR_ENET)
         err = e->impl->push(e, mr_str("s"), mr_str("x"), &o, NULL);
     must(err);
+    must(e->impl->check(e));
     must(e->impl->close(e));
     serving_end(&server, SIGKILL);
 }

@@ -432,6 +432,7 @@ static void F24_an_epic_ends_and_is_dropped_only_on_a_disk_that_works(void **sta
         atomic_store(&syncs_fail, true);
         refused(MR_ESTOPPED, drops ? mr_epic_drop(m, "s", "e") : mr_epic_end(m, &e));
         refused(MR_ESTOPPED, mr_push(m, "s", mr_str("y"), NULL, NULL));
+        refused(MR_ESTOPPED, mr_check(m));
         must(mr_close(m));
         atomic_store(&syncs_fail, false);
         store_remove(&s);

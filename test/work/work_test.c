@@ -193,6 +193,27 @@ static void X_the_level_of_a_worker_can_be_read_from_anywhere(void **state) {
     must(mr_close(m));
 }
 
+static void X_what_a_worker_does_can_be_looked_at(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_worker_info info;
+    mr_work_options three = { .jobs = 3 };
+    mr_worker *w = NULL;
+    must(mr_work(m, "s", echo, NULL, &three, &w));
+    push(m, "s", NULL, "x");
+    do
+        must(mr_worker_look(w, &info)); // a job is counted a moment after its end can be seen
+    while (!info.completed);
+    assert_int_equal(info.completed, 1);
+    assert_int_equal(info.level, 3);
+    assert_int_equal(info.choice, 3);
+    assert_int_equal(info.choice_count, 1);
+    assert_int_equal(info.choices[0], 3);
+    assert_string_equal(info.why, "3 at once, as asked");
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
 static void T8_stopping_a_worker_leaves_the_engine_open(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -680,6 +701,7 @@ int main(void) {
         cmocka_unit_test(X_handlers_and_callbacks_may_call_anything),
         cmocka_unit_test(X_on_stop_may_end_the_job),
         cmocka_unit_test(X_the_level_of_a_worker_can_be_read_from_anywhere),
+        cmocka_unit_test(X_what_a_worker_does_can_be_looked_at),
         cmocka_unit_test(X_own_loop_runs_everything_in_one_poll_loop),
         cmocka_unit_test(X_own_loop_keeps_the_lease_of_what_was_kept),
     };

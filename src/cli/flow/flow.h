@@ -63,6 +63,7 @@ struct flow {
     struct actor actors[FLOW_NODES];
     pthread_mutex_t lock; // guards the lines that filters were asked
     char where[512];      // the engine, for people
+    bool is_remote;       // it is a server
     int signals;          // a descriptor
     int halt;             // another: readable when sources shall read no more
     struct interrupts interrupts;

@@ -92,6 +92,7 @@ static int engine_open(struct flow *f, const struct input *in) {
     int err = talk_address(in, &address);
     if (err >= 0)
         snprintf(f->where, sizeof f->where, "%s", address.url.where);
+    f->is_remote = err >= 0 && !address.url.local;
     return err < 0 ? err : talk_engine(in, "millrace-flow", f->signals, &f->engine);
 }
 
@@ -225,7 +226,7 @@ static void end_silent(struct flow *f, struct screen *screen, uint64_t since_us)
 static void guard_end(struct flow *f) {
     uint64_t grace_us = EXEC_GRACE_MS * UINT64_C(1000);
     bool ended = atomic_load(&f->ending) && monotonic_us() - f->ending_us > grace_us;
-    if (f->interrupts.count && talk_is_remote(f->engine) && !ended && !talk_is_cut_off(f->engine))
+    if (f->interrupts.count && f->is_remote && !ended && mr_check(f->engine) != MR_ENET)
         interrupts_guard_end();
 }
 
@@ -250,7 +251,7 @@ static void drain(struct flow *f, struct screen *screen) {
 
 static enum cli_exit interrupted(struct flow *f, struct screen *screen) {
     screen_clear(screen);
-    if (talk_is_remote(f->engine))
+    if (f->is_remote)
         interrupts_guard_end();
     if (halt(f) == MR_EBUSY)
         complain("flow: reading no more; what runs may finish (again to end it)");
