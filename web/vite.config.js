@@ -1,5 +1,5 @@
-// Everything becomes one script and one stylesheet, named by their contents, so that the server can
-// say of them that they never change. `npm run dev` asks a server on this machine for data.
+// Builds one script and one stylesheet, named by a hash of their contents, so that the server can let browsers
+// cache them for ever. `npm run dev` forwards requests for data to a server on this machine.
 import { defineConfig } from 'vite';
 
 const server = process.env.MILLRACE_HTTP ?? 'http://127.0.0.1:7412';
@@ -8,7 +8,7 @@ export default defineConfig({
   base: './',
   build: {
     target: ['chrome123', 'firefox121', 'safari17.5'],
-    assetsInlineLimit: 0, // data: addresses are not allowed by the policy of the page
+    assetsInlineLimit: 0, // the Content-Security-Policy of the page does not allow data: addresses
     modulePreload: { polyfill: false },
     rollupOptions: { output: { manualChunks: undefined } },
   },

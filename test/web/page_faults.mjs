@@ -151,7 +151,7 @@ test('U12: buttons that the token may not use are not offered', async () => {
     await offersNothing(page, '#/', ['Resume', 'Push']);
     await offersNothing(page, '#/stage/held', ['Resume', 'Drain…', 'Push a job']);
     await offersNothing(page, `#/job/${id}`, ['Cancel…', 'Drop…']);
-    await offersNothing(page, '#/dead', ['Retry', 'Drop', 'Retry all that match…', 'Choose all shown']);
+    await offersNothing(page, '#/dead', ['Retry', 'Drop', 'Retry all that match…', 'Select all shown']);
     await offersNothing(page, '#/push?stage=held', ['Push']);
     await page.press('Forget token', '.bar');
     await page.go('#/');
@@ -165,7 +165,7 @@ test('U12: buttons that the token may not use are not offered', async () => {
     await enter(all);
     await page.go('#/stage/held');
     await page.press('Resume');
-    await page.sees('No worker asks');
+    await page.sees('No worker takes');
     await page.leave();
     boss.close();
     await guarded.stop();
@@ -267,7 +267,7 @@ test('a token for some stages sees how these are, and not how large the rest is'
     await page.getByLabel('Token').fill(few);
     await page.press('Continue');
     await row(page, 'mail.in').waitFor();
-    await page.sees('works', '.facts');
+    await page.sees('ok', '.facts');
     equal(await page.locator('.facts > div:visible dt').allTextContents(), ['Log', 'Disk']);
     await page.leave();
     asker.close();

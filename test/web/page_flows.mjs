@@ -56,9 +56,9 @@ test('E1: a flow says whether it runs, waits, has only begun or is over', async 
         flowState({ operators: [stage('f/a', [], more)], plan }, epics);
     equal(of({ running: 1 }), 'running');
     equal(of({ waiting: 1 }), 'waiting');
-    equal(of({}, { states: 1 }, [{ total: -1, resume: 3 }]), 'begun');
-    equal(of({}, { states: 1 }, [{ total: 2, resume: 3 }]), 'over');
-    equal(of({}), 'over');
+    equal(of({}, { states: 1 }, [{ total: -1, resume: 3 }]), 'started');
+    equal(of({}, { states: 1 }, [{ total: 2, resume: 3 }]), 'finished');
+    equal(of({}), 'finished');
 });
 
 // A flow in a process of its own, whose step begins when go() was called.
@@ -110,7 +110,7 @@ test('E1: a flow that runs is shown operator by operator, with how far its sourc
     await page.shot('flow');
     flow.go();
     equal(await flow.ended, 0, flow.said());
-    await page.getByRole('heading', { level: 2, name: 'words over' }).waitFor();
+    await page.getByRole('heading', { level: 2, name: 'words finished' }).waitFor();
     await operators.nth(1).getByRole('link', { name: 'hold' }).click();
     await page.getByRole('heading', { level: 1, name: 'words/hold' }).waitFor();
     await page.getByRole('link', { name: 'words/count' }).waitFor();

@@ -20,10 +20,10 @@ test('the overview shows stages, what holds them and what would change that', as
     await push('over.paused');
     await world.client.ask('PAUSE', 'over.paused');
     const page = await open('#/');
-    await page.sees('No worker asks for its jobs');
+    await page.sees('No worker takes its jobs');
     await page.sees('millrace work over.idle -- COMMAND');
     await row(page, 'over.paused').getByRole('button', { name: 'Resume' }).click();
-    await page.sees('over.paused goes on', '.notices');
+    await page.sees('over.paused is resumed', '.notices');
     await row(page, 'over.paused').filter({ hasText: 'No worker' }).waitFor();
     await page.sees('has room', '.facts');
     await page.shot('overview');
@@ -42,8 +42,8 @@ test('an empty server says what to do next', async () => {
         ['#/flows', 'millrace flow'],
         ['#/epics', '--epic'],
         ['#/nowhere', 'There is no such view'],
-        ['#/stage/nobody', 'No stage is called nobody'],
-        ['#/job/99999', 'is not known'],
+        ['#/stage/absent', 'There is no stage absent'],
+        ['#/job/99999', 'There is no job 99999'],
     ]) {
         await page.go(hash);
         await page.sees(text);
@@ -84,8 +84,8 @@ test('B6: a stage draws its queue, and its time split into waiting and running',
     for (const [title, unit] of [
         ['Queue', 'jobs'],
         ['Time in the system', 'p50'],
-        ['In and out', 'a second'],
-        ['Throughput by level', 'a second'],
+        ['Throughput', 'jobs per second'],
+        ['Throughput by level', 'per second'],
     ])
         await page
             .locator('figcaption')
@@ -127,18 +127,18 @@ test('a stage is paused, resumed and drained, and asks before it drains', async 
     await page.press('Pause');
     await page.sees('Paused: it accepts jobs and starts none');
     await page.press('Resume');
-    await page.sees('No worker asks');
+    await page.sees('No worker takes');
     await page.press('Drain');
     await page.agree('Leave it');
     await push('switch');
     await page.press('Drain');
     await page.shot('dialog');
     await page.agree('Drain it');
-    await page.sees('switch drains', '.notices');
+    await page.sees('switch is draining', '.notices');
     const refused = await push('switch').catch((error) => error.message);
     check(String(refused).startsWith('DRAINING'), refused);
     await page.press('Resume');
-    await page.sees('switch goes on', '.notices');
+    await page.sees('switch is resumed', '.notices');
     await push('switch');
     await page.leave();
 });
@@ -254,7 +254,7 @@ test('a dead job is retried, and dropped', async () => {
     await page.sees('dead', 'h1');
     await page.press('Drop');
     await page.agree('Drop the job');
-    await page.sees('is not known');
+    await page.sees('There is no job');
     await page.leave();
 });
 
@@ -292,10 +292,10 @@ test('the first 5,000 dead letters are looked through, that is said, and one can
     await page.sees('The first 100 are shown');
     await page.getByLabel('Reason').fill('luck');
     await page.sees('None of the first 5,000 of 6,000 dead letters match');
-    await page.press('Look further');
+    await page.press('Search further');
     await row(page, 'out of luck').filter({ hasText: 'k5400' }).waitFor();
     await page.sheds('of the first');
-    equal(await page.getByRole('button', { name: 'Look further' }).isVisible(), false);
+    equal(await page.getByRole('button', { name: 'Search further' }).isVisible(), false);
     await page.press('Drop all that match');
     await page.agree('Drop 1 dead job');
     await page.sees('1 job is dropped', '.notices');
@@ -306,10 +306,10 @@ test('one, some and all dead letters are retried or dropped, and counted first',
     const [first, second, third] = await bury('yard', 6, 'lost');
     const page = await open('#/dead?stage=yard');
     await row(page, first).getByRole('button', { name: 'Retry' }).click();
-    await page.sees(`Job ${first} lives again`, '.notices');
+    await page.sees(`Job ${first} is queued again`, '.notices');
     await row(page, first).waitFor({ state: 'detached' });
-    for (const id of [second, third]) await page.getByLabel(`Choose job ${id}`).check();
-    await page.press('Drop 2 chosen jobs');
+    for (const id of [second, third]) await page.getByLabel(`Select job ${id}`).check();
+    await page.press('Drop 2 selected jobs');
     await page.agree('Drop 2 dead jobs');
     await page.sees('2 jobs are dropped', '.notices');
     equal(await deadCount('yard'), 3);

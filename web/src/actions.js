@@ -1,14 +1,14 @@
-// What a person can have the server do. What destroys is asked about first; what was done, or why not,
-// is told in a notice. Each resolves with true if it was done.
+// The actions that a user can start on the server. Destructive ones ask for confirmation first; a notice
+// reports the outcome, or why the server refused. Each resolves with true if the action was done.
 import { sentence } from './api.js';
 import { act } from './calls.js';
 import { ask, complain, notice } from './dialog.js';
 import { counted } from './format.js';
 import { store } from './store.js';
 
-async function attempt(doIt, told) {
+async function tryAction(action, outcomeText) {
   try {
-    notice(told(await doIt()));
+    notice(outcomeText(await action()));
     return true;
   } catch (error) {
     complain(sentence(error));
@@ -19,28 +19,28 @@ async function attempt(doIt, told) {
 // ---- A stage -----------------------------------------------------------------------------------
 
 const STAGE = {
-  pause: { told: 'is paused: it accepts jobs and starts none.' },
-  resume: { told: 'goes on.' },
+  pause: { outcome: 'is paused: it accepts jobs and starts none.' },
+  resume: { outcome: 'is resumed.' },
   drain: {
-    told: 'drains: it finishes what it has.',
+    outcome: 'is draining: it runs the jobs that it has.',
     question:
-      'It finishes what it has and refuses every push until it is resumed. Whoever pushes hears DRAINING.',
+      'It runs the jobs that it has, and refuses every push with DRAINING until it is resumed.',
     act: 'Drain it',
   },
 };
 
 export async function stageAct(name, verb) {
-  const { told, question, act: label } = STAGE[verb];
+  const { outcome, question, act: label } = STAGE[verb];
   if (question && !(await ask({ title: `Drain ${name}?`, text: question, act: label })))
     return false;
-  return attempt(
+  return tryAction(
     () => act.stage(name, verb),
-    () => `${name} ${told}`,
+    () => `${name} ${outcome}`,
   );
 }
 
 export const setPolicy = (name, values) =>
-  attempt(
+  tryAction(
     () => act.policy(name, values),
     () => `The policy of ${name} is changed.`,
   );
@@ -48,17 +48,17 @@ export const setPolicy = (name, values) =>
 // ---- A job -------------------------------------------------------------------------------------
 
 const JOB = {
-  retry: { told: (id) => `Job ${id} lives again, with all its attempts.` },
+  retry: { outcome: (id) => `Job ${id} is queued again, with all its attempts.` },
   cancel: {
-    told: (id) => `Job ${id} is cancelled.`,
+    outcome: (id) => `Job ${id} is cancelled.`,
     title: (id) => `Cancel job ${id}?`,
-    text: 'If it waits it will never start. If it runs, its worker is told to stop, and nothing it does is recorded.',
+    text: 'If it waits, it will not be started. If it runs, its worker is asked to stop, and its result is not recorded.',
     act: 'Cancel the job',
   },
   drop: {
-    told: (id) => `Job ${id} is dropped.`,
+    outcome: (id) => `Job ${id} is dropped.`,
     title: (id) => `Drop job ${id}?`,
-    text: 'The job and its body are forgotten. This cannot be undone.',
+    text: 'The job and its body are deleted. This cannot be undone.',
     act: 'Drop the job',
   },
 };
@@ -67,9 +67,9 @@ export async function jobAct(id, verb) {
   const about = JOB[verb];
   if (about.title && !(await ask({ title: about.title(id), text: about.text, act: about.act })))
     return false;
-  return attempt(
+  return tryAction(
     () => act.job(id, verb),
-    () => about.told(id),
+    () => about.outcome(id),
   );
 }
 
@@ -81,8 +81,8 @@ const doneWith = (verb, count) =>
       ? 'is dropped'
       : 'are dropped'
     : count === 1
-      ? 'lives again'
-      : 'live again';
+      ? 'is queued again'
+      : 'are queued again';
 
 function askAboutMany(verb, total, where) {
   const jobs = counted(total, 'dead job');
@@ -90,7 +90,7 @@ function askAboutMany(verb, total, where) {
     verb === 'drop'
       ? {
           title: `Drop ${jobs}${where}?`,
-          text: 'They and their bodies are forgotten. This cannot be undone.',
+          text: 'The jobs and their bodies are deleted. This cannot be undone.',
           act: `Drop ${jobs}`,
         }
       : {
@@ -102,15 +102,15 @@ function askAboutMany(verb, total, where) {
   );
 }
 
-export async function chosenAct(ids, verb) {
+export async function selectedAct(ids, verb) {
   if (!(await askAboutMany(verb, ids.length, ''))) return false;
-  return attempt(
+  return tryAction(
     () => act.jobs(ids, verb),
     ({ count }) => `${counted(count, 'job')} ${doneWith(verb, count)}.`,
   );
 }
 
-// The same for every stage that has dead jobs; how many in all.
+// Acts on every stage that has dead jobs; resolves with the number of jobs in all.
 async function forStages(verb, { stage, ...filter }, more) {
   const names = stage ? [stage] : store.stages.filter((s) => s.dead).map((s) => s.name);
   let total = 0;
@@ -121,8 +121,8 @@ async function forStages(verb, { stage, ...filter }, more) {
 
 const ALL = 1_000_000_000; // more than there can be
 
-// All dead letters that match { stage, key, reason }, of which what is not given does not matter: counted
-// first.
+// Acts on all dead letters that match { stage, key, reason }, after counting them and asking for
+// confirmation. A member that is not given matches every job.
 export async function matchingAct(verb, filter) {
   let total;
   try {
@@ -137,7 +137,7 @@ export async function matchingAct(verb, filter) {
   }
   const where = filter.stage ? ` of ${filter.stage}` : '';
   if (!(await askAboutMany(verb, total, where))) return false;
-  return attempt(
+  return tryAction(
     () => forStages(verb, filter, {}),
     (done) => `${counted(done, 'job')} ${doneWith(verb, done)}.`,
   );

@@ -1,5 +1,5 @@
-// Asking the server over HTTP. Fields keep the names they have on the wire. What the server refuses is
-// thrown as Refused, with its code (FULL, GONE, …) and sentence; what never reached it as Unreachable.
+// Requests to the server over HTTP. Fields have the same names as in the protocol. A request that the server
+// refuses throws Refused, with its code (FULL, GONE, …) and message; one that did not reach it throws Unreachable.
 
 export class Refused extends Error {
   constructor(status, code, text) {
@@ -15,17 +15,17 @@ export class Refused extends Error {
 
 export class Unreachable extends Error {}
 
-const PATIENCE_MS = 20_000;
-const KEPT_AS = 'millrace-token';
+const TIMEOUT_MS = 20_000;
+const TOKEN_NAME = 'millrace-token';
 
-// A token lives as long as its tab, and is sent to nobody but the server that the page came from.
+// A token is kept until its tab is closed, and is sent only to the server that the page came from.
 export const token = {
-  get: () => sessionStorage.getItem(KEPT_AS) ?? '',
-  set: (secret) => sessionStorage.setItem(KEPT_AS, secret),
-  forget: () => sessionStorage.removeItem(KEPT_AS),
+  get: () => sessionStorage.getItem(TOKEN_NAME) ?? '',
+  set: (secret) => sessionStorage.setItem(TOKEN_NAME, secret),
+  forget: () => sessionStorage.removeItem(TOKEN_NAME),
 };
 
-// Throws Refused where a browser would not even send it.
+// Throws Refused for a token that a browser would not send in a header.
 export function headers(more = {}) {
   const secret = token.get();
   if (/[^\x21-\x7e]/.test(secret))
@@ -40,16 +40,16 @@ export function address(path, query = {}) {
 }
 
 export async function refusal(response) {
-  let said = {};
+  let body = {};
   try {
-    said = await response.json();
+    body = await response.json();
   } catch {
-    // not from the engine: the status has to do
+    // not a response of Millrace: only the status is known
   }
   return new Refused(
     response.status,
-    said.error ?? '',
-    said.message ?? `the server answered ${response.status}`,
+    body.error ?? '',
+    body.message ?? `the server answered with status ${response.status}`,
   );
 }
 
@@ -66,7 +66,7 @@ const escaped = (bytes) =>
 
 const CONTENTS = ['body-base64', 'result-base64'];
 
-// Names and reasons that are no text come as base64; they are shown with their odd bytes as \x00.
+// Names and reasons that are not UTF-8 arrive as base64; bytes that cannot be printed are shown as \x00.
 export function parse(text) {
   return JSON.parse(text, function revive(name, value) {
     if (name.endsWith('-base64') && !CONTENTS.includes(name))
@@ -76,7 +76,7 @@ export function parse(text) {
 }
 
 async function request(method, path, { query, body, signal } = {}) {
-  const patience = AbortSignal.timeout(PATIENCE_MS);
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
   let response;
   try {
     response = await fetch(address(path, query), {
@@ -84,7 +84,7 @@ async function request(method, path, { query, body, signal } = {}) {
       headers: headers(method === 'POST' ? { 'Content-Type': 'application/json' } : {}),
       body: method === 'POST' ? JSON.stringify(body ?? {}) : undefined,
       cache: 'no-store',
-      signal: signal ? AbortSignal.any([signal, patience]) : patience,
+      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
     });
     if (response.ok) return parse(await response.text());
   } catch (error) {
@@ -97,15 +97,15 @@ async function request(method, path, { query, body, signal } = {}) {
 export const get = (path, query, signal) => request('GET', path, { query, signal });
 export const post = (path, body) => request('POST', path, { body });
 
-// What to tell a person about an error.
+// The text that is shown to the user for an error.
 export function sentence(error) {
   if (error instanceof Unreachable)
     return (
-      'The server cannot be reached; nothing was changed as far as is known. Try again when the ' +
-      'page is connected.'
+      'The server cannot be reached, so it is not known whether the change was made. Check it when ' +
+      'the page is connected again.'
     );
   if (error.code === 'STOPPED')
-    return `The log has stopped, and whether this happened is not known: ${error.message}`;
-  if (error.code === 'NOPERM') return `This token may not do that: ${error.message}`;
+    return `The log has stopped, so it is not known whether the change was made: ${error.message}`;
+  if (error.code === 'NOPERM') return `This token does not permit that: ${error.message}`;
   return error.message;
 }

@@ -1,5 +1,5 @@
-// Bodies and results: bytes, shown as text, as JSON with indentation, or as hexadecimal digits; never
-// more of them than a page can bear.
+// Bodies and results: bytes, shown as text, as JSON with indentation, or as hexadecimal digits. Of long ones
+// only the first bytes are shown.
 import { button, el, setText } from './dom.js';
 import { bytes as size } from './format.js';
 
@@ -19,8 +19,8 @@ function tryText(data) {
   }
 }
 
-// Each value on a line of its own, and every one as it stands: a number that was read and written again
-// might be another.
+// Puts each value on a separate line and copies its text unchanged: a number that is parsed and printed again
+// could differ.
 export function indented(json) {
   const tokens = json.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g) ?? [];
   const line = (depth) => `\n${'  '.repeat(depth)}`;
@@ -83,7 +83,7 @@ function save(data, name) {
 }
 
 export function bytesView(label, data, fileName) {
-  if (data.length === 0) return el('p.empty', 'It is empty.');
+  if (data.length === 0) return el('p.empty', `The ${label.toLowerCase()} is empty.`);
   const pre = el('pre', { tabindex: 0, 'aria-label': label });
   const note = el('span.soft');
   const choices = forms(data);
@@ -103,7 +103,7 @@ export function bytesView(label, data, fileName) {
     'div.bytes',
     el(
       'div.head',
-      el('div.tabs', { role: 'group', 'aria-label': `How to show it` }, tabs),
+      el('div.tabs', { role: 'group', 'aria-label': 'Format' }, tabs),
       note,
       button('Save as a file', () => save(data, fileName), 'quiet'),
     ),

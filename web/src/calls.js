@@ -1,10 +1,10 @@
-// Everything that the page asks of the server; docs/http.md tells what each answers.
+// All requests of the page; docs/http.md describes the responses.
 import { fromBase64, get, post } from './api.js';
 
 const stageAt = (name) => `api/stages/${encodeURIComponent(name)}`;
 const utf8 = new TextEncoder();
 
-// The bytes of a body or result, however they came; null: they are not kept.
+// The bytes of a body or result, sent as text or as base64; null: they are not kept.
 function contents(job) {
   for (const name of ['body', 'result']) {
     if (typeof job[name] === 'string') return utf8.encode(job[name]);

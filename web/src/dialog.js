@@ -1,7 +1,7 @@
-// Questions before something is destroyed, and short notices about what was done.
+// Dialogs that ask for confirmation, and short notices about the outcome of an action.
 import { button, el } from './dom.js';
 
-// Resolves with true if the person agrees. `act` is the label of the button that does it.
+// Resolves with true if the user confirms. `act` is the label of the button that confirms.
 export function ask({ title, text, act, danger = true }) {
   return new Promise((resolve) => {
     const yes = button(act, () => dialog.close('yes'), danger ? 'danger' : 'primary');

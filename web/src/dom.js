@@ -1,7 +1,7 @@
-// Elements without strings of HTML: whatever a server says only ever becomes text.
+// Makes elements without strings of HTML: data from the server is only inserted as text.
 
-// Characters that cannot be seen but turn the direction of what stands around them are shown as escapes, so
-// that nobody reads something else than what is there.
+// Shows invisible characters that change the direction of the text around them as escapes, so that the text on
+// the screen is in the order of the data.
 export const plain = (text) =>
   text.replace(
     /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
@@ -40,7 +40,7 @@ export function svg(name, attributes = {}, ...children) {
   return node;
 }
 
-// Changes text only where it differs, so that what somebody has marked stays marked.
+// Changes text only where it differs, so that a selection of the user stays.
 export function setText(node, text) {
   const wanted = plain(String(text));
   if (node.textContent !== wanted) node.textContent = wanted;
@@ -52,7 +52,7 @@ export function setShown(node, shown) {
 
 let fields = 0;
 
-// An input with its label and, below, what is good to know about it.
+// An input with its label and, below it, a hint.
 export function field(label, input, hint) {
   input.id ||= `field-${++fields}`;
   const parts = [el('label', { for: input.id }, label), input];
@@ -76,8 +76,8 @@ export function select(options, chosen, attributes = {}) {
 export const button = (text, act, kind = '') =>
   el(kind ? `button.${kind}` : 'button', { type: 'button', onclick: act }, text);
 
-// What only a token with that role may use: the stylesheet leaves it out for others, whose roles
-// setRoles has told.
+// Marks an element that only a token with this role may use: the stylesheet hides it from tokens without the
+// role (see setRoles).
 export function needs(role, node) {
   node.dataset.needs = role;
   return node;
@@ -87,7 +87,7 @@ export const setRoles = (roles) => (document.documentElement.dataset.may = roles
 
 export const link = (text, href, attributes = {}) => el('a', { href, ...attributes }, text);
 
-// A part of a view with a heading of its own.
+// A part of a view, with a heading.
 export function panel(title, ...children) {
   const heading = el('h2', title);
   heading.id = `heading-${++fields}`;

@@ -1,11 +1,11 @@
-// Flows: stages joined by emits. Which stage feeds which the server sees with their first commits, and says
-// in `feeds`; what `millrace flow` runs is known before that by its names: FLOW/STEP beside a stage FLOW
-// that keeps the plan while the flow is not over.
+// Flows: stages joined by emits. The server lists in `feeds` the stages to which jobs of a stage have emitted.
+// Flows of `millrace flow` are recognised before the first emit by their names: stages FLOW/STEP, and a stage
+// FLOW that keeps the plan until the flow has finished.
 
 const PREFIX = /^(.+)\//;
 const prefixOf = (name) => PREFIX.exec(name)?.[1] ?? '';
 
-// Sets of names that are joined, each with the name of its set.
+// Disjoint sets of names (union-find): find() gives the name that represents a set.
 function joiner(names) {
   const parents = new Map(names.map((name) => [name, name]));
   function find(name) {
@@ -20,7 +20,7 @@ function joiner(names) {
   };
 }
 
-// The prefixes of flows: one stage of it is seen to feed another, or its plan is kept.
+// The prefixes of flows: those where one stage feeds another of the same prefix, or where a plan is kept.
 function flowPrefixes(stages) {
   const found = new Set(stages.filter((s) => s.states > 0).map((s) => s.name));
   for (const { name, feeds = [] } of stages)
@@ -43,7 +43,8 @@ function joinStages(stages) {
   return sets;
 }
 
-// Those that nothing left feeds come first, else the one that appeared first: a loop has no beginning.
+// Topological order: next is a stage that no remaining stage feeds. If all remaining stages are part of a loop,
+// it is the first of the list.
 function inOrder(members) {
   const left = new Map(members.map((s) => [s.name, s]));
   const ordered = [];
@@ -59,7 +60,7 @@ function inOrder(members) {
   return ordered;
 }
 
-// What most of them are called before the slash; else as the first.
+// The prefix that most of the stages have; if none has two, the name of the first stage.
 function nameOf(members) {
   const counts = new Map();
   for (const { name } of members) {
@@ -94,18 +95,18 @@ export function findFlows(stages) {
 export const operatorName = (flow, stage) =>
   stage.name.startsWith(`${flow.name}/`) ? stage.name.slice(flow.name.length + 1) : stage.name;
 
-// The epics that push into it.
+// The epics that push into the flow.
 export function sourcesOf(flow, epics) {
   const names = new Set(flow.operators.map((s) => s.name));
   return epics.filter((e) => names.has(e.stage) || names.has(e.name));
 }
 
-// In a word, for a tag: whether anything moves, or why not.
+// The state of a flow, in one word for a tag.
 export function flowState(flow, sources) {
   const sum = (name) => flow.operators.reduce((n, s) => n + s[name], 0);
   const unread = sources.some((e) => e.total < 0 || e.resume <= e.total);
   if (sum('running')) return 'running';
   if (sum('waiting') || sum('delayed')) return 'waiting';
-  if (unread && flow.plan?.states) return 'begun';
-  return 'over';
+  if (unread && flow.plan?.states) return 'started';
+  return 'finished';
 }

@@ -1,11 +1,11 @@
-// Numbers as people read them, of about the same width while they change.
+// Numbers, durations and sizes as readable text, of about the same width while they change.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const NONE = '–';
 
 export const count = (n) => (n === null || n === undefined ? NONE : whole.format(n));
 
-// For where there is little room.
+// A shorter form of large numbers, for narrow places.
 export const compact = (n) => (n >= 1e7 ? `${(n / 1e6).toFixed(1)} M` : count(n));
 
 // "1 job", "2,000 jobs"
@@ -36,7 +36,7 @@ function two(ms, large, largeUnit, small, smallUnit) {
   return low ? `${high} ${largeUnit} ${low} ${smallUnit}` : `${high} ${largeUnit}`;
 }
 
-// Milliseconds; negative: there is none.
+// A duration in milliseconds; negative: none.
 export function duration(ms) {
   if (ms === null || ms === undefined || ms < 0) return NONE;
   if (ms < SECOND) return `${Math.round(ms)} ms`;
@@ -55,7 +55,7 @@ export function bytes(n) {
   return unit ? `${digits(n)} ${SIZES[unit]}` : n === 1 ? '1 byte' : `${n} bytes`;
 }
 
-// A moment that was so long ago, by this machine's clock.
+// The time of day `agoMs` milliseconds ago, by this machine's clock.
 export function moment(agoMs) {
   const at = new Date(Date.now() - agoMs);
   const time = at.toTimeString().slice(0, 8);

@@ -1,9 +1,9 @@
-// The stream of events: read with fetch, because an EventSource cannot carry a token. When it breaks or
-// falls silent it is opened again, after a pause that doubles; meanwhile what is shown is stale, and
-// said to be.
+// The stream of events. It is read with fetch, because an EventSource cannot send a token. When the stream
+// breaks, or no event arrives in time, it is opened again after a pause that doubles each time; meanwhile the
+// page is marked as stale.
 import { Refused, headers, refusal } from './api.js';
 
-const SILENCE_MS = 10_000; // the server says something every second
+const SILENCE_MS = 10_000; // the server sends an event every second
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
 
@@ -29,8 +29,8 @@ export function eventParser(onEvent) {
   };
 }
 
-// `on` has event({ type, data }); lost(said), with what the server said if it was reached; and
-// locked(error), after which only now() tries again.
+// `on` has event({ type, data }); lost(message), with the server's refusal, or '' if it was not reached; and
+// locked(error), when the server requires a token: only now() connects again after that.
 export function openStream(path, on) {
   let pause = FIRST_PAUSE_MS,
     timer = 0,
@@ -74,7 +74,7 @@ export function openStream(path, on) {
     } catch (error) {
       failure = error;
     }
-    if (current !== controller) return; // another was begun
+    if (current !== controller) return; // now() has started another
     if (failure?.asksForToken) on.locked(failure);
     else again(failure);
   }

@@ -1,5 +1,5 @@
-// The page: a shell, one view at a time chosen by the address behind #, and a stream of snapshots that
-// the shell and the view are told about.
+// The page: a frame, one view at a time, selected by the part of the address after #, and a stream of snapshots
+// from which the frame and the view are updated.
 import './style.css';
 import { token } from './api.js';
 import { look } from './calls.js';
@@ -11,13 +11,13 @@ import { deadView } from './views/dead.js';
 import { epicsView } from './views/epics.js';
 import { flowsView } from './views/flows.js';
 import { jobView } from './views/job.js';
-import { lockView, nowhereView } from './views/lock.js';
+import { lockView, noSuchView } from './views/lock.js';
 import { overview } from './views/overview.js';
 import { pushView } from './views/push.js';
 import { stageView } from './views/stage.js';
 import { workersView } from './views/workers.js';
 
-// A view is { title, node, update(), end() }; it is made from what the pattern found and the query.
+// A view is { title, node, update(), end() }; it is made from the groups of the pattern and the query.
 const ROUTES = [
   [/^\/$/, overview],
   [/^\/stage\/([^/]+)(?:\/(policy|parked|jobs)(?:\/(\w+))?)?$/, stageView],
@@ -42,7 +42,7 @@ function makeView({ path, query }) {
     const found = pattern.exec(path);
     if (found) return make(found.slice(1).map(decoded), query);
   }
-  return nowhereView();
+  return noSuchView();
 }
 
 function decoded(part) {
@@ -76,13 +76,13 @@ function unlock(secret) {
   stream.now();
 }
 
-function lock(said) {
-  change({ connection: 'locked', refused: said, stages: [], info: {} });
+function lock(refused) {
+  change({ connection: 'locked', refused, stages: [], info: {} });
   show();
 }
 
-// With every new connection: the token, or what it may do, can be another one. Where that cannot be
-// told, nothing is offered; the next connection asks again.
+// Called for every new connection, because the token or its roles can have changed. If the request fails, no
+// action is offered until the next connection.
 function learnRoles() {
   look.roles().then(setRoles, () => setRoles([]));
 }

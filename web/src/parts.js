@@ -1,11 +1,11 @@
-// Parts that several views have: a strip of figures, why a stage is held and how its jobs end, a job's status.
+// Parts that several views use: a strip of figures, why jobs of a stage wait, outcomes of jobs, a status tag.
 import { stageAct } from './actions.js';
 import { button, el, needs, setShown, setText } from './dom.js';
 import { count, rate } from './format.js';
 import { linkColumn } from './table.js';
 import { deadPath, whyHeld } from './why.js';
 
-// A strip of [name, text(), isBad()].
+// A row of figures; an entry is [name, text(), isBad()].
 export function figures(entries) {
   const values = entries.map(() => el('dd'));
   return {
@@ -22,7 +22,7 @@ export function figures(entries) {
   };
 }
 
-// A sentence, and what would change it.
+// Why jobs of a stage wait, in a sentence, with the button, link or command that changes it.
 export function whyCell(get) {
   const text = el('span'),
     act = needs('admin', button('', () => stageAct(get().name, node.action.act), 'small'));
@@ -67,7 +67,7 @@ export const tagColumn = (head, word) => ({
   },
 });
 
-// How the jobs of a stage end, and why it holds them.
+// Columns for the outcomes of a stage's jobs, and for why its jobs wait.
 export const outcomeColumns = () => [
   { head: 'Done/s', number: true, text: (s) => rate(s['out-per-s']) },
   {
@@ -82,5 +82,5 @@ export const outcomeColumns = () => [
     (s) => deadPath(s.name),
     { number: true },
   ),
-  { head: 'What it waits for', wide: true, make: whyCell },
+  { head: 'Why jobs wait', wide: true, make: whyCell },
 ];

@@ -1,5 +1,5 @@
-// Plots of numbers over time, or of one against another: uPlot, with a legend of our own that tells the
-// newest values, or those under the pointer, and with the colours of the page.
+// Plots of numbers over time, or of one number against another: uPlot with the colours of the page and a
+// legend that shows the newest values, or those under the pointer.
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { el, setShown, setText } from './dom.js';
@@ -7,7 +7,7 @@ import { el, setShown, setText } from './dom.js';
 const HEIGHT = 190;
 const probe = el('span', { hidden: true });
 
-// What a variable of the stylesheet stands for now: canvases know no variables.
+// The present value of a variable of the stylesheet: a canvas cannot use variables.
 function colour(name) {
   if (!probe.isConnected) document.body.append(probe);
   probe.style.color = `var(${name})`;
@@ -34,7 +34,7 @@ function line(s, stepped) {
     dash: s.dash,
     points: s.points ? { show: true, size: 6, fill: stroke, stroke } : { show: false },
     paths: stepped && uPlot.paths.stepped({ align: 1 }),
-    spanGaps: Boolean(s.points), // elsewhere a gap is a time in which there was nothing
+    spanGaps: Boolean(s.points), // in plots over time a gap means that there was no value
   };
 }
 
@@ -60,7 +60,7 @@ const levelRange = (_, first, last) =>
 
 const heightRange = (_, __, most) => [0, most > 0 ? most * 1.08 : 1];
 
-// Steps from tick to tick of what there are no parts of.
+// Distances between ticks of whole numbers.
 const WHOLE = [...Array(12).keys()].flatMap((n) => [1, 2, 5].map((step) => step * 10 ** n));
 
 const timeAxis = () => axis(null, { size: 26, space: 76, values: clock });
@@ -96,11 +96,10 @@ function options({ series, format, across, stepped, whole }, width, pointed) {
 
 // ---- A plot -------------------------------------------------------------------------------------
 
-// `what` has title; unit, which stands beside it; series: [{ label, colour, dash, points }]; format, which
-// makes text of a value; empty, which is said while there is none; perhaps across: { label, format } where
-// the horizontal axis is not time, stepped: a value holds until the next, and whole: ticks are
-// whole numbers. update() takes arrays, the
-// first of them being horizontal.
+// `what` has title; unit, which is shown beside it; series: [{ label, colour, dash, points }]; format, which
+// makes text of a value; empty, the text that is shown while there is no value; optionally across:
+// { label, format } if the horizontal axis is not time, stepped: a value holds until the next one, and whole:
+// ticks are whole numbers. update() takes arrays, the first of them for the horizontal axis.
 export function plot(what) {
   const { title, unit, series, format, across, empty } = what;
   const legend = series.map(legendItem);
@@ -122,8 +121,8 @@ export function plot(what) {
 
   const where = (at) => (across ? `at ${across.label} ${across.format(at)}` : clockText(at));
 
-  // The values under the pointer; without one, the newest.
-  function tell(index) {
+  // Shows the values under the pointer; without one, the newest.
+  function showValues(index) {
     const pointed = index !== null && index !== undefined;
     legend.forEach((l, i) =>
       setText(l.value, format((pointed ? data[i + 1][index] : newest(data[i + 1])) ?? null)),
@@ -135,8 +134,8 @@ export function plot(what) {
     chart?.destroy();
     chart = null;
     if (!frame.clientWidth) return;
-    chart = new uPlot(options(what, frame.clientWidth, tell), data, frame);
-    chart.root.setAttribute('aria-hidden', 'true'); // the legend tells the values
+    chart = new uPlot(options(what, frame.clientWidth, showValues), data, frame);
+    chart.root.setAttribute('aria-hidden', 'true'); // the legend has the values
   }
 
   const watcher = new ResizeObserver(() => {
@@ -153,7 +152,7 @@ export function plot(what) {
       data = next;
       chart?.setData(next);
       setShown(nothing, !next.slice(1).some((values) => newest(values) !== undefined));
-      if (chart?.cursor.idx === null || chart?.cursor.idx === undefined) tell(null);
+      if (chart?.cursor.idx === null || chart?.cursor.idx === undefined) showValues(null);
     },
     end() {
       watcher.disconnect();

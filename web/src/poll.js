@@ -1,8 +1,8 @@
-// Data that the stream does not carry: asked for again as snapshots come, while somebody looks, and
-// never twice at once.
+// Data that is not in the stream of events: requested again as snapshots arrive, while the page is visible, one
+// request at a time.
 
-// `load(signal)` is given up when the view ends or is refreshed; `fail(error)` hears why it failed; everyMs()
-// is how long to wait between two.
+// `load(signal)` is aborted when the view ends or is refreshed; `fail(error)` is called when it failed; everyMs()
+// is the least time between two requests.
 export function poller(load, fail, everyMs = () => 2000) {
   let busy = false,
     last = 0,

@@ -1,15 +1,15 @@
-// Samples of a stage as they are drawn. What was counted between two samples holds for all of the time
-// between them, so it is drawn as a step: a slope over an idle gap would show work that never happened.
+// Samples of a stage, as points for plots. A count between two samples holds for all of the time between
+// them, so it is drawn as a step: a slope over an idle gap would show work that did not happen.
 
-export const LONGEST_MS = 3000; // between two samples with something in between
+export const LONGEST_MS = 3000; // the longest time between two samples while jobs are pushed or run
 
-// Counts since the sample before, by the second; null where there is none before.
+// Counts since the previous sample, per second; null for the first one.
 export function perSecondOf(times, counts) {
   return counts.map((n, i) => (i === 0 ? null : (n * 1000) / Math.max(times[i] - times[i - 1], 1)));
 }
 
-// [seconds, ...columns] of steps: the value of a sample stands from the sample before to its own. Behind
-// the last one, up to `now`, `idle` stands once that is too long ago for a sample to be still to come.
+// [seconds, ...columns] of steps: the value of a sample is drawn from the previous sample to its own. From the
+// last sample to `now` the value is `idle`, once the last one is too long ago for another to be due.
 export function steps(times, columns, now, idle) {
   const seconds = [],
     drawn = columns.map(() => []);

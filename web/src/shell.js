@@ -1,5 +1,5 @@
-// What stands around every view: where one can go, how the connection is, what is wrong with the server,
-// light or dark.
+// The frame around every view: navigation, the state of the connection, a banner for faults of the server,
+// the colour theme.
 import { button, el, needs, setShown, setText } from './dom.js';
 import { noticesNode } from './dialog.js';
 import { bytes, count, duration, moment } from './format.js';
@@ -18,7 +18,7 @@ const PLACES = [
 // ---- Light and dark ----------------------------------------------------------------------------
 
 const THEMES = ['system', 'light', 'dark'];
-const KEPT_AS = 'millrace-theme';
+const THEME_NAME = 'millrace-theme';
 
 function setTheme(theme) {
   if (theme === 'system') delete document.documentElement.dataset.theme;
@@ -27,60 +27,60 @@ function setTheme(theme) {
 }
 
 function themeButton() {
-  let theme = localStorage.getItem(KEPT_AS) ?? 'system';
+  let theme = localStorage.getItem(THEME_NAME) ?? 'system';
   const node = button(
     '',
     () => {
       theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-      localStorage.setItem(KEPT_AS, theme);
+      localStorage.setItem(THEME_NAME, theme);
       show();
     },
     'quiet.small',
   );
   function show() {
     setTheme(theme);
-    node.textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme];
+    node.textContent = { system: 'Theme: auto', light: 'Theme: light', dark: 'Theme: dark' }[theme];
     node.setAttribute('aria-label', `Colours: ${theme}`);
-    node.title = 'Colours: as the system asks for, light, dark';
+    node.title = 'Colours: as set in the system, light, or dark';
   }
   show();
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
   return node;
 }
 
-// ---- What is wrong -----------------------------------------------------------------------------
+// ---- Faults ------------------------------------------------------------------------------------
 
 function lostText() {
   const why = store.refused
-    ? `The server refuses to tell how it is: ${store.refused}`
+    ? `The server refuses to send its state: ${store.refused}`
     : 'The server cannot be reached';
-  const since = store.at ? ` What is shown is from ${moment(Date.now() - store.at)}.` : '';
-  return `${why}; the page tries again by itself.${since}`;
+  const since = store.at ? ` The page shows the state of ${moment(Date.now() - store.at)}.` : '';
+  return `${why}; the page reconnects by itself.${since}`;
 }
 
-// Sentences, the worst first: [kind, text].
-export function troubles({ health, why, info }) {
+// Faults of the server as [kind, text], the most severe first.
+export function faults({ health, why, info }) {
   const found = [];
   if (health === 'loading')
-    found.push(['warn', 'The server is reading its store; stages appear when that is done.']);
+    found.push(['warn', 'The server is reading its store; stages are shown when it has finished.']);
   if (health === 'stopped')
     found.push([
       'bad',
-      `The log has stopped (${info.log_stopped || why}): nothing is accepted or started. Mend what it ` +
-        'names, run millrace store check, then restart the server; what was answered before is kept.',
+      `The log has stopped (${info.log_stopped || why}): no job is accepted or started. Correct the fault, ` +
+        'run millrace store check, then restart the server; everything that was answered before is kept.',
     ]);
   if (health === 'full')
     found.push([
       'bad',
-      'The disk is full: pushes are refused. Make room by working jobs off, dropping some, or ' +
-        'enlarging the disk; the server goes on by itself.',
+      'The disk is full: pushes are refused. To free space, let workers finish jobs, drop jobs, or enlarge the ' +
+        'disk; the server then continues by itself.',
     ]);
   const { used_memory: used, maxmemory: most } = info;
   if (most && used >= most)
     found.push([
       'bad',
-      `Memory is full (${bytes(used)} of ${bytes(most)}): pushes are refused. Work jobs off, drop ` +
-        'some, or raise max-bytes.',
+      `Memory is full (${bytes(used)} of ${bytes(most)}): pushes are refused. Let workers finish jobs, ` +
+        'drop jobs, or raise max-bytes.',
     ]);
   else if (most && used >= 0.9 * most)
     found.push(['warn', `Memory is nearly full: ${bytes(used)} of ${bytes(most)}.`]);
@@ -94,7 +94,7 @@ function makeBanner(reconnect) {
   return {
     node,
     update() {
-      const found = store.connection === 'locked' ? [] : troubles(store);
+      const found = store.connection === 'locked' ? [] : faults(store);
       if (store.connection === 'lost') found.unshift(['bad', lostText()]);
       const text = JSON.stringify(found);
       if (text === shown) return;
@@ -134,7 +134,7 @@ function makeState(forget) {
 function makeNavigation() {
   const dead = el('span.count');
   const links = PLACES.map(([href, text]) => {
-    const [word, ...more] = text.split(' '); // on a phone a word has to do
+    const [word, ...more] = text.split(' '); // a narrow screen shows only the first word
     const node = el(
       'a',
       { href },
@@ -187,7 +187,7 @@ function makeFooter() {
   };
 }
 
-// `on`: reconnect(), forget(). Returns the parts that others fill and the update of the rest.
+// `on` has reconnect() and forget(). Returns `main`, which the view fills, mark(path) and update().
 export function makeShell(on) {
   const navigation = makeNavigation(),
     state = makeState(on.forget);

@@ -1,4 +1,4 @@
-// A line as tall as a word: how a number went lately.
+// A sparkline: recent values of a number, as a line of the height of a word.
 import { el, svg } from './dom.js';
 
 const WIDTH = 84,

@@ -1,16 +1,16 @@
-// What the page knows: the newest snapshot of the server, how the connection to it is, and how many jobs
-// of each stage waited lately.
+// The data of the page: the newest snapshot of the server, the state of the connection, and recent numbers of
+// waiting jobs of each stage.
 
 const KEPT = 120; // samples of a stage
 const STAGES_KEPT = 1000;
 
 const listeners = new Set();
-const histories = new Map(); // stage → how many jobs waited; null: nothing was known
+const histories = new Map(); // stage → numbers of waiting jobs; null: not known
 
 export const store = {
-  connection: 'connecting', // live, lost, locked (a token is asked for)
-  refused: '', // when lost or locked: what the server said
-  at: 0, // when the snapshot came
+  connection: 'connecting', // live, lost, locked (the server requires a token)
+  refused: '', // when lost or locked: the server's message
+  at: 0, // when the snapshot arrived
   health: '', // ok, full, stopped, loading
   why: '', // a sentence when it is not ok
   info: {},
@@ -43,7 +43,7 @@ export function remember(stages) {
   for (const stage of stages) sample(stage.name, stage.waiting);
 }
 
-// A gap in the lines: for a while nothing was known.
+// Makes a gap in the lines, for a time without snapshots.
 export function breakHistories() {
   for (const name of histories.keys()) sample(name, null);
 }

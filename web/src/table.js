@@ -1,12 +1,12 @@
-// A table that is told its rows again and again: rows keep their elements, so that focus, marked text
-// and checked boxes stay where they are while numbers change. On a narrow screen each row becomes a
-// card (style.css), for which every cell carries the name of its column.
+// A table whose rows are updated in place: rows keep their elements, so that focus, selected text and checked
+// boxes stay while numbers change. On a narrow screen each row becomes a card (style.css), for which every cell
+// has the name of its column.
 import { el, setShown, setText } from './dom.js';
 import { keyText, short } from './format.js';
 import { stagePath } from './why.js';
 
-// A column has `head`, perhaps `title` and `number`, and either text(row) or make(get, cell), which
-// returns { node, set(row) }; get() gives the row as it was told last.
+// A column has `head`, optionally `title` and `number`, and either text(row) or make(get, cell), which
+// returns { node, set(row) }; get() returns the row of the last update.
 export function liveTable({ label, columns, key, empty }) {
   const body = el('tbody');
   const heads = columns.map((c) =>
@@ -70,7 +70,7 @@ function makeRow(columns, first) {
 
 const MAY_BE_CUT = 30; // letters of a cell
 
-// What is nothing is told more quietly; what may not fit can be pointed at.
+// Zeros are drawn in a lighter colour; a text that may be cut off is repeated as a tooltip.
 function setNumber(cell, node, text) {
   setText(node, text);
   if (text.length > MAY_BE_CUT) cell.title = text;

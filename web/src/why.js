@@ -1,5 +1,5 @@
-// Why a stage does not start what it has, in a sentence, and what would change that. The server's field
-// held-by says it in a word.
+// Why a stage does not start its waiting jobs, in a sentence, and the action that changes it. The server's
+// field held-by has the reason in one word.
 import { count, counted } from './format.js';
 
 export const stagePath = (name) => `#/stage/${encodeURIComponent(name)}`;
@@ -7,13 +7,13 @@ export const deadPath = (name) => `#/dead?stage=${encodeURIComponent(name)}`;
 
 const RESUME = { text: 'Resume', act: 'resume' };
 
-// Each gives a sentence and what to do: `act` is done by the server, `href` leads there, `command` is
+// Each returns a sentence and an action: `act` is an action of the server, `href` a link, `command` a command
 // for a shell.
 const HELD = {
   paused: (s) => ['Paused: it accepts jobs and starts none.', RESUME],
-  draining: (s) => ['Draining: it finishes what it has and refuses pushes.', RESUME],
+  draining: (s) => ['Draining: it runs the jobs that it has and refuses pushes.', RESUME],
   'no-worker': (s) => [
-    'No worker asks for its jobs.',
+    'No worker takes its jobs.',
     { command: `millrace work ${s.name} -- COMMAND` },
   ],
   limit: (s) => [
@@ -25,7 +25,7 @@ const HELD = {
     { text: 'Change rate', href: `${stagePath(s.name)}/policy` },
   ],
   backoff: (s) => [
-    'What has failed waits to be tried again.',
+    'Failed jobs wait to be tried again.',
     { text: 'See parked channels', href: `${stagePath(s.name)}/parked` },
   ],
   delay: (s) => [
@@ -36,36 +36,36 @@ const HELD = {
     'Channels wait for a decision on a dead job.',
     { text: 'Decide', href: deadPath(s.name) },
   ],
-  stopped: () => ['The log has stopped: nothing is started until the server is restarted.', null],
-  downstream: () => ['A stage that its jobs go to next has too many waiting.', null],
+  stopped: () => ['The log has stopped: no job is started until the server is restarted.', null],
+  downstream: () => ['A stage that its jobs emit to has too many waiting jobs.', null],
 };
 
 function downstream(heldBy) {
   const [name, stuck] = heldBy.slice('downstream:'.length).split(' ');
   return [
-    `${name}, where its jobs go next, has too many waiting${
-      stuck ? ' and cannot move by itself' : ''
+    `${name}, which its jobs emit to, has too many waiting jobs${
+      stuck ? ' and needs an operator to act' : ''
     }.`,
     { text: `See ${name}`, href: stagePath(name) },
   ];
 }
 
-function unheld(s) {
+function progressing(s) {
   if (s.running && s.waiting)
-    return [`Working on ${count(s.running)}; more workers would run more at once.`, null];
-  if (s.running) return [`Working on ${counted(s.running, 'job')}.`, null];
+    return [`Running ${counted(s.running, 'job')}; more workers would run more at once.`, null];
+  if (s.running) return [`Running ${counted(s.running, 'job')}.`, null];
   if (s.waiting) return ['About to start.', null];
-  return ['Nothing to do.', null];
+  return ['No jobs.', null];
 }
 
-// { held, sentence, action }; held: it could do more than it does.
+// { held, sentence, action }; held: jobs wait that could be started.
 export function whyHeld(stage) {
   const heldBy = stage['held-by'] ?? '';
-  const told = HELD[heldBy];
-  const [sentence, action] = told
-    ? told(stage)
+  const reason = HELD[heldBy];
+  const [sentence, action] = reason
+    ? reason(stage)
     : heldBy.startsWith('downstream:')
       ? downstream(heldBy)
-      : unheld(stage);
+      : progressing(stage);
   return { held: heldBy !== '', sentence, action };
 }

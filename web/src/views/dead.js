@@ -1,6 +1,6 @@
-// Dead letters: jobs that failed for good. Found by stage, key and reason; looked at, retried or dropped,
-// one, some, or all that match, of which there is first a count.
-import { chosenAct, jobAct, matchingAct } from '../actions.js';
+// Dead letters: jobs that have used up their attempts. They are filtered by stage, key and reason, and retried
+// or dropped: one, a selection, or all that match, after counting them.
+import { selectedAct, jobAct, matchingAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, field, fragment, needs, panel, select, setShown, setText } from '../dom.js';
@@ -11,8 +11,8 @@ import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
 
 const ROWS = 100; // shown
 const PAGE = 1000,
-  PAGES = 5; // looked through, and so many more each time somebody wants to
-const LOOK_MS = 4000; // from one look through so many to the next
+  PAGES = 5; // examined at first, and added by each press of the button
+const LOOK_MS = 4000; // between two examinations of that many pages
 
 function checkbox(chosen, changed) {
   return (get) => {
@@ -26,7 +26,7 @@ function checkbox(chosen, changed) {
     return {
       node: box,
       set(job) {
-        box.setAttribute('aria-label', `Choose job ${job.id}`);
+        box.setAttribute('aria-label', `Select job ${job.id}`);
         box.checked = chosen.has(job.id);
       },
     };
@@ -49,7 +49,7 @@ function rowButtons(refresh) {
   };
 }
 
-const NOTHING = 'No dead letter matches. Jobs come here when their last attempt has failed.';
+const NOTHING = 'No dead letter matches. A job is listed here when its last attempt has failed.';
 const lastReason = (job) => job.reasons?.at(-1)?.text ?? '';
 
 function deadTable(chosen, changed, refresh) {
@@ -70,8 +70,8 @@ function deadTable(chosen, changed, refresh) {
   });
 }
 
-// The server lists by stage only, so keys and reasons are looked for here. Gives the first that match, how
-// many were looked at, and whether those were all.
+// The server lists by stage only, so keys and reasons are filtered here. Returns the first jobs that match, the
+// number of jobs examined, and whether those were all.
 async function find({ stage, key, reason }, pages, signal) {
   const fits = (j) => (!key || j.key === key) && (!reason || lastReason(j).includes(reason));
   const found = [];
@@ -87,20 +87,20 @@ async function find({ stage, key, reason }, pages, signal) {
   return { found, looked, all: false };
 }
 
-// How much of it all is shown, in a sentence; '': all of it.
+// A sentence about which part of the list is shown; '': all of it.
 function partShown({ found, looked, all }, { stage, key, reason }) {
   const most = store.stages.reduce((n, s) => n + (!stage || s.name === stage ? s.dead : 0), 0);
   const of = most > looked ? ` of ${count(most)}` : '';
   if (found.length > ROWS)
-    return `The first ${count(ROWS)} are shown; “all that match” means the others, too.`;
+    return `The first ${count(ROWS)} are shown; “all that match” includes the others.`;
   if (all || !(key || reason)) return '';
   return (
     `${found.length === 0 ? 'None' : count(found.length)} of the first ${count(looked)}${of} dead letters ` +
-    `${found.length === 1 ? 'matches' : 'match'}; “all that match” looks through all of them.`
+    `${found.length === 1 ? 'matches' : 'match'}; “all that match” examines all of them.`
   );
 }
 
-// The form of what to look for; `changed()` when it is another.
+// The form with the filter; calls `changed()` when the user changes it.
 function filterForm(query, changed) {
   const stage = select([['', 'every stage']], '');
   const key = el('input', { type: 'search', value: query.get('key') ?? '', spellcheck: 'false' });
@@ -118,7 +118,7 @@ function filterForm(query, changed) {
   stage.addEventListener('change', changed);
   let wanted = query.get('stage') ?? '';
 
-  // Those that have dead jobs, and the chosen one.
+  // Lists the stages that have dead jobs, and the selected one.
   function stages() {
     const chosen = stage.value || wanted;
     wanted = '';
@@ -164,7 +164,7 @@ export function deadView(_, query) {
     button(
       '',
       async () => {
-        if (!(await chosenAct([...chosen], verb))) return;
+        if (!(await selectedAct([...chosen], verb))) return;
         chosen.clear();
         refresh();
       },
@@ -177,7 +177,7 @@ export function deadView(_, query) {
   const retryAll = all('retry', 'Retry all that match…'),
     dropAll = all('drop', 'Drop all that match…', 'danger');
   const chooseAll = button(
-    'Choose all shown',
+    'Select all shown',
     () => {
       for (const job of listed) chosen.add(job.id);
       table.update(listed);
@@ -186,7 +186,7 @@ export function deadView(_, query) {
     'quiet',
   );
   const further = button(
-    'Look further',
+    'Search further',
     () => {
       pages += PAGES;
       loading.now();
@@ -197,8 +197,8 @@ export function deadView(_, query) {
     pages = PAGES;
 
   function changed() {
-    setText(retrySome, `Retry ${counted(chosen.size, 'chosen job')}`);
-    setText(dropSome, `Drop ${counted(chosen.size, 'chosen job')}`);
+    setText(retrySome, `Retry ${counted(chosen.size, 'selected job')}`);
+    setText(dropSome, `Drop ${counted(chosen.size, 'selected job')}`);
     setShown(retrySome, chosen.size > 0);
     setShown(dropSome, chosen.size > 0);
     setShown(retryAll, chosen.size === 0);
@@ -216,12 +216,12 @@ export function deadView(_, query) {
       table.update(listed);
       setText(left, partShown(seen, filter));
       setShown(further, !seen.all && seen.found.length <= ROWS);
-      setText(table.nothing, seen.all ? NOTHING : 'None of those looked at matches.');
+      setText(table.nothing, seen.all ? NOTHING : 'None of the jobs examined so far matches.');
       changed();
       setText(said, '');
     },
     (error) => {
-      if (error.code !== 'GONE') setText(said, sentence(error)); // else a job has moved on meanwhile
+      if (error.code !== 'GONE') setText(said, sentence(error)); // GONE: a job of the list was retried or dropped meanwhile
     },
     () => (LOOK_MS * pages) / PAGES,
   );
@@ -232,7 +232,7 @@ export function deadView(_, query) {
     title: 'Dead letters',
     node: fragment(
       el('div.title', el('h1', 'Dead letters')),
-      panel('Which', form.node),
+      panel('Filter', form.node),
       panel(
         'Jobs',
         needs('admin', el('div.row', retrySome, dropSome, retryAll, dropAll, chooseAll)),

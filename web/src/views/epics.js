@@ -1,4 +1,4 @@
-// Epics: numbered streams of pushes, how far each has come and what became of its jobs.
+// Epics: numbered streams of pushes, with their progress and the outcomes of their jobs.
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { el, fragment, panel, setText } from '../dom.js';
@@ -9,7 +9,7 @@ import { progress } from '../progress.js';
 import { linkColumn, liveTable } from '../table.js';
 import { stagePath } from '../why.js';
 
-// As of the stage that it is pushed into.
+// Why the jobs of an epic wait: the reason of its stage.
 function whyOfStage(get) {
   const cell = whyCell(() => ({ name: get().stage }));
   return { node: cell.node, set: (e) => cell.set({ ...e, name: e.stage, delayed: 0 }) };
@@ -20,7 +20,7 @@ export function epicsView() {
     label: 'Epics',
     key: (e) => `${e.stage} ${e.name}`,
     empty: [
-      'No epic is known. A file becomes one, a job a line, and goes on where it stopped: ',
+      'There is no epic. This pushes each line of a file as a job, and continues where it stopped if it is run again: ',
       el('code', 'millrace push mail --lines letters.txt --epic june'),
     ],
     columns: [
@@ -30,11 +30,11 @@ export function epicsView() {
         (e) => e.stage || '–',
         (e) => (e.stage ? stagePath(e.stage) : '#/'),
       ),
-      { head: 'How far it is', make: progress },
+      { head: 'Progress', make: progress },
       {
-        head: 'Goes on with',
+        head: 'Next number',
         number: true,
-        title: 'The first number that is missing',
+        title: 'The first number that has not been pushed',
         text: (e) => count(e.resume),
       },
       { head: 'Waiting', number: true, text: (e) => count(e.waiting) },
@@ -43,7 +43,7 @@ export function epicsView() {
       { head: 'Dead', number: true, text: (e) => count(e.dead) },
       { head: 'Cancelled', number: true, text: (e) => count(e.cancelled) },
       { head: 'Expired', number: true, text: (e) => count(e.expired) },
-      { head: 'What it waits for', wide: true, make: whyOfStage },
+      { head: 'Why jobs wait', wide: true, make: whyOfStage },
     ],
   });
   const said = el('p.error');
@@ -58,7 +58,7 @@ export function epicsView() {
     title: 'Epics',
     node: fragment(
       el('div.title', el('h1', 'Epics')),
-      panel('How far they have come', table.node, said),
+      panel('Progress', table.node, said),
     ),
     update: loading.tick,
     end: loading.end,

@@ -1,5 +1,5 @@
-// Flows: the operators of each in order, how each stands, and how far what it reads has come. Stages come
-// with the stream, epics are asked for; both are counted by the server, whatever waits there.
+// Flows: the operators of each in order, with their jobs and the progress of the sources. Stages are part of the
+// stream of events, epics are requested; the server counts both, however many jobs wait.
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { el, field, fragment, link, setShown, setText } from '../dom.js';
@@ -18,10 +18,10 @@ function sourceTable(flow) {
   return liveTable({
     label: `Sources of ${flow().name}`,
     key: (e) => e.name,
-    empty: 'Nothing numbered is pushed into it: how much will come nobody can tell.',
+    empty: 'No epic is pushed into this flow, so the size of its input is not known.',
     columns: [
       { head: 'Source', text: (e) => operatorName(flow(), e) },
-      { head: 'How far it is, in blocks of lines', wide: true, make: progress },
+      { head: 'Progress, in blocks of lines', wide: true, make: progress },
       { head: 'Dead', number: true, text: (e) => count(e.dead) },
     ],
   });
@@ -71,7 +71,7 @@ function flowPanel(first) {
 }
 
 const NONE = [
-  'No flow yet. Stages become one when jobs of one emit jobs of another, or by a file that describes it: ',
+  'There is no flow. Stages are shown as a flow when jobs of one emit jobs of another, or when a file describes them: ',
   el('code', 'millrace flow words.yaml --at millrace://HOST:7411'),
 ];
 

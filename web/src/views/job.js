@@ -1,4 +1,4 @@
-// One job: how it stands, what its attempts came to, its body or result, and what can be done with it.
+// One job: its status, failed attempts, body or result, and the actions that its status allows.
 import { jobAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { bytesView } from '../bytes.js';
@@ -45,7 +45,7 @@ function facts() {
 
 const isEnded = (job) => !UNENDED.includes(job.status);
 
-function tell(values, job) {
+function showFacts(values, job) {
   if (values.Stage.textContent !== job.stage)
     values.Stage.replaceChildren(link(job.stage, stagePath(job.stage)));
   setText(values.Key, keyText(job.key));
@@ -59,7 +59,7 @@ function tell(values, job) {
   setText(values['Next start'], job['due-ms'] > 0 ? `in ${duration(job['due-ms'])}` : '–');
 }
 
-// What it waits for, without the commands that would change it: here are buttons.
+// Why it waits, without the commands that change that: the view has buttons for them.
 const inWords = (why) => why.replace(/: (JOB|RETRY|CANCEL|WHY) .*$/s, '.');
 
 const ACTS = [
@@ -68,7 +68,7 @@ const ACTS = [
   ['drop', 'Drop…', 'danger', 'admin'],
 ];
 
-// The body, or the result once the job is done: asked for once, since it may be large.
+// The body, or the result once the job is done: requested once, since it may be large.
 function makeContents(id) {
   const node = el('div');
   let shown = '';
@@ -113,7 +113,7 @@ export function jobView([id]) {
   );
   const known = el(
     'div.stack',
-    panel('How it stands', about.node, why),
+    panel('Status', about.node, why),
     panel('Failed attempts', history.node),
     contents.node,
   );
@@ -128,7 +128,7 @@ export function jobView([id]) {
       const job = await look.job(id, signal);
       showActs(job);
       status.set(job.status);
-      tell(about.values, job);
+      showFacts(about.values, job);
       history.update(job.reasons);
       setText(said, '');
       setText(
@@ -148,8 +148,8 @@ export function jobView([id]) {
     status.set('gone');
     setText(
       said,
-      `Job ${id} is not known, or not any more: dropped jobs are forgotten at once, ended ones as the ` +
-        'retention of their stage says.',
+      `There is no job ${id}. Dropped jobs are deleted at once, ended jobs when the retention of their stage has ` +
+        'passed.',
     );
   }
 

@@ -1,4 +1,4 @@
-// What is shown instead of a view: the question for a token, and a place that does not exist.
+// Shown in place of a view: the form for a token, and the message for an unknown address.
 import { el, field, link } from '../dom.js';
 import { store } from '../store.js';
 
@@ -23,17 +23,17 @@ export function lockView(unlock) {
         unlock(secret.value.trim());
       },
     },
-    field('Token', secret, 'It is kept in this tab only, and forgotten when the tab is closed.'),
+    field('Token', secret, 'It is kept in this tab only, and removed when the tab is closed.'),
     said,
     el('div.row', el('button.primary', { type: 'submit' }, 'Continue')),
   );
   const node = el(
     'section.panel.lock',
-    el('h1', 'This server asks for a token'),
+    el('h1', 'This server requires a token'),
     el(
       'p',
-      'The role read is enough to look; push hands in jobs; admin changes things. ',
-      'Whoever runs the server makes one with:',
+      'The role read can see everything; push can also push and cancel jobs; admin can change everything. ',
+      'The operator of the server makes a token with:',
     ),
     el('pre', 'millrace auth add NAME --role read,admin'),
     form,
@@ -42,11 +42,11 @@ export function lockView(unlock) {
   return { title: 'Token', node, isLock: true };
 }
 
-export function nowhereView() {
+export function noSuchView() {
   const node = el(
     'section.panel',
     el('h1', 'There is no such view'),
     el('p', 'The address may be mistyped. ', link('The overview', '#/'), ' shows every stage.'),
   );
-  return { title: 'Nowhere', node };
+  return { title: 'No such view', node };
 }

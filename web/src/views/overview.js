@@ -1,4 +1,4 @@
-// All stages, what holds each, and how the server is.
+// All stages, why their jobs wait, and the health of the server.
 import { el, field, fragment, link, panel, setShown, setText } from '../dom.js';
 import { bytes, compact, count, counted, duration, rate } from '../format.js';
 import { figures, outcomeColumns } from '../parts.js';
@@ -8,7 +8,7 @@ import { linkColumn, liveTable } from '../table.js';
 import { stagePath } from '../why.js';
 
 const MOST = 200; // rows
-const TOLD = 1000; // stages that a snapshot has at most
+const SENT = 1000; // stages that a snapshot has at most
 
 // ---- Figures -----------------------------------------------------------------------------------
 
@@ -21,10 +21,10 @@ function totals() {
     ['Waiting', () => compact(of('waiting'))],
     ['Running', () => compact(of('running'))],
     ['Oldest', () => duration(oldest())],
-    ['In a second', () => rate(of('in-per-s'))],
-    ['Done a second', () => rate(of('out-per-s'))],
+    ['Pushed/s', () => rate(of('in-per-s'))],
+    ['Done/s', () => rate(of('out-per-s'))],
     ['Dead', () => compact(of('dead')), () => of('dead') > 0],
-    // Who works for several stages is one; a token for some stages is told of these only.
+    // A worker of several stages counts once in info; a token for some stages gets no info about the whole server.
     ['Workers', () => count(store.info.workers ?? of('workers'))],
   ]);
 }
@@ -65,7 +65,7 @@ function health() {
         state(
           log,
           'good',
-          i.loading ? 'being read' : 'works',
+          i.loading ? 'being read' : 'ok',
           i.log_bytes === undefined ? '' : `${bytes(i.live_bytes)} live of ${bytes(i.log_bytes)}`,
         );
       if (i.log_full) state(disk, 'bad', 'full', 'pushes are refused');
@@ -93,7 +93,7 @@ function health() {
 
 // ---- Stages ------------------------------------------------------------------------------------
 
-function lately() {
+function trend() {
   const line = spark();
   return { node: line.node, set: (stage) => line.set(waitingOf(stage.name)) };
 }
@@ -103,7 +103,7 @@ function stageTable() {
     label: 'Stages',
     key: (s) => s.name,
     empty: [
-      'No stage yet: one appears with its first job. ',
+      'There is no stage yet: the first job of a stage makes it. ',
       link('Push a test job', '#/push'),
       ', or in a shell: ',
       el('code', 'millrace push mail hello'),
@@ -115,7 +115,7 @@ function stageTable() {
         (s) => stagePath(s.name),
       ),
       { head: 'Waiting', number: true, text: (s) => count(s.waiting) },
-      { head: 'Lately', title: 'Waiting jobs in the last two minutes', make: lately },
+      { head: 'Trend', title: 'Waiting jobs in the last two minutes', make: trend },
       {
         head: 'Oldest',
         number: true,
@@ -123,18 +123,18 @@ function stageTable() {
         text: (s) => duration(s['oldest-ms']),
       },
       { head: 'Running', number: true, text: (s) => count(s.running) },
-      { head: 'In/s', number: true, text: (s) => rate(s['in-per-s']) },
+      { head: 'Pushed/s', number: true, text: (s) => rate(s['in-per-s']) },
       ...outcomeColumns(),
     ],
   });
 }
 
-// What is not in the table.
+// A sentence about stages that are not in the table.
 function leftOut(found) {
   if (found > MOST) return `${MOST} of ${counted(found, 'stage')} are shown: find one by its name.`;
-  return store.stages.length < TOLD
+  return store.stages.length < SENT
     ? ''
-    : `There may be more: the server tells of the first ${count(TOLD)} stages.`;
+    : `There may be more: the server sends the first ${count(SENT)} stages.`;
 }
 
 export function overview() {

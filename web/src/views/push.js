@@ -1,4 +1,4 @@
-// Hands in a job by hand: to try a worker, or a stage.
+// Pushes a job by hand, to try a worker or a stage.
 import { sentence } from '../api.js';
 import { act } from '../calls.js';
 import { el, field, fragment, link, needs, panel, select } from '../dom.js';
@@ -92,13 +92,13 @@ export function pushView(_, query) {
     { onsubmit: push },
     el(
       'div.fields',
-      field('Stage', stage.input, 'it appears if it is new'),
+      field('Stage', stage.input, 'made if it is new'),
       stage.names,
       field('Key', key, 'jobs of one key run one after another'),
-      field('Once', once, 'two of one key with the same name are one job'),
+      field('Once', once, 'two pushes of one key with the same name are one job'),
       delay.node,
       deadline.node,
-      field('Attempts', attempts, 'how often it may fail; else as the stage says'),
+      field('Attempts', attempts, 'how often it may fail; default: the policy of the stage'),
     ),
     field('Body', body),
     el('div.row', send, said),
@@ -109,7 +109,7 @@ export function pushView(_, query) {
   };
 }
 
-// Without what was left empty.
+// Removes fields that were left empty.
 function clean(job) {
   return Object.fromEntries(
     Object.entries(job).filter(([name, v]) => name === 'body' || (v !== '' && v !== undefined)),

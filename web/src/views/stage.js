@@ -1,4 +1,4 @@
-// One stage: what it does and why not more, how it went lately, its channels, jobs, workers and policy.
+// One stage: its jobs and why they wait, plots of the last minutes, channels, workers and policy.
 import { stageAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
@@ -22,8 +22,8 @@ function strip(stage) {
     ['Parked', () => compact(of('parked'))],
     ['Dead', () => compact(of('dead')), () => of('dead') > 0],
     ['Oldest', () => duration(of('oldest-ms'))],
-    ['In a second', () => rate(of('in-per-s'))],
-    ['Done a second', () => rate(of('out-per-s'))],
+    ['Pushed/s', () => rate(of('in-per-s'))],
+    ['Done/s', () => rate(of('out-per-s'))],
     ['Workers', () => count(of('workers'))],
     ['Level', () => (of('level') ? count(of('level')) : '–')],
   ]);
@@ -58,7 +58,7 @@ function makeHead(name) {
   };
 }
 
-// Where its jobs go next, with links.
+// The stages that its jobs emit to, with links.
 function nextStages() {
   const node = el('p.soft');
   let shown = '';
@@ -77,8 +77,8 @@ function nextStages() {
 }
 
 export function stageView([name, part, status]) {
-  let told = null; // where there are more stages than a snapshot holds
-  const stage = () => stageNamed(name) ?? told;
+  let requested = null; // used if the snapshot does not have the stage, because there are too many
+  const stage = () => stageNamed(name) ?? requested;
   const head = makeHead(name),
     numbers = strip(stage),
     why = whyCell(stage),
@@ -86,7 +86,7 @@ export function stageView([name, part, status]) {
   const said = el('p.error', { role: 'alert' });
   const missing = el(
     'p.panel',
-    `No stage is called ${name}, or not any more: it appears with its first job.`,
+    `There is no stage ${name}. The first job of a stage makes it.`,
   );
   const plots = stagePlots(),
     channels = stageChannels(name),
@@ -106,14 +106,14 @@ export function stageView([name, part, status]) {
     async (signal) => {
       const { stage: now, series, policy: rules, 'time-ms': at } = await look.stage(name, signal);
       const rows = await look.policies(signal);
-      if (!told) queueMicrotask(update);
-      told = now;
+      if (!requested) queueMicrotask(update);
+      requested = now;
       plots.update(series, at);
       policy.update(rules, rows);
       setText(said, '');
     },
     (error) => {
-      if (error.code === 'GONE') told = null;
+      if (error.code === 'GONE') requested = null;
       setText(said, error.code === 'GONE' ? '' : sentence(error));
     },
   );

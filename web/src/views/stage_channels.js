@@ -1,5 +1,4 @@
-// The channels of a stage that matter: the deepest or oldest, and those that are parked, with why and
-// until when.
+// The deepest or oldest channels of a stage, and its parked channels, with the reason and the end of the wait.
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { el, panel, select, setText } from '../dom.js';
@@ -15,7 +14,7 @@ const until = (c) =>
   c.state !== 'parked'
     ? '–'
     : c.halted || c['parked-ms'] < 0
-      ? 'when somebody decides'
+      ? 'after retry or drop'
       : `in ${duration(c['parked-ms'])}`;
 
 const ORDERS = {
@@ -27,20 +26,20 @@ function channelTable() {
   return liveTable({
     label: 'Channels',
     key: (c) => c.key,
-    empty: 'No channel holds more than one job: nothing queues behind its own key.',
+    empty: 'No channel has more than one job, so no job waits for another of its key.',
     columns: [
       keyColumn(),
       tagColumn('State', (c) => c.state),
       { head: 'Jobs', number: true, text: (c) => count(c.depth) },
       { head: 'Oldest', number: true, text: (c) => duration(c['oldest-ms']) },
-      { head: 'Goes on', text: until },
+      { head: 'Continues', text: until },
       { head: 'State kept', text: (c) => (c['has-state'] ? 'yes' : '–') },
     ],
   });
 }
 
-// A parked channel is told by its first job, or by the dead one that halts it.
-const reason = (j) => j.reasons.at(-1)?.text ?? 'it was given back again and again';
+// A parked channel is listed by its first job, or by the dead one that halts it.
+const reason = (j) => j.reasons.at(-1)?.text ?? 'it was released repeatedly';
 
 function parkedTable() {
   return liveTable({
@@ -52,9 +51,9 @@ function parkedTable() {
       jobColumn('First job'),
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
       {
-        head: 'Goes on',
+        head: 'Continues',
         text: (j) =>
-          j.status === 'dead' ? 'when somebody decides' : `in ${duration(j['due-ms'])}`,
+          j.status === 'dead' ? 'after retry or drop' : `in ${duration(j['due-ms'])}`,
       },
       { head: 'Why', wide: true, text: (j) => short(reason(j)) },
     ],

@@ -1,4 +1,4 @@
-// The jobs of a stage, by status, a screenful at a time.
+// The jobs of a stage, by status, a page at a time.
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, panel, setShown, setText } from '../dom.js';
@@ -7,11 +7,11 @@ import { poller } from '../poll.js';
 import { jobColumn, keyColumn, liveTable } from '../table.js';
 
 const ROWS = 25;
-// As they are listed; the figures of those that ended count all, of which some are kept.
+// In the order of the tabs. The numbers of ended jobs count all of them; the lists have those that are kept.
 const STATUSES = ['running', 'waiting', 'delayed', 'dead', 'done', 'expired', 'cancelled'];
 const EMPTY = {
-  running: 'No job of this stage runs now.',
-  waiting: 'No job waits.',
+  running: 'No job of this stage is running.',
+  waiting: 'No job is waiting.',
   delayed: 'No job is delayed.',
   dead: 'No job is dead.',
 };
@@ -48,7 +48,7 @@ export function stageJobs(name, first) {
     ],
   });
   const more = button('Next', () => choose(status, last), 'small');
-  const begin = button('From the first', () => choose(status, ''), 'small');
+  const begin = button('First page', () => choose(status, ''), 'small');
   let last = '';
 
   const loading = poller(
@@ -66,7 +66,7 @@ export function stageJobs(name, first) {
     },
     (error) => {
       if (error.code === 'GONE' && from)
-        choose(status, ''); // that job has moved on
+        choose(status, ''); // the last job of the previous page is gone
       else setText(said, sentence(error));
     },
   );

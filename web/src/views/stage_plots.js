@@ -1,5 +1,5 @@
-// The plots of a stage: its queue; the time its jobs take, split into waiting and running; what comes and
-// goes; and what each level of its workers gave.
+// The plots of a stage: queue length; time of jobs, split into waiting and running; pushed, done and failed jobs
+// per second; and throughput at each level of its workers.
 import { el, panel } from '../dom.js';
 import { count, duration, rate } from '../format.js';
 import { plot } from '../plot.js';
@@ -9,17 +9,17 @@ const counted = (n) => (n === null ? '–' : count(n));
 const time = (ms) => (ms === null ? '–' : ms > 0 && ms < 1 ? '<1 ms' : duration(ms));
 const perSecond = (n) => (n === null ? '–' : `${rate(n)}/s`);
 
-// The mean throughput at each level that was seen while jobs waited, so that the level was what limited
-// it: [levels, throughputs]. Where no worker tells its level it is how many ran.
+// The mean throughput at each level, over the seconds in which jobs waited, so that the level was the limit:
+// [levels, throughputs]. If no worker reports a level, the number of running jobs takes its place.
 export function throughputByLevel(series) {
   const times = series['time-ms'],
     done = perSecondOf(times, series.done);
-  const told = series.level.some((level) => level > 0) ? series.level : series.running;
+  const reported = series.level.some((level) => level > 0) ? series.level : series.running;
   const seen = new Map();
   for (let i = 1; i < times.length; i++) {
-    if (!told[i] || !series.waiting[i] || times[i] - times[i - 1] > LONGEST_MS) continue;
-    const at = seen.get(told[i]) ?? { sum: 0, times: 0 };
-    seen.set(told[i], { sum: at.sum + done[i], times: at.times + 1 });
+    if (!reported[i] || !series.waiting[i] || times[i] - times[i - 1] > LONGEST_MS) continue;
+    const at = seen.get(reported[i]) ?? { sum: 0, times: 0 };
+    seen.set(reported[i], { sum: at.sum + done[i], times: at.times + 1 });
   }
   const levels = [...seen.keys()].sort((a, b) => a - b);
   return [levels, levels.map((level) => seen.get(level).sum / seen.get(level).times)];
@@ -46,7 +46,7 @@ function makePlots() {
     times: plot({
       title: 'Time in the system',
       unit: 'half (p50) and 99 of 100 (p99) took no longer',
-      empty: 'No job was started lately.',
+      empty: 'No job was started in the last ten minutes.',
       format: time,
       whole: true,
       series: [
@@ -57,9 +57,9 @@ function makePlots() {
       ],
     }),
     flow: plot({
-      title: 'In and out',
+      title: 'Throughput',
       empty: 'No sample yet.',
-      unit: 'jobs a second',
+      unit: 'jobs per second',
       format: perSecond,
       series: [
         { label: 'pushed', colour: '--blue' },
@@ -69,8 +69,8 @@ function makePlots() {
     }),
     levels: plot({
       title: 'Throughput by level',
-      empty: 'Known once jobs are done while others wait.',
-      unit: 'jobs done a second, while jobs waited',
+      empty: 'Drawn when jobs are done while others wait.',
+      unit: 'jobs done per second, while jobs waited',
       format: perSecond,
       across: { label: 'level', format: counted },
       series: [{ label: 'done', colour: '--green', points: true }],
@@ -83,13 +83,13 @@ export function stagePlots() {
     all = Object.values(plots);
   return {
     node: panel(
-      'Lately',
+      'Last ten minutes',
       el(
         'div.pair',
         all.map((p) => p.node),
       ),
     ),
-    // `now` is when the server told it: until then what waited last still does.
+    // `now` is the time of the response: the last sample holds until then.
     update(series, now) {
       const times = series['time-ms'],
         seconds = [...times, now].map((ms) => ms / 1000);

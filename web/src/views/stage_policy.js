@@ -1,4 +1,4 @@
-// The policy of a stage: shown, and changed where a value was edited.
+// The policy of a stage, as a form that sends the values that were edited.
 import { setPolicy } from '../actions.js';
 import { button, el, field, panel, select, setShown } from '../dom.js';
 
@@ -15,7 +15,7 @@ function withUnit(ms) {
   return `${ms / size}${unit}`;
 }
 
-// 1000..300000 is 1s..5m; behind a comma stands a count.
+// 1000..300000 is 1s..5m; a count may follow after a comma.
 function shown(row, value) {
   if (row?.form !== 'duration') return value;
   const [times, ...rest] = value.split(',');
@@ -32,23 +32,23 @@ function makeInput(row, value, changed) {
   return el('input', { value, spellcheck: 'false', autocomplete: 'off', oninput: changed });
 }
 
-// `refresh()` has the policy told again.
+// `refresh()` requests the policy again.
 export function stagePolicy(name, refresh) {
   const fields = el('div.fields');
   const save = el('button.primary', { type: 'submit' }, 'Save');
-  const undo = button('Undo', () => show(JSON.parse(told)), 'quiet');
+  const undo = button('Undo', () => show(JSON.parse(received)), 'quiet');
   const form = el(
     'form',
     { onsubmit: submit },
-    el('p.soft', 'Times are written as 250ms, 30s, 5m, 2h or 7d; none lifts a limit.'),
+    el('p.soft', 'Durations are written as 250ms, 30s, 5m, 2h or 7d; none removes a limit.'),
     fields,
     el('div.row', save, undo),
   );
   const hidden = el('p.empty', 'Only a token with the role admin sees the policy.');
   let inputs = new Map(),
-    rows = new Map(), // what the server says of each policy, by name
+    rows = new Map(), // the server's description of each policy, by name
     saved = {},
-    told = ''; // as it came
+    received = ''; // the policy as the server sent it
 
   const changes = () =>
     Object.fromEntries(
@@ -67,7 +67,7 @@ export function stagePolicy(name, refresh) {
     saved = Object.fromEntries(
       Object.entries(policy).map(([n, value]) => [n, shown(rows.get(n), value)]),
     );
-    told = JSON.stringify(policy);
+    received = JSON.stringify(policy);
     inputs = new Map(
       Object.keys(policy).map((n) => [n, makeInput(rows.get(n), saved[n], mark)]),
     );
@@ -80,19 +80,19 @@ export function stagePolicy(name, refresh) {
   async function submit(event) {
     event.preventDefault();
     if (!(await setPolicy(name, changes()))) return;
-    told = '';
+    received = '';
     refresh();
   }
 
   return {
     node: panel('Policy', form, hidden),
-    // Called often; what is being edited stays.
+    // Called often; values that are being edited stay.
     update(policy, policyRows) {
       rows = new Map(policyRows.map((row) => [row.name, row]));
       setShown(form, policy !== null);
       setShown(hidden, policy === null);
-      const isNew = policy && JSON.stringify(policy) !== told;
-      if (isNew && (told === '' || Object.keys(changes()).length === 0)) show(policy);
+      const isNew = policy && JSON.stringify(policy) !== received;
+      if (isNew && (received === '' || Object.keys(changes()).length === 0)) show(policy);
     },
   };
 }

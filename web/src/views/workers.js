@@ -1,4 +1,4 @@
-// Who asks for work: which stages, the level its tuner has found, and what each runs, since when.
+// Workers: their stages, the level that each tuner has chosen, and the jobs that they run, with start times.
 import { jobAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
@@ -24,7 +24,7 @@ function stageLinks() {
   };
 }
 
-const NOBODY = [
+const NO_WORKER = [
   'No worker is connected. In a shell, this one runs a command for each job of the stage mail: ',
   el('code', 'millrace work mail -- cat'),
 ];
@@ -33,7 +33,7 @@ function workerTable() {
   return liveTable({
     label: 'Workers',
     key: (w) => w.id,
-    empty: NOBODY,
+    empty: NO_WORKER,
     columns: [
       { head: 'Worker', text: (w) => w.name || `#${w.id}` },
       { head: 'Address', text: (w) => w.address || '–' },
@@ -50,7 +50,7 @@ function workerTable() {
         title: 'How many jobs its tuner runs at once',
         text: (w) => (w.level ? count(w.level) : '–'),
       },
-      { head: 'Asks', text: (w) => (w.waits ? 'waits for work' : w.leases ? 'is busy' : 'idle') },
+      { head: 'State', text: (w) => (w.waits ? 'waits for jobs' : w.leases ? 'busy' : 'idle') },
       { head: 'Taken', number: true, text: (w) => count(w.taken) },
       { head: 'Ended', number: true, text: (w) => count(w.ended) },
       { head: 'Connected for', number: true, text: (w) => duration(w['age-ms']) },
@@ -58,16 +58,16 @@ function workerTable() {
   });
 }
 
-// ---- What they run ------------------------------------------------------------------------------
+// ---- Running jobs -------------------------------------------------------------------------------
 
-const STAGES_ASKED = 20,
+const STAGES_READ = 20,
   ROWS = 100;
 
 function runningTable(nameOf, refresh) {
   return liveTable({
     label: 'Running jobs',
     key: (j) => j.id,
-    empty: 'Nothing runs now.',
+    empty: 'No job is running.',
     columns: [
       jobColumn(),
       stageColumn(),
@@ -92,9 +92,9 @@ function runningTable(nameOf, refresh) {
   });
 }
 
-// Of every stage that runs some, those that began first on top.
+// Running jobs of all stages, the longest running first.
 async function runningJobs(signal) {
-  const busy = store.stages.filter((s) => s.running).slice(0, STAGES_ASKED);
+  const busy = store.stages.filter((s) => s.running).slice(0, STAGES_READ);
   const lists = await Promise.all(
     busy.map((s) => look.jobs({ stage: s.name, status: 'running', count: ROWS }, signal)),
   );
@@ -104,7 +104,7 @@ async function runningJobs(signal) {
     .slice(0, ROWS);
 }
 
-// What is not in the table.
+// A sentence about jobs that are not in the table.
 function leftOut(shown) {
   const all = store.stages.reduce((n, s) => n + s.running, 0);
   return shown < ROWS || all <= shown ? '' : `${shown} of ${counted(all, 'job')} are shown.`;
@@ -134,8 +134,8 @@ export function workersView() {
     node: fragment(
       el('div.title', el('h1', 'Workers')),
       said,
-      panel('Who asks for work', workers.node),
-      panel('What runs now', running.node, left),
+      panel('Connected workers', workers.node),
+      panel('Running jobs', running.node, left),
     ),
     update: loading.tick,
     end: loading.end,
