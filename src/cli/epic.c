@@ -45,7 +45,7 @@ static bool epic_is_over(const struct response_value *epic) {
 }
 
 static enum cli_exit answer_wait(const struct input *in, const struct response_value *reply) {
-    char held[EPIC_HELD], at[TALK_AT], names[2][NAME];
+    char held[EPIC_HELD], at[ADDRESS_OPTION], names[2][NAME];
     (void)show_map(in, reply);
     if (!epic_is_over(reply)) {
         mr_epic_info info = info_of(reply, names);
@@ -56,7 +56,7 @@ static enum cli_exit answer_wait(const struct input *in, const struct response_v
     int64_t dead = value_number(reply, "dead");
     if (dead)
         complain("epic: %" PRId64 " of its jobs died; millrace dead%s lists them", dead,
-                 talk_at(in, at));
+                 address_option(in, at));
     return dead ? CLI_FAILED : CLI_DONE;
 }
 
@@ -167,7 +167,7 @@ enum cli_exit epic_run(const struct input *in) {
         words_number(&w, (int64_t)skip);
     }
     enum cli_exit code = talk_once(in, TALK_LOOKS, &w, show_map);
-    if (code == CLI_DONE && drop && talk_address(in, &address) == 0)
+    if (code == CLI_DONE && drop && address_read(in, &address) == 0)
         sums_forget(address.url.where, in->arguments[0], in->arguments[1]);
     return code;
 }

@@ -1,4 +1,5 @@
 // millrace await, cancel, job, jobs: what has become of what was handed in.
+#include "cli/engine.h"
 #include "cli/output.h"
 #include "cli/show.h"
 #include "cli/talk.h"
@@ -13,14 +14,14 @@ static enum cli_exit answer_await(const struct input *in, const struct response_
     if (reply->type != RESPONSE_NULL)
         return show_result(in, reply);
     complain("await: job %s has not ended yet%s", in->arguments[0],
-             talk_is_alone(in) ? ", and nobody works on it without a server; serve the store "
-                                 "(millrace serve --store file:DIR) and await --at that"
-                               : "");
+             address_is_local(in) ? ", and nobody works on it without a server; serve the store "
+                                    "(millrace serve --store file:DIR) and await --at that"
+                                  : "");
     return CLI_DEADLINE;
 }
 
 enum cli_exit await_run(const struct input *in) {
-    int64_t wait_ms = talk_is_alone(in) ? 0 : -1;
+    int64_t wait_ms = address_is_local(in) ? 0 : -1;
     struct words w = { 0 };
     if (!input_duration(in, "--wait", &wait_ms))
         return CLI_USAGE;

@@ -1,4 +1,5 @@
 // millrace stages, channels, workers, epics, why: what there is, and what it waits for.
+#include "cli/engine.h"
 #include "cli/output.h"
 #include "cli/sentence.h"
 #include "cli/show.h"
@@ -99,10 +100,10 @@ enum cli_exit epics_run(const struct input *in) {
 
 static enum cli_exit answer_why(const struct input *in, const struct response_value *reply) {
     struct json j = { 0 };
-    char sentence[2048], typed[4096], at[TALK_AT];
+    char sentence[2048], typed[4096], at[ADDRESS_OPTION];
     if (!input_option(in, "--json")) {
         text_plain(sentence, sizeof sentence, reply->bytes);
-        printf("%s\n", sentence_typed(typed, sizeof typed, sentence, talk_at(in, at)));
+        printf("%s\n", sentence_typed(typed, sizeof typed, sentence, address_option(in, at)));
         return CLI_DONE;
     }
     json_open(&j, NULL, '{');

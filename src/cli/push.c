@@ -2,6 +2,7 @@
 #include "cli/push.h"
 
 #include "cli/body.h"
+#include "cli/engine.h"
 #include "cli/output.h"
 #include "cli/show.h"
 #include "cli/values.h"
@@ -81,7 +82,7 @@ enum cli_exit push_run(const struct input *in) {
 
 // In this process nobody works, and nobody else can while it has the store.
 enum cli_exit call_run(const struct input *in) {
-    if (talk_is_alone(in)) {
+    if (address_is_local(in)) {
         complain("call: without a server nobody could answer; serve the store (millrace serve "
                  "--store file:DIR) and call --at that, or push");
         return CLI_USAGE;

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "cli/engine.h"
 #include "cli/epic_bar.h"
 #include "cli/interrupts.h"
 #include "cli/keys.h"
@@ -21,7 +22,6 @@
 #include "cli/output.h"
 #include "cli/push_sums.h"
 #include "cli/show.h"
-#include "cli/talk_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -133,24 +133,18 @@ static bool has_epic(const struct pushing *p) {
 
 static enum cli_exit push_failed(int err) {
     complain("push: %s", error_text());
-    return talk_exit(err);
+    return exit_of_error(err);
 }
 
-static enum cli_exit engine_open(struct pushing *p) {
-    int err = talk_address(p->in, &p->address);
-    if (err < 0) {
-        complain("push: %s", error_text());
-        return CLI_USAGE;
-    }
-    err = p->signals = interrupts_open();
+static enum cli_exit open_engine(struct pushing *p) {
+    int err = address_read(p->in, &p->address);
+    if (err >= 0)
+        err = p->signals = interrupts_open();
     if (err >= 0)
         err = interrupts_guard(p->signals, "push: the engine does not answer; leaving without it");
     if (err >= 0)
-        err = talk_engine(p->in, "millrace-push", p->signals, &p->engine);
-    if (err >= 0)
-        return CLI_DONE;
-    complain("push: %s", error_text());
-    return err == MR_EAUTH || err == MR_EPERM || err == MR_EFULL ? talk_exit(err) : CLI_UNOPENED;
+        err = engine_open(&p->address, "millrace-push", p->signals, &p->engine);
+    return err < 0 ? engine_unopened("push", &p->address, err) : CLI_DONE;
 }
 
 static enum cli_exit find_beginning(struct pushing *p) {
@@ -176,11 +170,11 @@ static enum cli_exit find_beginning(struct pushing *p) {
 // ---- Lines ------------------------------------------------------------------------------------
 
 static enum cli_exit refuse_line(const struct pushing *p, uint64_t number, const char *why) {
-    char at[TALK_AT];
+    char at[ADDRESS_OPTION];
     complain("push: line %" PRIu64 ": %s", number, why);
     if (has_epic(p))
-        complain("push: millrace epic%s %s %s --skip %" PRIu64 " leaves it out", talk_at(p->in, at),
-                 stage_of(p), p->epic.name, number);
+        complain("push: millrace epic%s %s %s --skip %" PRIu64 " leaves it out",
+                 address_option(p->in, at), stage_of(p), p->epic.name, number);
     return CLI_USAGE;
 }
 
@@ -190,10 +184,10 @@ static enum cli_exit report_dropped(const struct pushing *p) {
 }
 
 static enum cli_exit refuse_changed(const struct pushing *p, uint64_t number) {
-    char at[TALK_AT];
+    char at[ADDRESS_OPTION];
     complain("push: the first %" PRIu64 " lines are not those that epic %s has begun with; "
              "push them under another name, or forget it: millrace epic%s %s %s --drop",
-             number, p->epic.name, talk_at(p->in, at), stage_of(p), p->epic.name);
+             number, p->epic.name, address_option(p->in, at), stage_of(p), p->epic.name);
     return CLI_USAGE;
 }
 
@@ -406,7 +400,7 @@ enum cli_exit push_lines(const struct input *in) {
         keys_close(&p.keys);
         return CLI_USAGE;
     }
-    enum cli_exit code = engine_open(&p);
+    enum cli_exit code = open_engine(&p);
     bool begun = code == CLI_DONE;
     if (begun)
         code = find_beginning(&p);

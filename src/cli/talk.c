@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "cli/interrupts.h"
 #include "cli/output.h"
-#include "cli/secret.h"
 #include "cli/talk_state.h"
 #include "cli/values.h"
 
@@ -18,92 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TALK_TOKEN                                                                                 \
-    "this server asks for a token: it comes from MILLRACE_TOKEN, from the file that "              \
-    "MILLRACE_TOKEN_FILE names, or from the URL"
-
 // ---- Opening ----------------------------------------------------------------------------------
-
-static const char *option_or(const struct input *in, const char *option, const char *variable) {
-    const char *value = input_option(in, option);
-    if (!value)
-        value = getenv(variable);
-    return value && *value ? value : NULL;
-}
-
-// Of --at, MILLRACE_URL, or the usual.
-static const char *talk_url(const struct input *in) {
-    const char *url = option_or(in, "--at", "MILLRACE_URL");
-    return url ? url : CLI_URL;
-}
-
-const char *talk_at(const struct input *in, char out[TALK_AT]) {
-    const char *given = input_option(in, "--at");
-    struct engine_url u;
-    out[0] = 0;
-    if (given && *given && url_read(given, &u) == 0)
-        snprintf(out, TALK_AT, " --at %s", u.where);
-    return out;
-}
-
-// Those of the environment may stand there for other engines.
-static int check_certificates(const struct input *in, const struct address *a) {
-    bool given = input_option(in, "--tls-ca") || input_option(in, "--tls-cert") ||
-                 input_option(in, "--tls-key");
-    if (a->url.secure || !given)
-        return 0;
-    return error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://HOST:PORT");
-}
-
-int talk_address(const struct input *in, struct address *out) {
-    *out = (struct address){ .text = talk_url(in) };
-    int err = url_read(out->text, &out->url);
-    if (err == 0)
-        err = check_certificates(in, out);
-    if (err == 0 && out->url.secret[0])
-        memcpy(out->secret, out->url.secret, sizeof out->secret);
-    else if (err == 0)
-        err = secret_find(out->secret, sizeof out->secret);
-    if (err == 0 && out->url.secure)
-        out->tls = (struct tls_files){ .cert = option_or(in, "--tls-cert", "MILLRACE_TLS_CERT"),
-                                       .key = option_or(in, "--tls-key", "MILLRACE_TLS_KEY"),
-                                       .ca = option_or(in, "--tls-ca", "MILLRACE_TLS_CA") };
-    return err;
-}
-
-int talk_engine(const struct input *in, const char *name, int signals, mr **out) {
-    struct address a = { 0 };
-    struct listener listener;
-    int err = talk_address(in, &a);
-    mr_options options = { .user = a.url.user[0] ? a.url.user : NULL,
-                           .secret = a.secret[0] ? a.secret : NULL,
-                           .tls_ca = a.tls.ca,
-                           .tls_cert = a.tls.cert,
-                           .tls_key = a.tls.key,
-                           .name = name };
-    if (err >= 0)
-        err = listener_begin(&listener, signals);
-    if (err < 0)
-        return err;
-    err = mr_open(talk_url(in), &options, out);
-    listener_end(&listener);
-    return err;
-}
-
-bool talk_news(mr *engine, int *trouble, char *out, size_t size) {
-    int before = *trouble;
-    *trouble = mr_check(engine);
-    if ((*trouble == 0) == (before == 0) && *trouble != MR_EPERM)
-        return false;
-    snprintf(out, size, "%s%s", *trouble && *trouble != MR_EPERM ? TALK_AGAIN : "",
-             *trouble ? mr_error() : TALK_BACK);
-    return true;
-}
-
-bool talk_is_alone(const struct input *in) {
-    struct address address;
-    return talk_address(in, &address) == 0 && address.url.local;
-}
 
 static int talks_start(struct talks *ts) {
     struct listener listener;
@@ -120,38 +34,25 @@ static int talks_start(struct talks *ts) {
     return err;
 }
 
-// Says why an engine could not be opened; what to exit with.
-static enum cli_exit open_failed(const struct talks *ts, const struct input *in, int err) {
-    bool secret = ts && ts->address.secret[0];
-    if (err == MR_EAUTH && !secret)
-        complain("%s: " TALK_TOKEN, in->command->name);
-    else
-        complain("%s: %s", in->command->name, error_text());
-    return err == MR_EAUTH || err == MR_EPERM ? CLI_REFUSED
-           : err == MR_EFULL                  ? CLI_FULL
-                                              : CLI_UNOPENED;
-}
-
 static enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
     struct talks *ts = mem_alloc(sizeof *ts);
-    int err = ts ? 0 : error_set(MR_ENOMEM, "no memory to talk to an engine");
-    bool named = false;
-    if (err == 0) {
-        ts->command = in->command->name;
-        ts->signals = -1;
-        err = talk_address(in, &ts->address);
-        named = err == 0;
+    if (!ts) {
+        complain("%s: no memory to talk to an engine", in->command->name);
+        return CLI_UNOPENED;
     }
+    ts->command = in->command->name;
+    ts->signals = -1;
+    int err = address_read(in, &ts->address);
     const char *dir = err == 0 ? ts->address.url.dir : NULL;
     if (dir && store == TALK_LOOKS && access(dir, F_OK) < 0)
         err = error_set(MR_EGONE, "there is no store in %.400s", dir);
     if (err == 0)
         err = talks_start(ts);
     if (err < 0) {
-        enum cli_exit code = open_failed(ts, in, err);
+        enum cli_exit code = engine_unopened(ts->command, &ts->address, err);
         assert(code != CLI_DONE);
         talks_close(ts);
-        return ts && !named ? CLI_USAGE : code;
+        return code;
     }
     *out = ts;
     return CLI_DONE;
@@ -320,46 +221,6 @@ enum cli_exit talk_page(const struct input *in, struct words *w, const char *opt
 
 // ---- Failures ---------------------------------------------------------------------------------
 
-static enum cli_exit exit_of(enum code code) {
-    switch (code) {
-    case CODE_ERR:
-    case CODE_EXECABORT:
-    case CODE_TOOBIG:
-        return CLI_USAGE;
-    case CODE_FULL:
-        return CLI_FULL;
-    case CODE_NOAUTH:
-    case CODE_WRONGPASS:
-    case CODE_NOPERM:
-    case CODE_DRAINING:
-        return CLI_REFUSED;
-    case CODE_EXPIRED:
-        return CLI_DEADLINE;
-    case CODE_CANCELLED:
-    case CODE_DEAD:
-    case CODE_GONE:
-    case CODE_GAP:
-    case CODE_STALE:
-    case CODE_BUSY:
-        return CLI_FAILED;
-    case CODE_NOPROTO:
-    case CODE_LOADING:
-    case CODE_STOPPED:
-    case CODES:
-        break;
-    }
-    return CLI_UNOPENED;
-}
-
-enum cli_exit talk_exit(int err) {
-    if (err == MR_EAUTH)
-        return CLI_REFUSED;
-    for (enum code code = 0; code < CODES; code++)
-        if (code_error(code) == err)
-            return exit_of(code);
-    return CLI_UNOPENED;
-}
-
 bool error_is(const struct response_value *reply, enum code code) {
     enum code found;
     mr_bytes sentence;
@@ -376,9 +237,9 @@ enum cli_exit talk_refused(const struct talk *t, const struct response_value *er
                          : known && code == CODE_STOPPED ? "the engine has stopped: "
                                                          : "";
     if (known && code == CODE_NOAUTH)
-        rest = mr_str(TALK_TOKEN);
+        rest = mr_str(ENGINE_TOKEN);
     complain("%s: %s%s", t->talks->command, prefix, text_plain(sentence, sizeof sentence, rest));
-    return known ? exit_of(code) : CLI_FAILED;
+    return known ? exit_of_code(code) : CLI_FAILED;
 }
 
 enum cli_exit talk_failed(const struct talk *t, int err) {

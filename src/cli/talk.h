@@ -31,15 +31,6 @@ enum cli_exit talk_begin(const struct input *, enum talk_store, struct talks **o
 // Ends all connections, and an engine in this process. Takes NULL.
 void talks_close(struct talks *);
 
-// Whether the engine lives in this process: then nobody else can work on what it has.
-bool talk_is_alone(const struct input *);
-
-enum { TALK_AT = 520 };
-
-// What a command that is suggested needs to reach the same engine: " --at URL", without a secret,
-// if that was given; else "": the environment, or the usual address, does for both. Returns `out`.
-const char *talk_at(const struct input *, char out[TALK_AT]);
-
 // One more connection, which talks_close ends. Errors as those of talk_begin, and said.
 enum cli_exit talk_open(struct talks *, struct talk **out);
 

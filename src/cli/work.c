@@ -4,10 +4,10 @@
 //     body ─► stdin or {} ─► command ─► stdout: the result; exit 0: committed, else a failed
 //     attempt
 #include "base/limits.h"
+#include "cli/engine.h"
 #include "cli/interrupts.h"
 #include "cli/output.h"
 #include "cli/placeholders.h"
-#include "cli/talk_state.h"
 #include "cli/values.h"
 
 #include "millrace.h"
@@ -27,7 +27,8 @@ enum { FAILED = 2 }; // a handler's answer that is neither 0 nor MR_LATER
 struct working {
     struct template template;
     int64_t timeout_ms;
-    mr *engine;
+    struct address address;
+    struct engine_state engine;
     mr_worker *worker;
     struct execs *execs;
     struct side_dir *side_dir;
@@ -35,7 +36,6 @@ struct working {
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
     atomic_uint refused;  // commands that the system had no room to start, one after another
-    int trouble;          // with the server: see talk_news
     atomic_bool ending;   // everything is to end at once
     atomic_bool hopeless; // there is no such command
 };
@@ -153,7 +153,7 @@ static bool hears(struct working *w, int wait_ms) {
 
 static void tell_news(struct working *w) {
     char sentence[600];
-    if (talk_news(w->engine, &w->trouble, sentence, sizeof sentence))
+    if (engine_news(&w->engine, sentence, sizeof sentence))
         complain("work: %s", sentence);
 }
 
@@ -161,7 +161,7 @@ static void tell_news(struct working *w) {
 // runs any more: a signal then ends that, too.
 static int stop(struct working *w) {
     struct listener listener;
-    bool listens = w->trouble == MR_ENET && listener_begin(&listener, w->signals) == 0;
+    bool listens = w->engine.trouble == MR_ENET && listener_begin(&listener, w->signals) == 0;
     int err = mr_worker_stop(w->worker, LOOK_MS);
     if (listens)
         listener_end(&listener);
@@ -179,16 +179,16 @@ static void drain(struct working *w) {
 }
 
 static enum cli_exit work_on(struct working *w) {
-    while (!hears(w, LOOK_MS) && !atomic_load(&w->hopeless) && w->trouble != MR_EPERM)
+    while (!hears(w, LOOK_MS) && !atomic_load(&w->hopeless) && !engine_is_lost(&w->engine))
         tell_news(w);
-    if (w->trouble == MR_EPERM) {
+    if (engine_is_lost(&w->engine)) {
         drain(w);
-        return CLI_REFUSED;
+        return exit_of_error(w->engine.trouble);
     }
     tell_news(w);
     if (!atomic_load(&w->hopeless))
         complain("work: taking no more; %s",
-                 w->trouble == MR_ENET
+                 w->engine.trouble == MR_ENET
                      ? "the server is waited for, to hear what has ended (again to leave)"
                      : "what runs may finish (again to end it)");
     drain(w);
@@ -226,28 +226,35 @@ static bool read_options(const struct input *in, struct working *w, mr_work_opti
     return false;
 }
 
+static int open_engine(const struct input *in, struct working *w) {
+    int err = address_read(in, &w->address);
+    if (err >= 0)
+        err = w->signals = interrupts_open();
+    if (err >= 0)
+        err = engine_open(&w->address, "millrace-work", w->signals, &w->engine.engine);
+    w->engine.local = w->address.url.local;
+    return err;
+}
+
 static enum cli_exit work_start(const struct input *in, struct working *w, mr_work_options o) {
     const char *more[STAGES_MOST] = { NULL };
     for (int i = 1; i < in->count; i++)
         more[i - 1] = in->list[i];
     o.more_stages = more;
     o.on_stop = stop_job;
-    w->signals = interrupts_open();
-    int err =
-        w->signals < 0 ? w->signals : talk_engine(in, "millrace-work", w->signals, &w->engine);
+    int err = open_engine(in, w);
+    if (err < 0)
+        return engine_unopened("work", &w->address, err);
     processes_adopt();
-    if (err >= 0)
-        err = execs_create(NULL, &w->execs);
+    err = execs_create(NULL, &w->execs);
     if (err >= 0)
         err = side_dir_create(&w->side_dir);
     if (err >= 0)
-        err = mr_work(w->engine, in->list[0], work_job, w, &o, &w->worker);
+        err = mr_work(w->engine.engine, in->list[0], work_job, w, &o, &w->worker);
     if (err >= 0)
         return work_on(w);
     complain("work: %s", mr_error());
-    return err == MR_EINVAL                     ? CLI_USAGE
-           : err == MR_EAUTH || err == MR_EPERM ? CLI_REFUSED
-                                                : CLI_UNOPENED;
+    return exit_of_error(err);
 }
 
 enum cli_exit work_run(const struct input *in) {
@@ -257,7 +264,7 @@ enum cli_exit work_run(const struct input *in) {
     if (!read_options(in, &w, &o, shell))
         return CLI_USAGE;
     enum cli_exit code = work_start(in, &w, o);
-    if (w.engine && mr_close(w.engine) < 0)
+    if (mr_close(w.engine.engine) < 0)
         complain("work: %s", mr_error());
     side_dir_destroy(w.side_dir);
     execs_destroy(w.execs);

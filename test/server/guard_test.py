@@ -233,7 +233,10 @@ def _():
     write("ci.token", secret + "\n")
     with Server("--auth", "c.auth") as server:
         url = f"millrace://127.0.0.1:{server.port}"
-        fails(4, "MILLRACE_TOKEN_FILE", "push", "mail", "a", "--at", url)
+        write("some.yaml", "flow: some\nsource: { lines: some.yaml }\nsink: { file: some.out }\n")
+        for command in (["push", "mail", "a"], ["push", "mail", "--lines"], ["flow", "some.yaml"]):
+            fails(4, "asks for a token: it comes from MILLRACE_TOKEN", *command, "--at", url)
+        fails(4, "asks for a token: it comes from MILLRACE_TOKEN", "work", "mail", "--at", url, "--", "true")
         fails(4, "nobody here has that secret", "push", "mail", "a", "--at", url,
               MILLRACE_TOKEN="nonsense")
         equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN=secret), "1")

@@ -15,6 +15,7 @@
 #define CLI_FLOW_FLOW_H
 
 #include "cli/cli.h"
+#include "cli/engine.h"
 #include "cli/flow/plan.h"
 #include "cli/interrupts.h"
 #include "cli/journal.h"
@@ -56,6 +57,7 @@ struct flow {
     struct plan *plan;
     struct flow_options options;
     struct journal journal; // without a directory: none
+    struct address address; // of --at
     mr *engine;
     mr_flow *flow;
     struct execs *execs;

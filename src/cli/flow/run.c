@@ -11,7 +11,6 @@
 
 #include "base/errors.h"
 #include "cli/output.h"
-#include "cli/talk_state.h"
 #include "work/process.h"
 
 #include <errno.h>
@@ -77,23 +76,18 @@ static int journal_begin(struct flow *f) {
     }
     if (err < 0)
         return err;
-    struct listener listener; // a large journal takes a while to read
-    bool listens = listener_begin(&listener, f->signals) == 0;
-    err = mr_open(f->where, NULL, &f->engine);
-    if (listens)
-        listener_end(&listener);
-    return err;
+    return engine_open_url(f->where, NULL, f->signals, &f->engine);
 }
 
-static int engine_open(struct flow *f, const struct input *in) {
-    struct address address;
+static int open_engine(struct flow *f, const struct input *in) {
     if (!input_option(in, "--at"))
         return journal_begin(f);
-    int err = talk_address(in, &address);
-    if (err >= 0)
-        snprintf(f->where, sizeof f->where, "%s", address.url.where);
-    f->is_remote = err >= 0 && !address.url.local;
-    return err < 0 ? err : talk_engine(in, "millrace-flow", f->signals, &f->engine);
+    int err = address_read(in, &f->address);
+    if (err < 0)
+        return err;
+    snprintf(f->where, sizeof f->where, "%s", f->address.url.where);
+    f->is_remote = !f->address.url.local;
+    return engine_open(&f->address, "millrace-flow", f->signals, &f->engine);
 }
 
 // The threads of the workers hold blocks and states of some 100 KiB, each for a moment. Memory of
@@ -120,7 +114,7 @@ static int flow_open(struct flow *f, const struct input *in) {
                                "flow: the engine does not answer; leaving without it (what runs "
                                "goes back, and the same command goes on)");
     if (err >= 0)
-        err = engine_open(f, in);
+        err = open_engine(f, in);
     if (err >= 0)
         err = execs_create(NULL, &f->execs);
     if (err >= 0)
@@ -384,7 +378,9 @@ static enum cli_exit flow_go(struct flow *f) {
 
 enum cli_exit flow_start(struct flow *f, const struct input *in) {
     int err = flow_open(f, in);
-    enum cli_exit code = err < 0 ? refuse(err) : flow_go(f);
+    enum cli_exit code = err == MR_EAUTH ? engine_unopened("flow", &f->address, err)
+                         : err < 0       ? refuse(err)
+                                         : flow_go(f);
     if (err == MR_EIO)
         code = CLI_UNOPENED;
     flow_free(f);

@@ -132,7 +132,7 @@ static int ask(struct watch *w, const char *command, const char *stage,
 }
 
 static void note_lost(struct watch *w) {
-    snprintf(w->top.trouble, sizeof w->top.trouble, TALK_AGAIN "%.400s", error_text());
+    snprintf(w->top.trouble, sizeof w->top.trouble, ENGINE_AGAIN "%.400s", error_text());
     w->lost = true;
 }
 
@@ -166,7 +166,7 @@ static int look(struct watch *w) {
         return err;
     t->trouble[0] = 0;
     if (w->lost)
-        snprintf(t->said, sizeof t->said, TALK_BACK);
+        snprintf(t->said, sizeof t->said, ENGINE_BACK);
     w->lost = false;
     if (reply->type != RESPONSE_ARRAY) {
         text_plain(t->said, sizeof t->said, reply->bytes);
