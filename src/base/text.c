@@ -1,6 +1,8 @@
 // See text.h.
 #include "base/text.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 size_t text_letter(const uint8_t *p, size_t size) {
@@ -82,4 +84,21 @@ bool text_base64_read(mr_bytes letters, uint8_t *to, size_t *out_size) {
     }
     *out_size = size;
     return true;
+}
+
+const char *age_words(char *out, uint64_t ms) {
+    uint64_t s = ms / 1000;
+    if (ms < 1000)
+        (void)snprintf(out, AGE_WORDS, "%" PRIu64 "ms", ms);
+    else if (s < 10)
+        (void)snprintf(out, AGE_WORDS, "%" PRIu64 ".%" PRIu64 "s", s, ms / 100 % 10);
+    else if (s < 60)
+        (void)snprintf(out, AGE_WORDS, "%" PRIu64 "s", s);
+    else if (s < 3600)
+        (void)snprintf(out, AGE_WORDS, "%" PRIu64 "m%02" PRIu64 "s", s / 60, s % 60);
+    else if (s < 48 * 3600)
+        (void)snprintf(out, AGE_WORDS, "%" PRIu64 "h%02" PRIu64 "m", s / 3600, s / 60 % 60);
+    else
+        (void)snprintf(out, AGE_WORDS, "%" PRIu64 "d", s / (24 * 3600));
+    return out;
 }

@@ -1,4 +1,4 @@
-// Text: whether bytes are UTF-8, and base64 for those that are not. Pure.
+// Text: whether bytes are UTF-8, base64 for those that are not, and durations. Pure.
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -28,5 +28,10 @@ void text_base64(mr_bytes, char *to);
 // Decodes base64, strictly: padded, no other characters, unused bits zero. Writes at most size / 4
 // * 3 bytes; `to` may be the input. False: it is not base64.
 bool text_base64_read(mr_bytes letters, uint8_t *to, size_t *out_size);
+
+// Writes a duration in at most AGE_WORDS bytes, rounded down: 250ms 4.2s 12s 3m10s 5h20m 12d.
+// Returns `out`.
+enum { AGE_WORDS = 24 };
+const char *age_words(char *out, uint64_t ms);
 
 #endif

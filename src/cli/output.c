@@ -66,23 +66,6 @@ const char *time_words(char *out, uint64_t ms, bool iso) {
     return out;
 }
 
-const char *age_words(char *out, uint64_t ms) {
-    uint64_t s = ms / 1000;
-    if (ms < 1000)
-        snprintf(out, AGE_WORDS, "%" PRIu64 "ms", ms);
-    else if (s < 10)
-        snprintf(out, AGE_WORDS, "%" PRIu64 ".%" PRIu64 "s", s, ms / 100 % 10);
-    else if (s < 60)
-        snprintf(out, AGE_WORDS, "%" PRIu64 "s", s);
-    else if (s < 3600)
-        snprintf(out, AGE_WORDS, "%" PRIu64 "m%02" PRIu64 "s", s / 60, s % 60);
-    else if (s < 48 * 3600)
-        snprintf(out, AGE_WORDS, "%" PRIu64 "h%02" PRIu64 "m", s / 3600, s / 60 % 60);
-    else
-        snprintf(out, AGE_WORDS, "%" PRIu64 "d", s / (24 * 3600));
-    return out;
-}
-
 // Beside ASCII's, C2 80 to C2 9F are controls.
 static bool is_control(const uint8_t *p, size_t length) {
     return p[0] < ' ' || p[0] == 127 || (length == 2 && p[0] == 0xc2 && p[1] < 0xa0);

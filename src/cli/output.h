@@ -2,6 +2,8 @@
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
+#include "base/text.h"
+
 #include "millrace.h"
 
 #include <stdbool.h>
@@ -24,10 +26,6 @@ const char *size_words(char *out, uint64_t bytes);
 // "2025-01-31 12:00:00.250", UTC; with `iso` "2025-01-31T12:00:00.250Z". As above.
 enum { TIME_WORDS = 40 };
 const char *time_words(char *out, uint64_t ms, bool iso);
-
-// "250ms", "4.2s", "3m10s", "5h20m", "12d". As above.
-enum { AGE_WORDS = 24 };
-const char *age_words(char *out, uint64_t ms);
 
 // The bytes as one line that no terminal takes for more than text: what is not printable UTF-8
 // is escaped as in C. What does not fit in `room` is left out. Returns `out`.

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-// "… : RESUME mail ends that." becomes "… : millrace resume mail ends that.", with `at` (see
+// "… : RESUME mail starts them." becomes "… : millrace resume mail starts them.", with `at` (see
 // address_option) behind the command. What does not fit in `room` is left out. Returns `out`.
 char *sentence_typed(char *out, size_t room, const char *sentence, const char *at);
 

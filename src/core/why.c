@@ -1,4 +1,4 @@
-// Why a stage does not start jobs: one sentence for people, with the command that would change it.
+// Why a stage does not start jobs: one sentence for people, with the command that changes it.
 #include "base/limits.h"
 #include "core/core.h"
 
@@ -6,24 +6,25 @@
 #include <stdio.h>
 #include <string.h>
 
-// A reason as stage_info.held_by has it, and its sentence; %1$s is the stage's name, %2$s how many
-// jobs wait.
+// A value of stage_info.held_by, and its sentence; %1$s is the stage's name, %2$s the number of
+// waiting jobs.
 static const struct {
     const char *held_by, *sentence;
 } sentences[] = {
-    { "paused", "%1$s is paused, with %2$s waiting: RESUME %1$s ends that." },
-    { "draining", "%1$s is draining, and has nothing left to start: RESUME %1$s opens it again." },
-    { "halted", "%1$s has channels that wait for a decision on a dead job: DEAD %1$s shows them, "
-                "RETRY or DROP decides." },
-    { "backoff", "%1$s waits to try again what has failed: JOBS %1$s STATUS waiting shows when "
-                 "and why; STAGE %1$s backoff 1s shortens the next ones." },
-    { "delay", "%1$s waits for delayed jobs to be due: JOBS %1$s STATUS delayed shows when." },
-    { "limit", "%1$s runs as many jobs as it may, with %2$s waiting: STAGE %1$s concurrency none "
-               "lifts the limit." },
+    { "paused", "%1$s is paused, with %2$s waiting: RESUME %1$s starts them." },
+    { "draining", "%1$s is draining and has no job left: RESUME %1$s lets it accept jobs again." },
+    { "halted", "%1$s has channels that are halted by a dead job: DEAD %1$s shows these jobs, "
+                "RETRY or DROP ends the halt." },
+    { "backoff",
+      "%1$s has failed jobs, which are tried again later: JOBS %1$s STATUS waiting shows "
+      "when and why; STAGE %1$s backoff 1s shortens later delays." },
+    { "delay", "%1$s has delayed jobs only: JOBS %1$s STATUS delayed shows when they are due." },
+    { "limit", "%1$s runs as many jobs as its concurrency allows, with %2$s waiting: STAGE %1$s "
+               "concurrency none removes the limit." },
     { "rate", "%1$s has started as many jobs as its rate allows, with %2$s waiting: STAGE %1$s "
-              "rate none lifts it." },
-    { "downstream", "%1$s does not start because a stage that its jobs go to next has too many "
-                    "waiting; which one this token may not see." },
+              "rate none removes the limit." },
+    { "downstream", "%1$s starts no job because a stage that its jobs emit to has too many waiting "
+                    "jobs; this token may not see that stage." },
     { "no-worker", "%1$s has no worker, and %2$s waiting: TAKE %1$s takes one." },
 };
 
@@ -40,10 +41,11 @@ static void why_downstream(const char *name, const char *held_by, char *out, siz
     char *stuck = strchr(to, ' ');
     if (stuck)
         *stuck = 0;
-    (void)snprintf(out, size,
-                   "%s does not start because %s, where its jobs go next, has too many waiting%s: "
-                   "WHY %s tells more; STAGE %s high-mark none lifts the limit.",
-                   name, to, stuck ? " and cannot move by itself" : "", to, to);
+    (void)snprintf(
+        out, size,
+        "%s starts no job because %s, which its jobs emit to, has too many waiting jobs%s: "
+        "WHY %s says why; STAGE %s high-mark none removes the limit.",
+        name, to, stuck ? " and needs an operator to act" : "", to, to);
 }
 
 static void why_held(const struct stage_info *i, const char *sentence, const char *name, char *out,
@@ -53,7 +55,7 @@ static void why_held(const struct stage_info *i, const char *sentence, const cha
     (void)snprintf(waiting, sizeof waiting, "%" PRIu64 " job%s", i->waiting, plural);
     (void)snprintf(text, sizeof text, sentence, name, waiting);
     if (i->draining && strcmp(i->held_by, "draining") != 0)
-        (void)snprintf(out, size, "%s It also drains, and refuses pushes: RESUME %s ends that.",
+        (void)snprintf(out, size, "%s It is also draining and refuses pushes: RESUME %s ends that.",
                        text, name);
     else
         (void)snprintf(out, size, "%s", text);
@@ -69,10 +71,10 @@ void stage_why(const struct stage_info *i, char *out, size_t size) {
         why_downstream(name, i->held_by, out, size);
     else if (i->running)
         (void)snprintf(out, size,
-                       "%s is working%s (running: %" PRIu64 ", waiting: %" PRIu64
+                       "%s runs jobs%s (running: %" PRIu64 ", waiting: %" PRIu64
                        "); more workers (TAKE %s) would run more at once.",
-                       name, i->draining ? " off what it has: it drains, and refuses pushes" : "",
-                       i->running, i->waiting, name);
+                       name, i->draining ? " and is draining: it refuses pushes" : "", i->running,
+                       i->waiting, name);
     else
-        (void)snprintf(out, size, "%s has no work: PUSH %s BODY hands in a job.", name, name);
+        (void)snprintf(out, size, "%s has no jobs: PUSH %s BODY pushes one.", name, name);
 }

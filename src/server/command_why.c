@@ -1,9 +1,10 @@
-// WHY: one sentence on what a stage or a job is waiting for, and the command that would change it.
+// WHY: one sentence that says why a stage or a job waits, with the command that changes it.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "wire/number.h"
 
 #include <inttypes.h>
@@ -50,8 +51,8 @@ static bool why_channel(struct session *s, const struct job_info *i) {
     const char *key = i->key.data;
     if (channel.halted) {
         say(s,
-            "Job %" PRIu64 " waits for a decision on a dead job of its key '%.*s': RETRY or "
-            "DROP that one (DEAD %.*s shows it).",
+            "Job %" PRIu64 " waits because a dead job halts its key '%.*s': RETRY or DROP the dead "
+            "job (DEAD %.*s shows it).",
             i->id, shown, key, (int)i->stage.size, (const char *)i->stage.data);
         return true;
     }
@@ -63,30 +64,32 @@ static bool why_channel(struct session *s, const struct job_info *i) {
     if (!first || first == i->id)
         return false;
     say(s,
-        "Job %" PRIu64 " waits behind job %" PRIu64 ", which comes first of its key '%.*s': "
-        "WHY %" PRIu64 " tells about that one, CANCEL %" PRIu64 " would end it.",
+        "Job %" PRIu64 " waits for job %" PRIu64 ", which is the first of its key '%.*s': "
+        "WHY %" PRIu64 " says why that one waits, CANCEL %" PRIu64 " cancels it.",
         i->id, first, shown, key, first, first);
     return true;
 }
 
 static void why_waiting(struct session *s, const struct job_info *i) {
     struct stage_info stage;
+    char due[AGE_WORDS];
     if (why_channel(s, i))
         return;
     if (i->due_ms > 0)
         say(s,
-            "Job %" PRIu64 " has failed %u of %u times and is tried again in %" PRId64 " ms: "
-            "JOB %" PRIu64 " tells why; CANCEL %" PRIu64 " ends it.",
-            i->id, i->attempt, i->attempts, i->due_ms, i->id, i->id);
+            "Job %" PRIu64 " has failed %u of %u times and is tried again in %s: "
+            "JOB %" PRIu64 " shows the reason; CANCEL %" PRIu64 " cancels it.",
+            i->id, i->attempt, i->attempts, age_words(due, (uint64_t)i->due_ms), i->id, i->id);
     else if (shards_look_stage(s->host, i->stage, &stage) == 0)
         why_stage(s, &stage);
 }
 
 static void why_job(struct session *s, const struct job_info *i) {
+    char due[AGE_WORDS];
     switch (i->status) {
     case JOB_DELAYED:
-        say(s, "Job %" PRIu64 " is due in %" PRId64 " ms: CANCEL %" PRIu64 " ends it before.",
-            i->id, i->due_ms, i->id);
+        say(s, "Job %" PRIu64 " is delayed and due in %s: CANCEL %" PRIu64 " cancels it.", i->id,
+            age_words(due, i->due_ms > 0 ? (uint64_t)i->due_ms : 0), i->id);
         break;
     case JOB_WAITING:
         why_waiting(s, i);
@@ -94,20 +97,20 @@ static void why_job(struct session *s, const struct job_info *i) {
     case JOB_RUNNING:
         say(s,
             "Job %" PRIu64 " is running, attempt %u of %u: CANCEL %" PRIu64
-            " tells its worker to stop.",
+            " asks its worker to stop.",
             i->id, i->attempt, i->attempts, i->id);
         break;
     case JOB_DEAD:
         say(s,
-            "Job %" PRIu64 " is dead after %u attempt%s: JOB %" PRIu64 " tells why, RETRY %" PRIu64
-            " lets it live again.",
+            "Job %" PRIu64 " is dead after %u attempt%s: JOB %" PRIu64
+            " shows the reason, RETRY %" PRIu64 " queues it again.",
             i->id, i->attempt, i->attempt == 1 ? "" : "s", i->id, i->id);
         break;
     case JOB_DONE:
     case JOB_EXPIRED:
     case JOB_CANCELLED:
-        say(s, "Job %" PRIu64 " waits for nothing: it has ended (%s); AWAIT %" PRIu64 " tells how.",
-            i->id, job_status_name(i->status), i->id);
+        say(s, "Job %" PRIu64 " has ended (%s): AWAIT %" PRIu64 " shows the outcome.", i->id,
+            job_status_name(i->status), i->id);
         break;
     }
 }
@@ -121,8 +124,9 @@ void run_why(struct session *s, struct arguments *a) {
     bool digits = number_parse(word, &id) == 0;
     if (s->host->stopped)
         say(s,
-            "Nothing is accepted or started because the log has failed (%s): mend what it names, "
-            "then restart the server; what was answered before is kept.",
+            "No job is accepted or started because the log has failed (%s): correct the fault, "
+            "then "
+            "restart the server; everything that was answered before is kept.",
             s->host->why_stopped);
     else if (digits && shards_look_job(s->host, id, &job) == 0 && access_sees(s, job.stage))
         why_job(s, &job);
@@ -131,8 +135,8 @@ void run_why(struct session *s, struct arguments *a) {
     else if (access_sees(s, word) && shards_look_stage(s->host, word, &stage) == 0)
         why_stage(s, &stage);
     else
-        answer_error(s, error_set(MR_EGONE, "no %s '%.*s' is known (any more)",
-                                  digits ? "job or stage" : "stage",
-                                  (int)(word.size < KEY_SHOWN ? word.size : KEY_SHOWN),
-                                  (const char *)word.data));
+        answer_error(s,
+                     error_set(MR_EGONE, "there is no %s '%.*s'", digits ? "job or stage" : "stage",
+                               (int)(word.size < KEY_SHOWN ? word.size : KEY_SHOWN),
+                               (const char *)word.data));
 }

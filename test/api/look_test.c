@@ -92,13 +92,13 @@ static void R20_a_sentence_says_why_a_stage_does_not_start(void **state) {
     assert_string_equal(why, "s has no worker, and 1 job waiting: TAKE s takes one.");
     must(mr_stage_pause(m, "s"));
     must(mr_stage_why(m, "s", why, sizeof why));
-    assert_string_equal(why, "s is paused, with 1 job waiting: RESUME s ends that.");
+    assert_string_equal(why, "s is paused, with 1 job waiting: RESUME s starts them.");
     must(mr_stage_why(m, "s", short_why, sizeof short_why));
     assert_string_equal(short_why, "s is pa");
     must(mr_stage_resume(m, "s"));
     must(mr_done(take(m, "s", "x")));
     must(mr_stage_why(m, "s", why, sizeof why));
-    assert_string_equal(why, "s has no work: PUSH s BODY hands in a job.");
+    assert_string_equal(why, "s has no jobs: PUSH s BODY pushes one.");
     must(mr_close(m));
 }
 

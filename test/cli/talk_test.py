@@ -605,7 +605,7 @@ def _():
     check(f": millrace work --at {at} suggested -- COMMAND takes one." in said, said)
     ok("pause", "suggested")
     said = ok("why", "suggested", "--at", at)
-    check(f"millrace resume --at {at} suggested ends that" in said, said)
+    check(f"millrace resume --at {at} suggested starts them" in said, said)
     check("--at" not in ok("why", "suggested"))
 
 
@@ -646,7 +646,7 @@ def _():
     equal(read("resume", "moods"), {"stage": "moods", "ok": True, "new": False})
     equal(held(), "no-worker")
     check("moods drains" in ok("drain", "moods"))
-    check("no worker" in ok("why", "moods") and "It also drains" in ok("why", "moods"))
+    check("no worker" in ok("why", "moods") and "It is also draining" in ok("why", "moods"))
     fails(4, "draining", "push", "moods", "b")
     check("moods goes on" in ok("resume", "moods"))
     ok("push", "moods", "b")

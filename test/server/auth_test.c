@@ -452,8 +452,8 @@ static const struct {
     { "EPICS FROM 'other e'", "-NOPERM *" },
     { "EPICS FROM 'other unknown'", "-NOPERM *" },
     { "WHY other", "-NOPERM *" },
-    { "WHY 1", "-GONE no job or stage '1' is known (any more)" },
-    { "WHY 99", "-GONE no job or stage '99' is known (any more)" },
+    { "WHY 1", "-GONE there is no job or stage '1'" },
+    { "WHY 99", "-GONE there is no job or stage '99'" },
     { "RETRY 2", "-GONE job 2 *" },
     { "RETRY STAGE other DEAD", "-NOPERM *" },
     { "DROP 1", "-GONE job 1 *" },
@@ -582,7 +582,7 @@ static void D7_a_stage_downstream_out_of_bounds_has_no_name(void **state) {
     come_as(d, 0, "mail");
     ask(d, 1, "STAGES NAME mail.a", "[[*\"feeds\" [\"other\"]]]");
     ask(d, 0, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream\" *\"feeds\" []]]");
-    ask(d, 0, "WHY mail.a", "\"mail.a does not start because a stage *may not see.\"");
+    ask(d, 0, "WHY mail.a", "\"mail.a starts no job because a stage *may not see that stage.\"");
 }
 
 static void its_own_takes_may_be_unblocked(void **state) {

@@ -842,19 +842,19 @@ static void EPICS_are_listed(void **state) {
 // ---- WHY
 // --------------------------------------------------------------------------------------------
 
-static void WHY_tells_what_a_stage_waits_for(void **state) {
+static void WHY_says_why_a_stage_waits(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "WHY s", "-GONE no stage 's'*");
+    ask(d, 0, "WHY s", "-GONE there is no stage 's'");
     push(d, "s a");
     ask(d, 0, "WHY s", "\"s has no worker, and 1 job waiting: TAKE s *\"");
     ask(d, 0, "PAUSE s", "+OK");
     ask(d, 0, "WHY s", "\"s is paused*RESUME s *\"");
     ask(d, 0, "RESUME s", "+OK");
     ask(d, 0, "DRAIN s", "+OK");
-    ask(d, 0, "WHY s", "\"s has no worker*It also drains*RESUME s *\"");
+    ask(d, 0, "WHY s", "\"s has no worker*It is also draining*RESUME s *\"");
     ask(d, 0, "RESUME s", "+OK");
     struct job job = take(d, 0, "s");
-    ask(d, 0, "WHY s", "\"s is working (running: 1, waiting: 0)*\"");
+    ask(d, 0, "WHY s", "\"s runs jobs (running: 1, waiting: 0)*\"");
     ask(d, 0, "STAGE s concurrency 1", "+OK");
     push(d, "s b");
     ask(d, 0, "WHY s", "\"s runs as many*STAGE s concurrency none*\"");
@@ -866,45 +866,45 @@ static void WHY_tells_what_a_stage_waits_for(void **state) {
     ask(d, 0, "STAGE s rate none", "+OK");
     ask(d, 0, "CANCEL #3", ":1");
     fail_job(d, job, "no");
-    ask(d, 0, "WHY s", "\"s waits to try again*\"");
+    ask(d, 0, "WHY s", "\"s has failed jobs*\"");
     ask(d, 0, "CANCEL #2", ":1");
-    ask(d, 0, "WHY s", "\"s has no work: PUSH s *\"");
+    ask(d, 0, "WHY s", "\"s has no jobs: PUSH s *\"");
     push(d, "s d DELAY 1000");
-    ask(d, 0, "WHY s", "\"s waits for delayed jobs*\"");
+    ask(d, 0, "WHY s", "\"s has delayed jobs only*\"");
     ask(d, 0, "DRAIN s", "+OK");
     ask(d, 0, "WHY s", "\"s is draining*RESUME s *\"");
 }
 
-static void WHY_tells_what_a_job_waits_for(void **state) {
+static void WHY_says_why_a_job_waits(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "WHY 1", "-GONE no job or stage '1'*");
+    ask(d, 0, "WHY 1", "-GONE there is no job or stage '1'");
     ask(d, 1, "PUSHMANY s ITEMS k a k b", "[*]");
     ask(d, 0, "WHY 1", "\"s has no worker, and 2 jobs waiting*\"");
-    ask(d, 0, "WHY 2", "\"Job 2 waits behind job 1*'k'*WHY 1*CANCEL 1*\"");
+    ask(d, 0, "WHY 2", "\"Job 2 waits for job 1*'k'*WHY 1*CANCEL 1*\"");
     struct job job = take(d, 0, "s");
     ask(d, 0, "WHY 1", "\"Job 1 is running, attempt 1 of 10: CANCEL 1*\"");
-    ask(d, 0, "WHY 2", "\"Job 2 waits behind job 1*\"");
+    ask(d, 0, "WHY 2", "\"Job 2 waits for job 1*\"");
     sayf(d, 0, "FAIL %s %s no RETRY 500", job.id, job.token);
     hear(d, 0, "+OK");
-    ask(d, 0, "WHY 1", "\"Job 1 has failed 1 of 10 times and is tried again in 500 ms*\"");
+    ask(d, 0, "WHY 1", "\"Job 1 has failed 1 of 10 times and is tried again in 500ms*\"");
     ask(d, 0, "STAGE s on-dead halt", "+OK");
     pass_ms(d, 500);
     job = take(d, 0, "s");
     sayf(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
     hear(d, 0, "+OK");
     ask(d, 0, "WHY 1", "\"Job 1 is dead after 2 attempts*RETRY 1 *\"");
-    ask(d, 0, "WHY 2", "\"Job 2 waits for a decision on a dead job of its key 'k'*\"");
-    ask(d, 0, "WHY s", "\"s has channels that wait for a decision*\"");
+    ask(d, 0, "WHY 2", "\"Job 2 waits because a dead job halts its key 'k'*\"");
+    ask(d, 0, "WHY s", "\"s has channels that are halted by a dead job*\"");
     push(d, "s c DELAY 100");
-    ask(d, 0, "WHY 3", "\"Job 3 is due in 100 ms*\"");
+    ask(d, 0, "WHY 3", "\"Job 3 is delayed and due in 100ms*\"");
     ask(d, 0, "CANCEL 3", ":1");
-    ask(d, 0, "WHY 3", "\"Job 3 waits for nothing: it has ended (cancelled)*\"");
+    ask(d, 0, "WHY 3", "\"Job 3 has ended (cancelled)*\"");
     push(d, "7 d");
     ask(d, 0, "WHY 7", "\"7 has no worker, and 1 job waiting*\""); // a stage whose name is a number
 }
 
 // D7: what is held by the next stage says so.
-static void D7_WHY_tells_of_a_full_stage_downstream(void **state) {
+static void D7_WHY_names_a_full_stage_downstream(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "STAGE t high-mark 1", "+OK");
     ask(d, 1, "PUSHMANY s ITEMS '' a '' b", "[*]");
@@ -912,9 +912,9 @@ static void D7_WHY_tells_of_a_full_stage_downstream(void **state) {
     sayf(d, 0, "DONE %s %s EMIT t '' x EMIT t '' y", job.id, job.token);
     hear(d, 0, "+OK");
     ask(d, 0, "TAKE s", "[]");
-    ask(d, 0, "WHY s", "\"s does not start because t*WHY t*STAGE t high-mark none*\"");
+    ask(d, 0, "WHY s", "\"s starts no job because t*WHY t*STAGE t high-mark none*\"");
     ask(d, 0, "PAUSE t", "+OK");
-    ask(d, 0, "WHY s", "\"s does not start because t*cannot move by itself*\"");
+    ask(d, 0, "WHY s", "\"s starts no job because t*needs an operator to act*\"");
 }
 
 // ---- Acting
@@ -1094,7 +1094,7 @@ int main(void) {
         DIALOGUE(D4_EPIC_LEFT_holds_up_its_pusher),
         DIALOGUE(D4_two_epics_do_not_wait_for_each_other),
         DIALOGUE(EPICS_are_listed),
-        DIALOGUE(WHY_tells_what_a_stage_waits_for),
+        DIALOGUE(WHY_says_why_a_stage_waits),
         DIALOGUE(F13_RETRY_and_DROP_by_id),
         DIALOGUE(F13_RETRY_and_DROP_by_stage),
         DIALOGUE(T6_T7_DROP_of_a_key_and_of_all),
@@ -1118,8 +1118,8 @@ int main(void) {
         DIALOGUE(E1_STAGES_tell_where_their_jobs_go_next),
         DIALOGUE(D4_who_pushes_an_epic_says_how_many_there_will_be),
         DIALOGUE(CHANNELS_lists_the_deepest),
-        DIALOGUE(WHY_tells_what_a_job_waits_for),
-        DIALOGUE(D7_WHY_tells_of_a_full_stage_downstream),
+        DIALOGUE(WHY_says_why_a_job_waits),
+        DIALOGUE(D7_WHY_names_a_full_stage_downstream),
         DIALOGUE(TAKE_and_DONE_as_the_page_tells),
     };
     return DIALOGUES(any, alone);

@@ -33,8 +33,8 @@ const HELD = {
     { text: 'See delayed jobs', href: `${stagePath(s.name)}/jobs/delayed` },
   ],
   halted: (s) => [
-    'Channels wait for a decision on a dead job.',
-    { text: 'Decide', href: deadPath(s.name) },
+    'Channels are halted by a dead job.',
+    { text: 'Retry or drop it', href: deadPath(s.name) },
   ],
   stopped: () => ['The log has stopped: no job is started until the server is restarted.', null],
   downstream: () => ['A stage that its jobs emit to has too many waiting jobs.', null],
