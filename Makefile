@@ -23,8 +23,9 @@ BUILD := build
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
 .PHONY: all fuzz configured setup setup-build demo run test bench lint check install format acceptance protocol clean help
 
+# A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
-	@ninja -C $(BUILD) --quiet
+	@if [ -t 1 ]; then ninja -C $(BUILD); else ninja -C $(BUILD) --quiet; fi
 
 configured:
 	@tools/setup --check build
@@ -67,7 +68,8 @@ fuzz: all
 
 install: all
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)
-	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --quiet
+	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --quiet >$(BUILD)/install.log || { cat $(BUILD)/install.log; exit 1; }
+	@echo "installed into $(DESTDIR)$(PREFIX)"
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 format:

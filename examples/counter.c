@@ -3,6 +3,8 @@
 // over restarts.
 //
 //     counter [DIR]     run it twice with the same directory: it goes on counting
+#define _POSIX_C_SOURCE 200809L // only needed with -std=c17; gcc and clang define it by default
+
 #include <millrace.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 // Poll loop: a worker without threads of its own. One loop waits for jobs and for a timer; a job is
 // kept with MR_LATER when it arrives and ended when the timer has ticked for it.
+#define _POSIX_C_SOURCE 200809L // only needed with -std=c17; gcc and clang define it by default
+
 #include <millrace.h>
 #include <poll.h>
 #include <stdint.h>

@@ -1,5 +1,7 @@
 // A worker with Millrace's own library: remote_worker [millrace://HOST:PORT]. The library
 // sends beats, reconnects and chooses how many jobs run at once; SIGTERM lets running jobs end.
+#define _POSIX_C_SOURCE 200809L // only needed with -std=c17; gcc and clang define it by default
+
 #include <millrace.h>
 #include <signal.h>
 #include <stdio.h>
