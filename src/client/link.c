@@ -507,7 +507,9 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
         if (now_ms < l->give_up_ms)
             break;
         l->client->address++; // the next time another one is tried
-        link_lose(l, MR_ENET, "%s does not answer the greeting", l->client->where);
+        link_lose(l, MR_ENET,
+                  "%s does not answer as a Millrace server does; is it the port of --listen?",
+                  l->client->where);
         break;
     case LINK_LOADING:
         if (now_ms < l->due_ms)

@@ -1,5 +1,5 @@
-// Health: what has become of the store under the server, said once when it changes: that the disk
-// is full and has room again, that the log has failed. Sessions hear the same in their replies.
+// Health: writes a notice when the state of the store changes: the disk is full, or has room again;
+// the log has failed; cleaning has found damage. Clients get the same as errors in replies.
 #ifndef SERVER_HEALTH_H
 #define SERVER_HEALTH_H
 
@@ -7,16 +7,16 @@
 
 // Zero is a valid start.
 struct health {
-    uint64_t refused; // pushes refused for lack of room when it was looked last
-    uint64_t damaged; // entries that were found damaged by then
+    uint64_t refused; // pushes refused for lack of room at the last look
+    uint64_t damaged; // damaged entries found by then
     bool full, stopped;
 };
 
-// At the end of a turn; costs nothing while no push was refused.
+// Called at the end of a turn; reads the logs only if a push was refused.
 void health_look(struct health *, const struct host *);
 
-// How it is now, in a word: "loading", "stopped", "full" or "ok"; and why, in a sentence, which is
-// empty if it is ok.
+// The health in one word: "loading", "stopped", "full" or "ok"; `out_why` is a sentence, empty for
+// "ok".
 const char *health_word(const struct host *, const char **out_why);
 
 #endif

@@ -485,7 +485,11 @@ static int listen_on(struct listener *l, const char *host, uint16_t *port, int f
     if (err == 0)
         err = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&address, &size);
     if (err != 0)
-        return error_set(MR_ENET, "cannot listen on %s:%u: %s", host, *port, uv_strerror(err));
+        return error_set(
+            MR_ENET, "cannot listen on %s:%u: %s%s", host, *port, uv_strerror(err),
+            err == UV_EADDRINUSE
+                ? "; is another server running? Choose another port, or 0 for a free one"
+                : "");
     *port = ntohs(((struct sockaddr_in *)&address)->sin_port); // at the same place for IPv6
     l->open = true;
     return 0;

@@ -41,7 +41,7 @@ def F25_a_full_disk_refuses_pushes_and_recovers():
     server.order("allocate ENOSPC")
     count, said = fill(client, "s")
     check(said.startswith("FULL"), said)
-    server.hear("no room on the disk")
+    server.hear("the disk is full: pushes are refused")
     equal(client.info()["log_full"], "1")
     job = client.ask("TAKE", "s")[0]
     equal(client.ask("DONE", job[0], job[1], "RESULT", "r"), "OK")  # commits go through
@@ -54,7 +54,18 @@ def F25_a_full_disk_refuses_pushes_and_recovers():
     while client.info()["log_full"] == "1":
         pass  # it looks once a second whether there is room
     check(client.ask("PUSH", "s", "after"))
-    server.hear("room on the disk again")
+    server.hear("the disk has room again")
+    server.stop()
+
+
+# F25: with several loops the notice names the shards that refuse pushes.
+@case
+def F25_a_notice_names_the_full_shard():
+    server = Faulty("full-shard", "--shards", "2", "--loops", "2")
+    client = Client(server)
+    server.order("allocate ENOSPC")
+    fill(client, "s")
+    server.hear("the disk is full (shard ")
     server.stop()
 
 
