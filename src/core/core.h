@@ -561,15 +561,14 @@ enum { WALK_CUT = 2 }; // the limit of steps was reached
 // after a job costs as little as starting. `each` returns nonzero to stop, which is then returned,
 // and must not change anything. MR_EGONE: there is no such stage, or `from` is not among these jobs
 // any more; MR_ENOMEM.
-// The same for jobs of every status, one status after another: running, waiting, delayed, dead,
-// and.
 int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const struct job_info *),
               void *arg);
+// The same for jobs of every status, one status after another: running, waiting, delayed, dead, and
 // without a key also done, expired, cancelled. `status` and `parked` do not count. With a key, jobs
 // of other keys are walked, too, where they are delayed or dead.
-// Whether jobs of this status can be listed by their key: not once they have ended.
 int core_walk_all(struct core *, const struct job_walk *,
                   int (*each)(void *, const struct job_info *), void *arg);
+// Whether jobs of this status can be listed by their key: not once they have ended.
 bool job_status_has_key(enum job_status);
 // The status of this name, in small or capital letters; false: there is none.
 bool job_status_find(mr_bytes name, enum job_status *out);

@@ -524,8 +524,7 @@ int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes
     return 0;
 }
 
-// ---- Lost leases
-// ----------------------------------------------------------------------------------
+// ---- Lost leases ------------------------------------------------------------------------------
 
 // The first running job of the lease; 0: all have ended.
 static uint32_t lease_first_running(const struct core *c, const struct lease *l) {

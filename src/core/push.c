@@ -90,8 +90,7 @@ void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {
     c->epoch_size = size;
 }
 
-// ---- Push plans
-// ------------------------------------------------------------------------------------
+// ---- Push plans -------------------------------------------------------------------------------
 
 static bool push_has_options(const struct push *p) {
     return p->once.size | (uint64_t)p->delay_ms | (uint64_t)p->deadline_ms | p->attempts |

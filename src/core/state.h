@@ -533,8 +533,7 @@ int sources_open(struct core *); // after replay
 void source_forget(struct core *, uint32_t source);
 void gaps_drop(struct core *, struct conn *);
 
-// ---- maker.c: stages and sources counted by maker
-// ------------------------------------------------------------
+// ---- maker.c: stages and sources counted by maker ---------------------------------------------
 
 uint32_t maker_find(const struct core *); // the current one (core_act_for); 0: not known
 uint32_t maker_count(const struct core *, enum made);

@@ -38,8 +38,7 @@ static int repair_result(const struct repair *r, const char *doing, int err) {
     return err < 0 ? disk_failed(r->log->dir, doing, err) : 0;
 }
 
-// ---- Saving a copy of a segment
-// ------------------------------------------------------------------
+// ---- Saving a copy of a segment ---------------------------------------------------------------
 
 static int copy_file(const struct disk *d, int from, int to) {
     uint8_t block[1 << 14];

@@ -2,6 +2,7 @@
 #include "server/answer.h"
 
 #include "base/errors.h"
+#include "base/mem.h"
 #include "core/record.h"
 #include "server/shards.h"
 #include "wire/code.h"
@@ -263,32 +264,44 @@ void answer_outcome(struct session *s, const struct outcome *o) {
 
 // ---- Lists that are made in pieces --------------------------------------------------------------
 
-void list_begin(struct session *s, uint64_t at) {
-    if (s->again)
-        return;
-    buffer_finish(&s->list.rows);
-    s->list.rows.limit = LIMIT_UNSENT;
-    s->list.count = 0;
-    s->list.at = at;
+static void listing_free(void *state) {
+    struct listing *l = state;
+    buffer_finish(&l->rows);
+    mem_free(l);
 }
 
-struct buffer *list_open(struct session *s) {
-    struct buffer *replies = s->reply.out;
-    s->reply.out = &s->list.rows;
-    return replies;
-}
+static void list_resume(struct session *, void *, enum wake);
 
-void list_close(struct session *s, struct buffer *replies) {
-    s->reply.out = replies;
-}
+static const struct wait_kind list_turn = { .resume = list_resume, .free = listing_free };
 
-void list_end(struct session *s) {
-    reply_array(&s->reply, s->list.count);
+static void say_list(struct session *s, const struct listing *l) {
+    reply_array(&s->reply, l->count);
     if (!s->reply.err)
-        s->reply.err = buffer_append(s->reply.out, s->list.rows.data, s->list.rows.size);
-    buffer_finish(&s->list.rows);
+        s->reply.err = buffer_append(s->reply.out, l->rows.data, l->rows.size);
 }
 
-void list_go_on(struct session *s) {
-    session_block(s, BLOCKED_TURN, -1);
+static void list_resume(struct session *s, void *state, enum wake wake) {
+    (void)wake;
+    struct listing *l = state;
+    struct buffer *replies = s->reply.out;
+    s->reply.out = &l->rows;
+    bool all = l->more(s, l);
+    s->reply.out = replies;
+    if (all)
+        say_list(s, l);
+    else
+        wait_for_turn(s, &list_turn, l, sizeof *l + l->rows.capacity);
+}
+
+void list_run(struct session *s, const struct listing *list) {
+    struct listing *l = mem_alloc(sizeof *l);
+    if (!l) {
+        answer_error(s, error_set(MR_ENOMEM, "no memory for a list"));
+        return;
+    }
+    *l = *list;
+    l->rows.limit = LIMIT_UNSENT;
+    list_resume(s, l, WAKE_READY);
+    if (!s->wait.kind)
+        listing_free(l);
 }

@@ -36,13 +36,16 @@ int token_read(mr_bytes text, struct token *out);
 // ---- Lists that are made in pieces --------------------------------------------------------------
 
 // How many rows there are is said before them, and a list may be more than one turn's work: so its
-// rows gather apart from the reply. A command begins it at `at`, unless it is run again, and then
-// makes a piece: rows are written between list_open, which returns what list_close takes. When all
-// are there list_end answers; else list_go_on has the command run again in the next turn.
-void list_begin(struct session *, uint64_t at);
-struct buffer *list_open(struct session *);
-void list_close(struct session *, struct buffer *);
-void list_end(struct session *);
-void list_go_on(struct session *);
+// rows gather apart from the reply, and the command waits for the next turn until all are there.
+struct listing {
+    bool (*more)(struct session *, struct listing *); // writes rows; true: these are all
+    uint64_t at;                                      // where it goes on
+    uint32_t count, most;                             // rows that there are, and may be
+    char stage[STAGE_NAME_MOST + 1];                  // rows of this one only; empty: of all
+    struct buffer rows;
+};
+
+// Makes the list and answers with it, now or later.
+void list_run(struct session *, const struct listing *);
 
 #endif

@@ -37,10 +37,10 @@ void budget_serve(struct host *h) {
     while (!list_empty(mark) && h->backlog.next != mark && h->steps < until) {
         struct session *s = list_entry(h->backlog.next, struct session, of_backlog);
         list_remove(&s->of_backlog);
-        if (s->blocked == BLOCKED_TURN)
-            session_run_again(s);
+        if (s->wait.for_turn)
+            wait_wake(s, WAKE_READY);
         list_remove(&s->of_resuming);
-        if (s->resume && !s->again)
+        if (s->resume && !s->wait.is_woken)
             s->resume(s);
         else
             session_run(s);

@@ -12,7 +12,7 @@
 // client has, and small commands of others are still run in it.
 //
 // One command must not cost more than LIMIT_COMMAND_STEPS. What could be more is done in pieces:
-// the command blocks its session until the next turn (BLOCKED_TURN) and is run again then.
+// the command waits for the next turn (wait.h) and goes on then.
 #ifndef SERVER_BUDGET_H
 #define SERVER_BUDGET_H
 

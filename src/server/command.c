@@ -100,14 +100,10 @@ bool command_admit(struct session *s, const mr_bytes *words, uint32_t count) {
 
 // What a command makes counts for its token, so that none takes up all the room there is. Stores
 // keep this hash of the token's name: it does not change.
-static void run_for(struct session *s, const struct command *c, struct arguments *a) {
-    struct host *h = s->host;
-    uint64_t maker = s->who ? bytes_hash(s->who->name, 0) | 1 : 0;
+static void act_for(struct host *h, const struct auth_entry *who) {
+    uint64_t maker = who ? bytes_hash(who->name, 0) | 1 : 0;
     for (uint32_t i = h->first; i < h->end; i++)
         core_act_for(h->parts[i].core, maker);
-    c->run(s, a);
-    for (uint32_t i = h->first; i < h->end; i++)
-        core_act_for(h->parts[i].core, 0);
 }
 
 static void try_plain(struct session *s, const struct command *c, const mr_bytes *words,
@@ -125,16 +121,11 @@ static void try_plain(struct session *s, const struct command *c, const mr_bytes
         ; // told
     else if (s->checks)
         multi_check(s, c, &a);
-    else
-        run_for(s, c, &a);
-}
-
-// GAP says itself which number is needed, and the core goes on saying so.
-static bool is_refusal(const struct buffer *replies, size_t at) {
-    static const char gap[] = "-GAP";
-    size_t size = replies->size - at;
-    bool is_gap = size >= sizeof gap - 1 && memcmp(replies->data + at, gap, sizeof gap - 1) == 0;
-    return size && replies->data[at] == '-' && !is_gap;
+    else {
+        act_for(s->host, s->who);
+        c->run(s, &a);
+        act_for(s->host, NULL);
+    }
 }
 
 // A push with a number that is refused, for whatever reason, holds those with higher ones.
@@ -145,32 +136,49 @@ void command_try(struct session *s, const struct command *c, const mr_bytes *wor
         try_plain(s, c, words, count);
         return;
     }
-    const struct buffer *out = s->reply.out;
-    size_t before = out->size;
+    size_t before = s->reply.out->size;
     bool gap = access_has_role(s, c->role) && holds_refuse(s, &n); // GAP tells what was accepted
     if (!gap)
         try_plain(s, c, words, count);
-    if (!gap && !s->blocked)
-        holds_answered(s, &n, is_refusal(out, before));
+    if (!gap && !s->wait.kind)
+        holds_answered(s, &n, holds_is_refusal(s, before));
 }
 
-void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
+void command_begin(struct session *s, const mr_bytes *words, uint32_t count) {
     const struct command *c = command_row(words[0]);
-    session_reply(s);
-    s->host->commands += !s->again && !s->remote;
+    s->host->commands += !s->remote;
     if (multi_queues(s, c))
         multi_queue(s, c, words, count);
     else
         command_try(s, c, words, count);
-    s->again = false;
     if (s->remotes && c && (c->scope == SCOPE_CLIENT || c->scope == SCOPE_NONE))
         router_identity_changed(s);
-    if (s->blocked || s->forwarded) {
+}
+
+// It was answered, unless it waits or another loop answers it.
+static void command_end(struct session *s) {
+    if (s->wait.kind || s->forwarded) {
         s->forwarded = false;
         return;
     }
     s->replies++;
     session_touch(s);
+}
+
+void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
+    session_reply(s);
+    command_begin(s, words, count);
+    command_end(s);
+}
+
+void command_resume(struct session *s) {
+    session_reply(s);
+    act_for(s->host, s->who);
+    wait_resume(s);
+    act_for(s->host, NULL);
+    if (multi_is_running(s) && !s->wait.kind)
+        multi_go_on(s);
+    command_end(s);
 }
 
 // ---- Options ----------------------------------------------------------------------------------
@@ -275,6 +283,25 @@ bool options_read(struct session *s, struct arguments *a, const struct option *o
         }
     }
     return !s->checks;
+}
+
+static void keep_bytes(mr_bytes *value, const mr_bytes *words, const struct kept_words *kept) {
+    for (uint32_t i = 0; i < kept->count && value->data; i++)
+        if (words[i].data == value->data && words[i].size == value->size) {
+            *value = kept->words[i];
+            return;
+        }
+}
+
+void options_keep(const struct option *options, void *into, const mr_bytes *words,
+                  const struct kept_words *kept) {
+    for (const struct option *o = options; o->name; o++) {
+        void *at = (char *)into + o->offset;
+        if (o->kind == OPTION_BYTES)
+            keep_bytes(at, words, kept);
+        else if (o->kind == OPTION_NUMBERED)
+            keep_bytes(&((struct numbered *)at)->name, words, kept);
+    }
 }
 
 bool read_number(struct session *s, mr_bytes word, const char *what, uint64_t *out) {

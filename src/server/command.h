@@ -3,7 +3,7 @@
 //
 //     arguments ─► command_run: which row? may it? enough? ─► options_read ─► row->run ─► reply
 //
-// A command answers exactly once: at once, or later if it blocks its session.
+// A command answers exactly once: at once, or later if it waits (wait.h).
 #ifndef SERVER_COMMAND_H
 #define SERVER_COMMAND_H
 
@@ -78,6 +78,10 @@ extern const struct command command_table[]; // ends with a row without a name
 
 // Runs the command that the words name. The first word is there.
 void command_run(struct session *, const mr_bytes *words, uint32_t count);
+// Goes on with the command that has waited.
+void command_resume(struct session *);
+// Runs it without counting its reply: for command_resume.
+void command_begin(struct session *, const mr_bytes *words, uint32_t count);
 
 // The same without counting it or its reply. The row may be NULL: it is unknown. With `checks` set
 // it is only refused if it has to be.
@@ -89,6 +93,12 @@ void multi_queue(struct session *, const struct command *, const mr_bytes *words
 
 // Refuses what cannot be queued, or what is wrong with its words.
 void multi_check(struct session *, const struct command *, struct arguments *);
+
+// Whether the session is within EXEC, also while one of its commands waits; then, when that one was
+// answered, runs the next ones, or waits for the next turn to do so.
+bool multi_is_running(const struct session *);
+void multi_go_on(struct session *);
+void multi_wait(struct session *);
 
 // Whether that command may be run at all, by its name and, if it is there, its first argument: for
 // clients whose commands are known before all of their arguments have come. False: refused, as
@@ -105,6 +115,10 @@ int option_read(struct session *, struct arguments *a, const struct option *opti
 
 // Reads all that is left as options. False: refused, and told; or the session only checks.
 bool options_read(struct session *, struct arguments *, const struct option *, void *into);
+
+// Options that refer to words of a command refer to the copies of these.
+void options_keep(const struct option *, void *options, const mr_bytes *words,
+                  const struct kept_words *);
 
 bool word_is(mr_bytes word, const char *name); // `name` in capitals; the word in any case
 bool read_id(struct session *, mr_bytes word, uint64_t *out);

@@ -1,14 +1,14 @@
 // Acting on what is there: RETRY, DROP, PAUSE, RESUME, DRAIN, STAGE.
 //
-// RETRY and DROP of many jobs are done in pieces, as the budget of a turn allows: the request is
-// run again in the next turn. Of a list of ids it goes on with the next one, of a stage behind the
-// last job that it left alone.
+// RETRY and DROP of many jobs are done in pieces, as the budget of a turn allows: of a list of ids
+// it goes on with the next one in a later turn, of a stage behind the last job that it left alone.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
+#include "base/mem.h"
 #include "core/record.h"
 #include "wire/number.h"
 
@@ -17,43 +17,6 @@
 #include <string.h>
 
 typedef int act(struct core *, uint64_t id);
-
-// ---- By id ------------------------------------------------------------------------------------
-
-static int act_on_id(struct session *s, mr_bytes word, act *act) {
-    uint64_t id = 0;
-    (void)number_parse(word, &id); // it was read before
-    budget_spend(s, STEPS_CHANGE);
-    return access_sees_job(s, id) ? act(core_of_job(s->host, id), id) : access_no_job(id);
-}
-
-// Those that cannot be acted on are not counted; if none can, the first is tried once more for the
-// error that is told.
-static void act_on_ids(struct session *s, struct arguments *a, act *act) {
-    uint64_t id;
-    for (uint32_t i = 1; i < a->count && !s->again; i++)
-        if (!read_id(s, a->words[i], &id))
-            return;
-    if (s->checks)
-        return;
-    if (!s->again)
-        memset(&s->bulk, 0, sizeof s->bulk);
-    while (s->bulk.from < a->count - 1 && budget_left(s))
-        s->bulk.count += act_on_id(s, a->words[1 + s->bulk.from++], act) == 0;
-    int err = 0;
-    if (s->bulk.from < a->count - 1) {
-        session_block(s, BLOCKED_TURN, -1);
-        return;
-    }
-    if (!s->bulk.count && (err = act_on_id(s, a->words[1], act)) == 0)
-        s->bulk.count = 1;
-    if (err < 0)
-        answer_error(s, err);
-    else
-        reply_integer(&s->reply, (int64_t)s->bulk.count);
-}
-
-// ---- By stage ---------------------------------------------------------------------------------
 
 struct bulk_options {
     mr_bytes key, reason;
@@ -71,9 +34,100 @@ static const struct option bulk_options[] = {
     { 0 },
 };
 
+// What is to be done with many jobs, and how far that has come. While it waits for the next turn
+// its words and what its options refer to are copies.
+struct bulk {
+    act *act;
+    struct arguments words;
+    struct kept_words *kept; // NULL: it has not waited yet
+    struct bulk_options options;
+    enum job_status status; // of a stage's jobs
+    uint64_t count;         // how many so far
+    uint64_t from;          // the last job that was left alone, or how many ids were read
+};
+
+static void bulk_free(void *state) {
+    struct bulk *b = state;
+    mem_free(b->kept);
+    mem_free(b);
+}
+
+static struct bulk *bulk_keep(const struct bulk *b) {
+    struct bulk *copy = mem_alloc(sizeof *copy);
+    struct kept_words *kept = copy ? words_keep(b->words.words, b->words.count) : NULL;
+    if (!kept) {
+        mem_free(copy);
+        return NULL;
+    }
+    *copy = *b;
+    options_keep(bulk_options, &copy->options, b->words.words, kept);
+    copy->words.words = kept->words;
+    copy->kept = kept;
+    return copy;
+}
+
+static void bulk_wait(struct session *s, struct bulk *b, const struct wait_kind *kind) {
+    struct bulk *kept = b->kept ? b : bulk_keep(b);
+    if (kept)
+        wait_for_turn(s, kind, kept, sizeof *kept + kept->kept->bytes);
+    else // how many were changed is told, if any were: it may be said again for the rest
+        reply_integer(&s->reply, (int64_t)b->count);
+}
+
+// ---- By id ------------------------------------------------------------------------------------
+
+static int act_on_id(struct session *s, mr_bytes word, act *act) {
+    uint64_t id = 0;
+    (void)number_parse(word, &id); // it was read before
+    budget_spend(s, STEPS_CHANGE);
+    return access_sees_job(s, id) ? act(core_of_job(s->host, id), id) : access_no_job(id);
+}
+
+static void ids_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind ids_turn = { .resume = ids_resume, .free = bulk_free };
+
+// Those that cannot be acted on are not counted; if none can, the first is tried once more for the
+// error that is told.
+static void act_on_ids(struct session *s, struct bulk *b) {
+    const struct arguments *a = &b->words;
+    while (b->from < a->count - 1 && budget_left(s))
+        b->count += act_on_id(s, a->words[1 + b->from++], b->act) == 0;
+    int err = 0;
+    if (b->from < a->count - 1) {
+        bulk_wait(s, b, &ids_turn);
+        return;
+    }
+    if (!b->count && (err = act_on_id(s, a->words[1], b->act)) == 0)
+        b->count = 1;
+    if (err < 0)
+        answer_error(s, err);
+    else
+        reply_integer(&s->reply, (int64_t)b->count);
+}
+
+static void ids_resume(struct session *s, void *state, enum wake wake) {
+    (void)wake;
+    if (s->host->stopped)
+        session_say_stopped(s);
+    else
+        act_on_ids(s, state);
+}
+
+static void run_on_ids(struct session *s, struct bulk *b) {
+    uint64_t id;
+    for (uint32_t i = 1; i < b->words.count; i++)
+        if (!read_id(s, b->words.words[i], &id))
+            return;
+    if (!s->checks)
+        act_on_ids(s, b);
+}
+
+// ---- By stage ---------------------------------------------------------------------------------
+
 struct piece {
     struct session *session;
-    const struct bulk_options *options;
+    struct bulk *bulk;
     uint64_t ids[LIMIT_PIECE];
     uint32_t count, looked;
     uint64_t left; // how many may still be changed
@@ -94,7 +148,7 @@ static bool has_reason(struct session *s, const struct job_info *i, mr_bytes tex
 
 static int piece_add(void *arg, const struct job_info *i) {
     struct piece *p = arg;
-    const struct bulk_options *o = p->options;
+    const struct bulk_options *o = &p->bulk->options;
     if (p->count == p->left || p->looked == LIMIT_PIECE || !budget_left(p->session))
         return 1;
     p->looked++;
@@ -103,64 +157,81 @@ static int piece_add(void *arg, const struct job_info *i) {
     if (fits)
         p->ids[p->count++] = i->id;
     if (!fits || o->dry)
-        p->session->bulk.from = i->id;
+        p->bulk->from = i->id;
     return 0;
 }
 
 // Acts on one piece. 1: there is more; 0: that was all.
-static int act_on_piece(struct session *s, struct job_walk *w, const struct bulk_options *o,
-                        act *act) {
-    struct piece p = { .session = s, .options = o, .left = o->max - s->bulk.count };
-    w->from = s->bulk.from;
-    int more = shards_walk(s->host, w, piece_add, &p);
-    if (more == MR_EGONE && s->bulk.from) { // somebody else took it away: from the first again
-        s->bulk.from = 0;
-        s->bulk.count = o->dry ? 0 : s->bulk.count; // nothing was done: all is counted anew
+static int act_on_piece(struct session *s, struct bulk *b) {
+    const struct bulk_options *o = &b->options;
+    struct piece p = { .session = s, .bulk = b, .left = o->max - b->count };
+    struct job_walk w = {
+        .stage = b->words.words[2], .status = b->status, .key = o->key, .from = b->from
+    };
+    int more = shards_walk(s->host, &w, piece_add, &p);
+    if (more == MR_EGONE && b->from) { // another client has removed it: from the first again
+        b->from = 0;
+        b->count = o->dry ? 0 : b->count; // nothing was done: all is counted anew
         return 1;
     }
     for (uint32_t i = 0; more >= 0 && i < p.count; i++) {
-        int err = o->dry ? 0 : act(core_of_job(s->host, p.ids[i]), p.ids[i]);
+        int err = o->dry ? 0 : b->act(core_of_job(s->host, p.ids[i]), p.ids[i]);
         if (err < 0)
             return err;
         budget_spend(s, STEPS_CHANGE);
-        s->bulk.count++;
+        b->count++;
     }
-    return more > 0 && s->bulk.count < o->max ? 1 : more < 0 ? more : 0;
+    return more > 0 && b->count < o->max ? 1 : more < 0 ? more : 0;
 }
 
-static void act_on_stage(struct session *s, struct arguments *a, act *act) {
-    struct bulk_options o = { .max = BULK_MAX };
-    struct job_walk w = { .stage = a->words[2], .status = JOB_DEAD };
-    a->at = 4;
-    if (word_is(a->words[3], "WAITING") && act != core_retry)
-        w.status = JOB_WAITING;
-    else if (!word_is(a->words[3], "DEAD")) {
-        session_usage(s, act == core_retry ? "RETRY is for DEAD jobs: those that wait start anyway"
-                                           : "DROP STAGE needs DEAD or WAITING behind the stage");
-        return;
-    }
-    if (!options_read(s, a, bulk_options, &o) || !access_name(s, "stage", w.stage))
-        return;
-    w.key = o.key;
-    if (!s->again)
-        memset(&s->bulk, 0, sizeof s->bulk);
-    int more = act_on_piece(s, &w, &o, act);
+static void stage_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind stage_turn = { .resume = stage_resume, .free = bulk_free };
+
+static void act_on_stage(struct session *s, struct bulk *b) {
+    int more = act_on_piece(s, b);
     if (more > 0)
-        session_block(s, BLOCKED_TURN, -1);
-    else if (more < 0 && !s->bulk.count)
+        bulk_wait(s, b, &stage_turn);
+    else if (more < 0 && !b->count)
         answer_error(s, more);
     else
-        reply_integer(&s->reply, (int64_t)s->bulk.count);
+        reply_integer(&s->reply, (int64_t)b->count);
+}
+
+static void stage_resume(struct session *s, void *state, enum wake wake) {
+    (void)wake;
+    if (s->host->stopped)
+        session_say_stopped(s);
+    else
+        act_on_stage(s, state);
+}
+
+static void run_on_stage(struct session *s, struct bulk *b) {
+    const mr_bytes *words = b->words.words;
+    b->words.at = 4;
+    b->options.max = BULK_MAX;
+    b->status = JOB_DEAD;
+    if (word_is(words[3], "WAITING") && b->act != core_retry)
+        b->status = JOB_WAITING;
+    else if (!word_is(words[3], "DEAD")) {
+        session_usage(s, b->act == core_retry
+                             ? "RETRY is for DEAD jobs: those that wait start anyway"
+                             : "DROP STAGE needs DEAD or WAITING behind the stage");
+        return;
+    }
+    if (options_read(s, &b->words, bulk_options, &b->options) && access_name(s, "stage", words[2]))
+        act_on_stage(s, b);
 }
 
 static void act_on(struct session *s, struct arguments *a, act *act) {
+    struct bulk b = { .act = act, .words = *a };
     bool of_stage = word_is(a->words[1], "STAGE");
     if (of_stage && a->count > 3)
-        act_on_stage(s, a, act);
+        run_on_stage(s, &b);
     else if (of_stage)
         session_usage(s, "behind STAGE stand the stage's name and DEAD or WAITING");
     else
-        act_on_ids(s, a, act);
+        run_on_ids(s, &b);
 }
 
 void run_retry(struct session *s, struct arguments *a) {

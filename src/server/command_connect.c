@@ -246,7 +246,7 @@ static size_t info_clients(const struct session *s, char *to, size_t room) {
         return 0;
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next, s->host->steps++) {
         const struct session *one = list_entry(l, struct session, of_host);
-        blocked += one->blocked != BLOCKED_NOT && one->blocked != BLOCKED_ROUTED;
+        blocked += wait_is_open(one);
         connected += !one->remote; // its connection is counted where it is
         workers += !one->remote && one->stages[0] != 0;
     }
@@ -423,9 +423,9 @@ static void unblock(struct session *s, mr_bytes word) {
     while (l != &s->host->sessions && list_entry(l, struct session, of_host)->id != id)
         l = l->next;
     struct session *other = l == &s->host->sessions ? NULL : list_entry(l, struct session, of_host);
-    bool may = other && may_unblock(s, other), waits = may && other->blocked == BLOCKED_TAKE;
+    bool may = other && may_unblock(s, other), waits = may && take_waits(other);
     if (waits)
-        session_wait_over(other);
+        wait_time_out(other);
     else if (may)
         waits = router_unblock(other);
     reply_integer(&s->reply, waits);

@@ -5,6 +5,7 @@
 #include "server/shards.h"
 
 #include "base/errors.h"
+#include "base/mem.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -65,21 +66,84 @@ static void say_epic(struct session *s, const struct epic_name *n, int err) {
     say_fields(s, &e);
 }
 
-// Looks; with WAIT, again and again until it has come so far, or the wait is over.
-static void epic_look(struct session *s, const struct epic_name *n, const struct epic_options *o) {
+// A request that waits for its epic; the words are copies.
+struct epic_wait {
+    struct kept_words *kept;
+    struct epic_name name;
+    int64_t left;
+    uint64_t until_ms;
+};
+
+static void epic_wait_free(void *state) {
+    struct epic_wait *w = state;
+    mem_free(w->kept);
+    mem_free(w);
+}
+
+// Whether it waits until the epic has come so far, which it had not. -1: until it is over. Else
+// `*err` is what to answer.
+static bool epic_watches(struct session *s, const struct epic_name *n, int64_t left, int *err) {
     struct epic_info e;
+    *err = core_epic(n->core, n->stage, n->name, &e);
+    if (*err < 0 || epic_has_come_to(&e, left))
+        return false;
+    *err = shards_epic_watch(s, n->stage, n->name, left);
+    return *err == 0;
+}
+
+static void epic_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind for_epic = {
+    .is_open = true, .leave = shards_epic_unwatch, .resume = epic_resume, .free = epic_wait_free
+};
+
+static void epic_wait(struct session *s, struct epic_wait *w, uint64_t until_ms) {
+    wait_begin(s, &for_epic, w, sizeof *w + w->kept->bytes, until_ms);
+}
+
+static void epic_resume(struct session *s, void *state, enum wake wake) {
+    struct epic_wait *w = state;
+    int err = 0;
+    if (wake == WAKE_STOPPED)
+        session_say_stopped(s);
+    else if (wake == WAKE_READY && epic_watches(s, &w->name, w->left, &err))
+        epic_wait(s, w, w->until_ms);
+    else
+        say_epic(s, &w->name, err);
+}
+
+static int epic_wait_begin(struct session *s, const struct arguments *a, const struct epic_name *n,
+                           const struct epic_options *o, int64_t left) {
+    struct epic_wait *w = mem_alloc(sizeof *w);
+    struct kept_words *kept = w ? words_keep(a->words, 3) : NULL;
+    if (!kept) {
+        mem_free(w);
+        shards_epic_unwatch(s);
+        return error_set(MR_ENOMEM, "no memory to wait for an epic");
+    }
+    *w = (struct epic_wait){
+        kept, { n->core, kept->words[1], kept->words[2] }, left, wait_until(s, o->wait_ms)
+    };
+    epic_wait(s, w, w->until_ms);
+    return 0;
+}
+
+static void epic_look(struct session *s, const struct arguments *a, const struct epic_name *n,
+                      const struct epic_options *o) {
     int64_t left = o->left > INT64_MAX ? EPIC_OVER : (int64_t)o->left;
+    int err = 0;
     if (o->expected)
         core_epic_expect(n->core, n->stage, n->name, o->expected);
-    bool waited = s->again && s->wait_until_ms == 0;
-    int err = core_epic(n->core, n->stage, n->name, &e);
-    bool waits = err == 0 && o->wait_ms && !waited && !epic_has_come_to(&e, left);
-    if (waits && s->host->stopped)
-        err = error_set(MR_ESTOPPED, "%s", s->host->why_stopped);
-    if (waits && err == 0 && (err = shards_epic_watch(s, n->stage, n->name, left)) == 0)
-        session_block(s, BLOCKED_EPIC, o->wait_ms);
-    else
-        say_epic(s, n, err);
+    if (o->wait_ms && epic_watches(s, n, left, &err)) {
+        if (!s->host->stopped && (err = epic_wait_begin(s, a, n, o, left)) == 0)
+            return;
+        if (s->host->stopped) {
+            shards_epic_unwatch(s);
+            session_say_stopped(s);
+            return;
+        }
+    }
+    say_epic(s, n, err);
 }
 
 static void epic_drop(struct session *s, const struct epic_name *n) {
@@ -111,7 +175,7 @@ void run_epic(struct session *s, struct arguments *a) {
     } else {
         a->at = 3;
         if (options_read(s, a, epic_options, &o))
-            epic_look(s, &n, &o);
+            epic_look(s, a, &n, &o);
     }
 }
 
@@ -132,13 +196,13 @@ static const struct option epics_options[] = {
 // Where a list of epics is: the shard, and the place there that was looked at last.
 enum { SHARD_SHIFT = 32 };
 
-static void say_row(struct session *s, struct core *core, uint32_t place, mr_bytes name) {
+static void say_row(struct session *s, struct listing *l, struct core *core, mr_bytes name) {
     struct epic_info e;
-    core_epic_look_at(core, place, &e);
+    core_epic_look_at(core, (uint32_t)l->at, &e);
     reply_map(&s->reply, 1 + EPIC_FIELDS);
     answer_text(s, "name", name);
     say_fields(s, &e);
-    s->list.count++;
+    l->count++;
     budget_spend(s, STEPS_ROW);
 }
 
@@ -152,20 +216,19 @@ static bool next_place(const struct host *h, uint64_t *at) {
     return false;
 }
 
-// True: that was all. Those of one stage, unless it is empty.
-static bool list_some(struct session *s, mr_bytes only, uint32_t most) {
-    uint64_t *at = &s->list.at;
-    mr_bytes stage, name;
-    while (s->list.count < most && budget_left(s)) {
-        if (!next_place(s->host, at))
+// Those of one stage, unless that is empty.
+static bool list_epics(struct session *s, struct listing *l) {
+    mr_bytes stage, name, only = mr_str(l->stage);
+    while (l->count < l->most && budget_left(s)) {
+        if (!next_place(s->host, &l->at))
             return true;
-        struct core *core = s->host->parts[*at >> SHARD_SHIFT].core;
+        struct core *core = s->host->parts[l->at >> SHARD_SHIFT].core;
         budget_spend(s, access_steps(s));
-        if (core_epic_at(core, (uint32_t)*at, &stage, &name) && access_sees(s, stage) &&
+        if (core_epic_at(core, (uint32_t)l->at, &stage, &name) && access_sees(s, stage) &&
             (!only.size || bytes_equal(stage, only)))
-            say_row(s, core, (uint32_t)*at, name);
+            say_row(s, l, core, name);
     }
-    return s->list.count == most;
+    return l->count == l->most;
 }
 
 // FROM is 'stage name'. False: refused, and told.
@@ -192,15 +255,15 @@ static bool read_from(struct session *s, mr_bytes from, uint64_t *out) {
 
 void run_epics(struct session *s, struct arguments *a) {
     struct epics_options o = { .count = LIMIT_LISTED };
-    uint64_t from = 0;
-    if (!options_read(s, a, epics_options, &o) || (!s->again && !read_from(s, o.from, &from)))
+    struct listing l = { .more = list_epics };
+    if (!options_read(s, a, epics_options, &o) || !read_from(s, o.from, &l.at))
         return;
-    list_begin(s, from);
-    struct buffer *replies = list_open(s);
-    bool all = list_some(s, o.stage, listed(o.count));
-    list_close(s, replies);
-    if (all)
-        list_end(s);
-    else
-        list_go_on(s);
+    if (o.stage.size > STAGE_NAME_MOST) { // none has such a name
+        reply_array(&s->reply, 0);
+        return;
+    }
+    if (o.stage.size)
+        memcpy(l.stage, o.stage.data, o.stage.size);
+    l.most = listed(o.count);
+    list_run(s, &l);
 }

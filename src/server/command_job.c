@@ -89,20 +89,43 @@ static const struct option job_options[] = {
     { 0 },
 };
 
+static void say_found(struct session *s, uint64_t id, bool body) {
+    struct job_info info;
+    int err = shards_look_job(s->host, id, &info);
+    if (err < 0)
+        answer_error(s, err);
+    else
+        say_job(s, &info, true, body);
+}
+
+static void job_resume(struct session *s, void *state, enum wake wake) {
+    (void)wake;
+    say_found(s, *(const uint64_t *)state, true);
+}
+
+static const struct wait_kind for_body = { .resume = job_resume, .free = mem_free };
+
+// Whether its body is on the disk only, and the command waits for it.
+static bool waits_for_body(struct session *s, uint64_t id) {
+    struct job_info info;
+    uint64_t *state;
+    if (shards_look_job(s->host, id, &info) < 0 || !info.at || !(state = mem_alloc(sizeof *state)))
+        return false;
+    *state = id;
+    if (fetch_first(s, &info, &for_body, state, sizeof *state))
+        return true;
+    mem_free(state);
+    return false;
+}
+
 void run_job(struct session *s, struct arguments *a) {
     struct job_options o = { 0 };
-    struct job_info info;
     uint64_t id;
     a->at = 2;
     if (!read_id(s, a->words[1], &id) || !options_read(s, a, job_options, &o))
         return;
-    int err = shards_look_job(s->host, id, &info);
-    if (err == 0 && o.body && info.at && fetch_first(s, &info))
-        return;
-    if (err < 0)
-        answer_error(s, err);
-    else
-        say_job(s, &info, true, o.body);
+    if (!o.body || !waits_for_body(s, id))
+        say_found(s, id, o.body);
 }
 
 // ---- Many -------------------------------------------------------------------------------------

@@ -80,22 +80,21 @@ static void say_stage(struct session *s, struct stage_info *i, const struct crew
     say_feeds(s, i->name);
 }
 
-// True: that was all.
-static bool list_stages(struct session *s, uint32_t most) {
+static bool list_stages(struct session *s, struct listing *l) {
     struct host *h = s->host;
     size_t places = shards_stage_places(h);
-    for (; s->list.at < places && s->list.count < most && budget_left(s); s->list.at++) {
-        mr_bytes name = shards_stage_name(h, s->list.at);
+    for (; l->at < places && l->count < l->most && budget_left(s); l->at++) {
+        mr_bytes name = shards_stage_name(h, l->at);
         struct stage_info info;
         budget_spend(s, access_steps(s));
         if (!name.size || !access_sees(s, name) || shards_look_stage(h, name, &info) < 0)
             continue;
         struct crew crew = crews_of(&h->crews, name);
         say_stage(s, &info, &crew);
-        s->list.count++;
+        l->count++;
         budget_spend(s, STEPS_ROW);
     }
-    return s->list.at >= places || s->list.count == most;
+    return l->at >= places || l->count == l->most;
 }
 
 // Where the list begins. False: refused, and told.
@@ -116,16 +115,10 @@ static bool first_stage(struct session *s, const struct page_options *o, size_t 
 void run_stages(struct session *s, struct arguments *a) {
     struct page_options o = { .count = LIMIT_LISTED };
     size_t first = 0;
-    if (!options_read(s, a, stages_options, &o) || (!s->again && !first_stage(s, &o, &first)))
+    if (!options_read(s, a, stages_options, &o) || !first_stage(s, &o, &first))
         return;
-    list_begin(s, first);
-    struct buffer *replies = list_open(s);
-    bool all = list_stages(s, o.name.data ? 1 : listed(o.count));
-    list_close(s, replies);
-    if (all)
-        list_end(s);
-    else
-        list_go_on(s);
+    list_run(s, &(struct listing){
+                    .more = list_stages, .at = first, .most = o.name.data ? 1 : listed(o.count) });
 }
 
 // ---- CHANNELS ---------------------------------------------------------------------------------
@@ -203,7 +196,7 @@ static bool names_seen(const struct session *s, const struct session *w, char ou
 
 static void say_worker(struct session *s, const struct session *w, const char *stages) {
     struct remote_work there = router_work(w);
-    bool waits = w->blocked == BLOCKED_TAKE || w->taking;
+    bool waits = take_waits(w) || w->taking;
     reply_map(&s->reply, 10);
     answer_count(s, "id", w->id);
     answer_text(s, "name", mr_str(w->name));
@@ -225,23 +218,22 @@ static uint64_t names_steps(const struct session *s, const struct session *w) {
 }
 
 // Sessions stand in the order of their ids; those that were looked at in earlier turns are passed.
-// True: that was all.
-static bool list_workers(struct session *s, uint32_t most) {
+static bool list_workers(struct session *s, struct listing *list) {
     const struct list *all = &s->host->sessions;
     char stages[SESSION_STAGES];
-    for (const struct list *l = all->next; l != all && s->list.count < most; l = l->next) {
+    for (const struct list *l = all->next; l != all && list->count < list->most; l = l->next) {
         const struct session *w = list_entry(l, struct session, of_host);
         s->host->steps++;
-        if (w->id <= s->list.at)
+        if (w->id <= list->at)
             continue;
         if (!budget_left(s))
             return false;
-        s->list.at = w->id;
+        list->at = w->id;
         budget_spend(s, 1 + names_steps(s, w));
         if (!names_seen(s, w, stages))
             continue;
         say_worker(s, w, stages);
-        s->list.count++;
+        list->count++;
         budget_spend(s, STEPS_ROW);
     }
     return true;
@@ -251,12 +243,5 @@ void run_workers(struct session *s, struct arguments *a) {
     struct page_options o = { .count = LIMIT_LISTED };
     if (!options_read(s, a, workers_options, &o))
         return;
-    list_begin(s, o.from);
-    struct buffer *replies = list_open(s);
-    bool all = list_workers(s, listed(o.count));
-    list_close(s, replies);
-    if (all)
-        list_end(s);
-    else
-        list_go_on(s);
+    list_run(s, &(struct listing){ .more = list_workers, .at = o.from, .most = listed(o.count) });
 }

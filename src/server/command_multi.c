@@ -119,8 +119,8 @@ void run_discard(struct session *s, struct arguments *a) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-// Runs the next of them; `again`: the one that had blocked the session.
-static void run_next(struct session *s, bool again) {
+// Runs the next of them. What it says later, if it waits, follows the replies before it.
+static void run_next(struct session *s) {
     struct host *h = s->host;
     struct buffer *queue = &s->multi.queue;
     struct request request = { 0 };
@@ -130,49 +130,55 @@ static void run_next(struct session *s, bool again) {
     assert(used > 0); // it was written here
     struct budget_mark mark = budget_begin(s);
     size_t before = s->multi.replies.size;
-    s->again = again;
-    s->reply.out = &s->multi.replies;
-    h->commands += !again && !s->remote;
+    s->multi.at += (size_t)used;
+    h->commands += !s->remote;
     command_try(s, command_row(h->arguments[0]), h->arguments, count);
-    s->reply.out = &s->out;
-    s->again = false;
     budget_spend(s, (size_t)used / STEP_BYTES_IN);
     budget_end(s, mark, count, s->multi.replies.size - before);
-    if (!s->blocked)
-        s->multi.at += (size_t)used;
-}
-
-// EXEC is run again later: its own words are not in the host's arguments any more.
-static void wait_for_more(struct session *s) {
-    static const mr_bytes exec = { "EXEC", 4 };
-    if (!s->blocked)
-        session_block(s, BLOCKED_TURN, -1);
-    else
-        s->multi.blocked = true;
-    if (!s->kept.size && request_write(&s->kept, &exec, 1) < 0)
-        s->broken = true;
 }
 
 static void say_replies(struct session *s) {
+    s->reply.out = &s->out;
     reply_array(&s->reply, s->multi.count);
     if (!s->reply.err)
         s->reply.err = buffer_append(&s->out, s->multi.replies.data, s->multi.replies.size);
+    multi_end(s);
 }
 
-static void exec(struct session *s) {
-    bool again = s->again && s->multi.blocked;
-    s->multi.replies.limit = LIMIT_UNSENT;
-    s->multi.blocked = false;
-    while (s->multi.at < s->multi.queue.size && !s->blocked && (again || budget_left(s))) {
-        run_next(s, again);
-        again = false;
-    }
-    if (s->multi.at < s->multi.queue.size && !s->reply.err) {
-        wait_for_more(s);
+bool multi_is_running(const struct session *s) {
+    return s->multi.runs;
+}
+
+static void run_queue(struct session *s) {
+    while (s->multi.at < s->multi.queue.size && !s->wait.kind && budget_left(s))
+        run_next(s);
+    if (s->wait.kind)
+        return;
+    if (s->multi.at < s->multi.queue.size && !s->reply.err)
+        multi_wait(s);
+    else
+        say_replies(s);
+}
+
+// After a failure of the log some of those that were run may be lost.
+void multi_go_on(struct session *s) {
+    if (!s->host->stopped) {
+        run_queue(s);
         return;
     }
-    say_replies(s);
+    s->reply.out = &s->out;
     multi_end(s);
+    session_say_stopped(s);
+}
+
+static void exec_resume(struct session *s, void *state, enum wake wake) {
+    (void)s, (void)state, (void)wake; // command_resume goes on with it
+}
+
+static const struct wait_kind exec_waits = { .resume = exec_resume };
+
+void multi_wait(struct session *s) {
+    wait_for_turn(s, &exec_waits, NULL, 0);
 }
 
 void run_exec(struct session *s, struct arguments *a) {
@@ -183,10 +189,10 @@ void run_exec(struct session *s, struct arguments *a) {
         multi_end(s);
         reply_error(&s->reply, code_name(CODE_EXECABORT),
                     mr_str("nothing was run: a command was refused when it was queued"));
-    } else if (s->again && s->host->stopped) { // some were run, and may be lost
-        multi_end(s);
-        reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(s->host->why_stopped));
     } else {
-        exec(s);
+        s->multi.runs = true;
+        s->multi.replies.limit = LIMIT_UNSENT;
+        s->reply.out = &s->multi.replies;
+        run_queue(s);
     }
 }

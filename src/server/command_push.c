@@ -55,10 +55,28 @@ static bool check_numbered(struct session *s, const struct push_options *o) {
     return false;
 }
 
-static bool push_read(struct session *s, struct arguments *a, const struct option *options,
-                      struct push_options *o) {
-    a->at = 3;
-    return options_read(s, a, options, o) && check_numbered(s, o);
+// A push on its way. While it waits, its words and what its options refer to are copies.
+struct pushing {
+    struct arguments words;
+    struct kept_words *kept;          // NULL: it has not waited yet
+    const struct option *option_list; // that its options were read with
+    struct push_options options;
+    uint64_t received_ms, until_ms; // until when it may wait for room
+    size_t pushed;                  // PUSHMANY: how many so far …
+    uint64_t *ids;                  // … and their ids
+};
+
+static struct pushing pushing_of(const struct session *s, const struct arguments *a,
+                                 const struct option *option_list) {
+    return (struct pushing){ .words = *a,
+                             .option_list = option_list,
+                             .received_ms = host_now_ms(s->host) };
+}
+
+static bool push_read(struct session *s, struct pushing *p) {
+    p->words.at = 3;
+    return options_read(s, &p->words, p->option_list, &p->options) &&
+           check_numbered(s, &p->options);
 }
 
 static struct push push_of(const struct session *s, mr_bytes stage, mr_bytes body,
@@ -77,17 +95,7 @@ static struct push push_of(const struct session *s, mr_bytes stage, mr_bytes bod
                           .scope = access_source_scope(s) };
 }
 
-// May this push wait for room? Not when its wait has ended already.
-static struct pusher *pusher_of(struct session *s, int64_t room_ms) {
-    bool over = s->again && s->wait_until_ms == 0;
-    return room_ms && !over ? &s->pusher : NULL;
-}
-
-// It waits no longer than the job could be of use.
-static void wait_for_room(struct session *s, const struct push_options *o) {
-    bool sooner = o->deadline_ms && (o->room_ms < 0 || o->deadline_ms < o->room_ms);
-    session_block(s, BLOCKED_ROOM, sooner ? o->deadline_ms : o->room_ms);
-}
+// ---- Waiting ----------------------------------------------------------------------------------
 
 // Refused for good: no room is kept for it any more.
 static void push_fail(struct session *s, int err) {
@@ -95,17 +103,78 @@ static void push_fail(struct session *s, int err) {
     answer_error(s, err);
 }
 
+static void pushing_free(void *state) {
+    struct pushing *p = state;
+    mem_free(p->ids);
+    mem_free(p->kept);
+    mem_free(p);
+}
+
+// The ids are the copy's from now on. NULL: no memory.
+static struct pushing *pushing_keep(struct pushing *p) {
+    struct pushing *copy = mem_alloc(sizeof *copy);
+    struct kept_words *kept = copy ? words_keep(p->words.words, p->words.count) : NULL;
+    if (!kept) {
+        mem_free(copy);
+        return NULL;
+    }
+    *copy = *p;
+    options_keep(p->option_list, &copy->options, p->words.words, kept);
+    copy->words.words = kept->words;
+    copy->kept = kept;
+    p->ids = NULL;
+    return copy;
+}
+
+static void push_wait(struct session *s, struct pushing *p, const struct wait_kind *kind,
+                      bool for_turn) {
+    struct pushing *kept = p->kept ? p : pushing_keep(p);
+    if (!kept) {
+        push_fail(s, error_set(MR_ENOMEM, "no memory for a push that waits"));
+        return;
+    }
+    size_t bytes = sizeof *kept + kept->kept->bytes;
+    if (for_turn)
+        wait_for_turn(s, kind, kept, bytes);
+    else
+        wait_begin(s, kind, kept, bytes, kept->until_ms);
+}
+
+// It waits no longer than the job could be of use.
+static void wait_for_room(struct session *s, struct pushing *p, const struct wait_kind *kind) {
+    const struct push_options *o = &p->options;
+    bool sooner = o->deadline_ms && (o->room_ms < 0 || o->deadline_ms < o->room_ms);
+    if (!p->kept)
+        p->until_ms = wait_until(s, sooner ? o->deadline_ms : o->room_ms);
+    push_wait(s, p, kind, false);
+}
+
+// Whether the push is not tried again: its log has failed.
+static bool push_has_stopped(struct session *s) {
+    if (s->host->stopped)
+        session_say_stopped(s);
+    return s->host->stopped;
+}
+
+// A numbered push that has waited was answered.
+static void push_answered(struct session *s, const struct pushing *p, size_t from) {
+    struct push_numbers n;
+    const struct arguments *a = &p->words;
+    if (!s->wait.kind && holds_read(command_row(a->words[0]), a->words, a->count, &n))
+        holds_answered(s, &n, holds_is_refusal(s, from));
+}
+
+// ---- One --------------------------------------------------------------------------------------
+
 // Delay and deadline count from the receipt, also when the push had to wait for room since.
 // MR_EEXPIRED.
-static int push_due(struct session *s, struct push_options *o) {
-    uint64_t now = host_now_ms(s->host);
-    if (!s->again)
-        s->received_ms = now;
-    int64_t passed_ms = (int64_t)(now - s->received_ms);
-    if (o->deadline_ms && passed_ms >= o->deadline_ms)
+static int push_due(const struct session *s, const struct pushing *p, struct push_options *out) {
+    int64_t passed_ms = (int64_t)(host_now_ms(s->host) - p->received_ms);
+    *out = p->options;
+    if (out->deadline_ms && passed_ms >= out->deadline_ms)
         return error_set(MR_EEXPIRED, "there was no room before the deadline");
-    o->deadline_ms -= o->deadline_ms ? passed_ms : 0;
-    o->delay_ms = o->delay_ms > passed_ms ? o->delay_ms - passed_ms : 0;
+    out->deadline_ms -= out->deadline_ms ? passed_ms : 0;
+    out->delay_ms = out->delay_ms > passed_ms ? out->delay_ms - passed_ms : 0;
     return 0;
 }
 
@@ -117,43 +186,55 @@ static void say_pushed(struct session *s, uint64_t id) {
         reply_null(&s->reply);
 }
 
-static int push_one(struct session *s, struct arguments *a, struct push_options *o,
+// MR_EAGAIN: it waits for room, unless its time is over.
+static int push_one(struct session *s, const struct pushing *p, enum wake wake,
                     struct caller *caller, struct pushed *out) {
-    int err = push_due(s, o);
+    struct push_options o;
+    int err = push_due(s, p, &o);
     if (err < 0)
         return err;
-    struct push p = push_of(s, a->words[1], a->words[2], o);
-    p.caller = caller;
-    p.pusher = pusher_of(s, o->room_ms);
-    return shards_push(s, &p, out);
+    struct push push = push_of(s, p->words.words[1], p->words.words[2], &o);
+    push.caller = caller;
+    push.pusher = o.room_ms && wake == WAKE_READY ? &s->pusher : NULL;
+    return shards_push(s, &push, out);
 }
 
-void run_push(struct session *s, struct arguments *a) {
-    struct push_options o = { 0 };
-    if (!push_read(s, a, push_options, &o))
-        return;
+static void push_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind push_room = {
+    .is_open = true, .leave = shards_push_leave, .resume = push_resume, .free = pushing_free
+};
+
+static void push_try(struct session *s, struct pushing *p, enum wake wake) {
     struct pushed pushed;
-    int err = push_one(s, a, &o, NULL, &pushed);
+    int err = push_one(s, p, wake, NULL, &pushed);
     if (err == MR_EAGAIN)
-        wait_for_room(s, &o);
+        wait_for_room(s, p, &push_room);
     else if (err < 0)
         push_fail(s, err);
     else
         say_pushed(s, pushed.id);
 }
 
-// ---- Many -------------------------------------------------------------------------------------
-
-static void many_forget(struct session *s) {
-    mem_free(s->ids);
-    s->ids = NULL;
-    s->pushed = 0;
+static void push_resume(struct session *s, void *state, enum wake wake) {
+    size_t from = s->reply.out->size;
+    if (!push_has_stopped(s))
+        push_try(s, state, wake);
+    push_answered(s, state, from);
 }
 
-static void say_many(struct session *s) {
-    reply_array(&s->reply, s->pushed);
-    for (size_t i = 0; i < s->pushed; i++)
-        say_pushed(s, s->ids[i]);
+void run_push(struct session *s, struct arguments *a) {
+    struct pushing p = pushing_of(s, a, push_options);
+    if (push_read(s, &p))
+        push_try(s, &p, WAKE_READY);
+}
+
+// ---- Many -------------------------------------------------------------------------------------
+
+static void say_many(struct session *s, const struct pushing *p) {
+    reply_array(&s->reply, p->pushed);
+    for (size_t i = 0; i < p->pushed; i++)
+        say_pushed(s, p->ids[i]);
 }
 
 // Reads the options up to ITEMS; false: refused, and told, or the session only checks.
@@ -182,20 +263,20 @@ static bool many_read(struct session *s, struct arguments *a, struct push_option
 
 // Pushes what is left of the items, as far as the budget of this turn goes. MR_EAGAIN: the next one
 // waits for room.
-static int push_many(struct session *s, const struct arguments *a, struct push_options *o,
-                     size_t count) {
-    int err = push_due(s, o);
-    for (; err >= 0 && s->pushed < count && budget_left(s); s->pushed++) {
-        const mr_bytes *item = a->words + a->at + 2 * s->pushed;
-        struct push p = push_of(s, a->words[1], item[1], o);
+static int push_many(struct session *s, struct pushing *p, size_t count, enum wake wake) {
+    struct push_options o;
+    int err = push_due(s, p, &o);
+    for (; err >= 0 && p->pushed < count && budget_left(s); p->pushed++) {
+        const mr_bytes *item = p->words.words + p->words.at + 2 * p->pushed;
+        struct push push = push_of(s, p->words.words[1], item[1], &o);
         struct pushed pushed;
-        p.key = item[0];
-        p.number += p.source.size ? s->pushed : 0;
-        p.pusher = pusher_of(s, o->room_ms);
-        err = shards_push(s, &p, &pushed);
+        push.key = item[0];
+        push.number += push.source.size ? p->pushed : 0;
+        push.pusher = o.room_ms && wake == WAKE_READY ? &s->pusher : NULL;
+        err = shards_push(s, &push, &pushed);
         if (err < 0)
             break;
-        s->ids[s->pushed] = pushed.id;
+        p->ids[p->pushed] = pushed.id;
         budget_spend(s, STEPS_CHANGE);
     }
     return err;
@@ -203,49 +284,81 @@ static int push_many(struct session *s, const struct arguments *a, struct push_o
 
 // Of items with numbers it stopped at one that was refused: those behind it, which nobody has seen,
 // are refused with it. GAP holds nothing: it says itself which number is needed.
-static void many_stop(struct session *s, const struct arguments *a, int err) {
+static void many_stop(struct session *s, const struct pushing *p, int err) {
     struct push_numbers n;
+    const struct arguments *a = &p->words;
     shards_push_leave(s);
     if (err == 0 || err == MR_EGAP || !holds_read(command_row(a->words[0]), a->words, a->count, &n))
         return;
-    n.first += s->pushed;
+    n.first += p->pushed;
     holds_answered(s, &n, true);
 }
 
-// Run again after it had to wait for room, or for the next turn, it goes on where it stopped.
-void run_pushmany(struct session *s, struct arguments *a) {
-    struct push_options o = { 0 };
-    a->at = 2;
-    if (!many_read(s, a, &o))
-        return;
-    size_t count = (a->count - a->at) / 2;
-    if (!s->again) {
-        many_forget(s); // one may have been refused while it waited
-        s->ids = mem_alloc(count * sizeof *s->ids);
-    }
-    int err =
-        s->ids ? push_many(s, a, &o, count) : error_set(MR_ENOMEM, "no memory for %zu ids", count);
+static void many_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind many_room = {
+    .is_open = true, .leave = shards_push_leave, .resume = many_resume, .free = pushing_free
+};
+static const struct wait_kind many_turn = { .resume = many_resume, .free = pushing_free };
+
+static void many_try(struct session *s, struct pushing *p, enum wake wake) {
+    size_t count = (p->words.count - p->words.at) / 2;
+    int err = push_many(s, p, count, wake);
     if (err == MR_EAGAIN) {
-        wait_for_room(s, &o);
-        return;
-    }
-    if (err >= 0 && s->pushed < count) {
-        session_block(s, BLOCKED_TURN, -1);
-        return;
-    }
-    if (err < 0 && !s->pushed) {
+        wait_for_room(s, p, &many_room);
+    } else if (err >= 0 && p->pushed < count) {
+        push_wait(s, p, &many_turn, true);
+    } else if (err < 0 && !p->pushed) {
         push_fail(s, err);
     } else {
-        many_stop(s, a, err);
-        say_many(s);
+        many_stop(s, p, err);
+        say_many(s, p);
     }
-    many_forget(s);
+}
+
+static void many_resume(struct session *s, void *state, enum wake wake) {
+    size_t from = s->reply.out->size;
+    if (!push_has_stopped(s))
+        many_try(s, state, wake);
+    push_answered(s, state, from);
+}
+
+void run_pushmany(struct session *s, struct arguments *a) {
+    struct pushing p = pushing_of(s, a, many_options);
+    p.words.at = 2;
+    if (!many_read(s, &p.words, &p.options))
+        return;
+    size_t count = (p.words.count - p.words.at) / 2;
+    p.ids = mem_alloc(count * sizeof *p.ids);
+    if (p.ids)
+        many_try(s, &p, WAKE_READY);
+    else
+        answer_error(s, error_set(MR_ENOMEM, "no memory for %zu ids", count));
+    mem_free(p.ids);
 }
 
 // ---- Ends -------------------------------------------------------------------------------------
 
+static void call_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind call_room = {
+    .is_open = true, .leave = shards_push_leave, .resume = call_resume, .free = pushing_free
+};
+
+static void end_resume(struct session *s, void *state, enum wake wake) {
+    (void)state;
+    if (wake == WAKE_STOPPED)
+        session_say_stopped(s);
+    else
+        reply_null(&s->reply);
+}
+
+static const struct wait_kind for_end = { .is_open = true,
+                                          .leave = shards_await_leave,
+                                          .resume = end_resume };
+
 // The end of a late call follows its id, at once or some time.
-static void call_later(struct session *s, struct arguments *a, struct push_options *o) {
+static void call_later(struct session *s, struct pushing *p, enum wake wake) {
     struct late *l;
     if (!s->reply.resp3) {
         session_usage(s, "ends are told over RESP3 only: say HELLO 3 first, or wait in CALL");
@@ -257,11 +370,11 @@ static void call_later(struct session *s, struct arguments *a, struct push_optio
         return;
     }
     struct pushed pushed;
-    err = push_one(s, a, o, &l->caller, &pushed);
+    err = push_one(s, p, wake, &l->caller, &pushed);
     if (err < 0)
         late_destroy(l);
     if (err == MR_EAGAIN) {
-        wait_for_room(s, o);
+        wait_for_room(s, p, &call_room);
     } else if (err < 0) {
         push_fail(s, err);
     } else {
@@ -271,25 +384,35 @@ static void call_later(struct session *s, struct arguments *a, struct push_optio
     }
 }
 
-void run_call(struct session *s, struct arguments *a) {
-    struct push_options o = { 0 };
-    if (!push_read(s, a, call_options, &o))
-        return;
-    if (o.later) {
-        call_later(s, a, &o);
+static void call_try(struct session *s, struct pushing *p, enum wake wake) {
+    if (p->options.later) {
+        call_later(s, p, wake);
         return;
     }
     s->caller = (struct caller){ 0 };
     struct pushed pushed;
-    int err = push_one(s, a, &o, &s->caller, &pushed);
+    int err = push_one(s, p, wake, &s->caller, &pushed);
     if (err == MR_EAGAIN)
-        wait_for_room(s, &o);
+        wait_for_room(s, p, &call_room);
     else if (err < 0)
         push_fail(s, err);
     else if (pushed.ended)
         answer_outcome(s, &pushed.outcome);
-    else
-        session_block(s, BLOCKED_END, -1); // the engine tells at the deadline, if there is one
+    else // the engine tells at the deadline, if there is one
+        wait_begin(s, &for_end, NULL, 0, UINT64_MAX);
+}
+
+static void call_resume(struct session *s, void *state, enum wake wake) {
+    size_t from = s->reply.out->size;
+    if (!push_has_stopped(s))
+        call_try(s, state, wake);
+    push_answered(s, state, from);
+}
+
+void run_call(struct session *s, struct arguments *a) {
+    struct pushing p = pushing_of(s, a, call_options);
+    if (push_read(s, &p))
+        call_try(s, &p, WAKE_READY);
 }
 
 struct await_options {
@@ -310,7 +433,7 @@ void run_await(struct session *s, struct arguments *a) {
     struct outcome outcome;
     int err = shards_await(s, id, &outcome);
     if (err == MR_EAGAIN && o.wait_ms && !s->host->stopped) {
-        session_block(s, BLOCKED_END, o.wait_ms);
+        wait_begin(s, &for_end, NULL, 0, wait_until(s, o.wait_ms));
     } else if (err == MR_EAGAIN) {
         shards_await_leave(s);
         if (o.wait_ms)

@@ -90,15 +90,41 @@ static bool take_within(struct session *s, struct take *t) {
     return true;
 }
 
-// It waits in other loops as well, and is blocked before any of its shards can answer.
+static void take_leave(struct session *s) {
+    shards_take_leave(s, NULL);
+    router_end_claim(s);
+}
+
+static void take_resume(struct session *s, void *state, enum wake wake) {
+    (void)state;
+    if (wake == WAKE_STOPPED)
+        session_say_stopped(s);
+    else
+        reply_array(&s->reply, 0);
+}
+
+static const struct wait_kind for_jobs = { .is_open = true,
+                                           .leave = take_leave,
+                                           .resume = take_resume };
+
+bool take_waits(const struct session *s) {
+    return s->wait.kind == &for_jobs && !s->wait.is_woken;
+}
+
+// Also in vain: a client that is answered at once asks again at once.
+static void take_wait(struct session *s, const struct take_options *o) {
+    wait_begin(s, &for_jobs, NULL, 0, wait_until(s, o->wait_ms));
+}
+
+// It waits in other loops as well, and does so before any of its shards can answer.
 static void take_claimed(struct session *s, const struct take *t, const struct take_options *o) {
-    session_block(s, BLOCKED_TAKE, o->wait_ms);
+    take_wait(s, o);
     int err = s->host->stopping ? 0 : shards_take_claimed(s, t);
-    if (err == 0 || s->blocked != BLOCKED_TAKE)
+    if (err == 0 || !take_waits(s))
         return;
     shards_take_leave(s, NULL);
+    wait_finish(s);
     answer_error(s, err);
-    s->blocked = BLOCKED_NOT;
 }
 
 void run_take(struct session *s, struct arguments *a) {
@@ -116,7 +142,7 @@ void run_take(struct session *s, struct arguments *a) {
                       .detached = o.detached };
     if (!take_within(s, &t))
         return;
-    bool waits = o.wait_ms != 0; // also in vain: whoever is answered at once asks again at once
+    bool waits = o.wait_ms != 0;
     if (s->claim) {
         take_claimed(s, &t, &o);
         return;
@@ -127,7 +153,7 @@ void run_take(struct session *s, struct arguments *a) {
     else if (o.level && !s->remote)
         session_work_for(s, s->stages, o.level);
     if (err == MR_EAGAIN && waits)
-        session_block(s, BLOCKED_TAKE, o.wait_ms);
+        take_wait(s, &o);
     else if (err == MR_EAGAIN)
         reply_array(&s->reply, 0);
     else if (err < 0)

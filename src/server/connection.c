@@ -120,7 +120,7 @@ static void note_life(struct connection *c) {
 static bool is_at_rest(const struct connection *c) {
     const struct session *s = c->session;
     struct remote_work there = router_work(s);
-    return !s->blocked && !c->writing && list_empty(&s->lates) && session_leases(s) == 0 &&
+    return !s->wait.kind && !c->writing && list_empty(&s->lates) && session_leases(s) == 0 &&
            !router_is_waiting(s) && !there.leases && !there.lates;
 }
 

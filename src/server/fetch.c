@@ -8,15 +8,13 @@
 #include <string.h>
 
 // False: there is no memory for it, or nobody to read it.
-static bool fetch_begin(struct session *s, const struct grant *grants, size_t count,
-                        enum blocked blocked) {
+static bool fetch_begin(struct session *s, const struct grant *grants, size_t count) {
     struct host *h = s->host;
     struct fetch *f = mem_alloc(sizeof *f + count * sizeof *grants);
     if (!f)
         return false;
     f->session = s;
     f->host = h;
-    f->run_again = blocked == BLOCKED_BODY;
     f->count = count;
     memcpy(f->grants, grants, count * sizeof *grants);
     if (h->fetch(h->fetcher, f) < 0) {
@@ -24,27 +22,33 @@ static bool fetch_begin(struct session *s, const struct grant *grants, size_t co
         return false;
     }
     s->fetch = f;
-    session_block(s, blocked, -1);
     return true;
 }
+
+static const struct wait_kind for_bodies = { .resume = NULL }; // of a TAKE: fetch_end answers
 
 bool fetch_grants(struct session *s, const struct grant *grants, size_t count) {
     bool may_wait = s->host->fetch != NULL;
     if (answer_grants(s, grants, count, !may_wait))
         return true;
-    if (fetch_begin(s, grants, count, BLOCKED_FETCH))
+    if (fetch_begin(s, grants, count)) {
+        wait_begin(s, &for_bodies, NULL, 0, UINT64_MAX);
         return false;
+    }
     return answer_grants(s, grants, count, true);
 }
 
-bool fetch_first(struct session *s, const struct job_info *job) {
+bool fetch_first(struct session *s, const struct job_info *job, const struct wait_kind *kind,
+                 void *state, size_t bytes) {
     struct host *h = s->host;
-    if (!h->fetch || s->again)
+    if (!h->fetch)
         return false;
     buffer_clear(&h->scratch);
-    if (shard_read_now(shard_at(h, job->shard), job->at, &h->scratch) != MR_EAGAIN)
+    if (shard_read_now(shard_at(h, job->shard), job->at, &h->scratch) != MR_EAGAIN ||
+        !fetch_begin(s, &(struct grant){ .at = job->at, .shard = job->shard }, 1))
         return false;
-    return fetch_begin(s, &(struct grant){ .at = job->at, .shard = job->shard }, 1, BLOCKED_BODY);
+    wait_begin(s, kind, state, bytes, UINT64_MAX);
+    return true;
 }
 
 // What cannot be read now is found out by who tells it.
@@ -92,15 +96,15 @@ static void tell_grants(struct session *s, struct fetch *f) {
             state_pass_on(f, i);
     }
     (void)answer_grants(s, f->grants, count, true);
-    session_answered(s);
+    wait_answered(s);
 }
 
 void fetch_end(struct fetch *f) {
     struct session *s = f->session;
     if (s)
         s->fetch = NULL;
-    if (s && f->run_again)
-        session_run_again(s);
+    if (s && s->wait.kind->resume)
+        wait_wake(s, WAKE_READY);
     else if (s)
         tell_grants(s, f);
     mem_free(f);

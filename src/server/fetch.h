@@ -3,7 +3,7 @@
 //
 //     TAKE ─► leased ─► in memory? ─► answered
 //                           │ no                           another thread
-//                           └─► the session is blocked ─► fetch_read ─► fetch_end ─► answered
+//                           └─► the session waits ─► fetch_read ─► fetch_end ─► answered
 //
 // The leases are renewed then, and what nobody wants any more is left out. The thread only brings
 // the bodies into memory; what is told is looked up and read afterwards, because the cleaner may
@@ -16,18 +16,18 @@
 struct fetch {
     struct session *session; // NULL: it has gone
     struct host *host;
-    void *owner;    // of whoever has it read
-    bool run_again; // its request is; else its grants are told
+    void *owner; // of the thread that reads it
     size_t count;
     struct grant grants[]; // stages and keys are to be looked up again
 };
 
-// Answers a TAKE. False: its session is blocked until that can be done.
+// Answers a TAKE. False: its session waits until that can be done.
 bool fetch_grants(struct session *, const struct grant *, size_t count);
 
-// Whether the request has to be run again, since the job's body or result is on the disk only: its
-// session is blocked until then. Run again, it does not have to.
-bool fetch_first(struct session *, const struct job_info *);
+// Whether the command has to wait, since the job's body or result is on the disk only: it does so,
+// with that state, and goes on when it was read.
+bool fetch_first(struct session *, const struct job_info *, const struct wait_kind *, void *state,
+                 size_t bytes);
 
 // Reads all of it. Any thread.
 void fetch_read(const struct fetch *);

@@ -16,11 +16,11 @@ enum { INFO_ROOM = 8192 };
 struct gather {
     const struct command *command;
     enum scope scope;
-    bool first;            // of a list: the first loop is asked
-    bool single;           // the reply of one loop is the answer …
-    bool search;           // … unless that does not know the job: then that of the next
-    struct buffer request; // its words lie in here
-    mr_bytes *words;
+    bool first;  // of a list: the first loop is asked
+    bool single; // the reply of one loop is the answer …
+    bool search; // … unless that does not know the job: then that of the next
+    struct kept_words *kept;
+    const mr_bytes *words;  // these
     uint32_t count, stages; // words; of TAKE how many are stages
     uint64_t to_ask;        // bit n: loop n, one after another
     uint64_t asked;         // bit n: its reply has not come
@@ -40,9 +40,8 @@ static uint64_t bit(uint32_t loop) {
 void gather_destroy(struct gather *g) {
     if (!g)
         return;
-    buffer_finish(&g->request);
     buffer_finish(&g->answer);
-    mem_free(g->words);
+    mem_free(g->kept);
     shared_claim_leave(g->claim);
     mem_free(g);
 }
@@ -314,22 +313,14 @@ void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) 
 
 // ---- Beginning ----------------------------------------------------------------------------------
 
-// The words are kept, since the buffer that they lie in is used again.
 static struct gather *gather_create(const struct command *c, const mr_bytes *words,
                                     uint32_t count) {
     struct gather *g = mem_alloc(sizeof *g);
-    size_t size = 0;
-    for (uint32_t i = 0; i < count; i++)
-        size += words[i].size;
-    if (!g || buffer_reserve(&g->request, size + 1) < 0 ||
-        !(g->words = mem_alloc(count * sizeof *g->words))) {
+    if (!g || !(g->kept = words_keep(words, count))) {
         gather_destroy(g);
         return NULL;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        g->words[i] = (mr_bytes){ g->request.data + g->request.size, words[i].size };
-        buffer_append(&g->request, words[i].data, words[i].size);
-    }
+    g->words = g->kept->words;
     g->command = c;
     g->scope = c->scope;
     g->count = count;
@@ -376,6 +367,8 @@ static void gather_start(struct session *s, struct gather *g, const uint32_t *lo
         ask_next(s);
 }
 
+static const struct wait_kind for_loops = { .resume = NULL }; // gather_end answers
+
 void gather_begin(struct session *s, const struct command *c, const mr_bytes *words, uint32_t count,
                   const uint32_t *loop) {
     struct gather *g = gather_create(c, words, count);
@@ -386,7 +379,7 @@ void gather_begin(struct session *s, const struct command *c, const mr_bytes *wo
     if (c->scope == SCOPE_STAGES)
         gather_note_take(s, words, count);
     s->gather = g;
-    session_block(s, BLOCKED_ROUTED, -1);
+    wait_begin(s, &for_loops, NULL, 0, UINT64_MAX);
     gather_start(s, g, loop);
 }
 
@@ -628,20 +621,11 @@ static void say_answer(struct session *s, struct gather *g) {
     }
 }
 
-// Within EXEC the reply goes among its others, and the command is run again to find it there.
 static void gather_end(struct session *s, struct gather *g) {
     session_reply(s);
-    if (s->multi.blocked)
-        s->reply.out = &s->multi.replies;
     say_answer(s, g);
-    s->reply.out = &s->out;
     s->gather = NULL;
     s->taking = false;
     gather_destroy(g);
-    if (!s->multi.blocked) {
-        session_answered(s);
-        return;
-    }
-    s->routed = true;
-    session_run_again(s);
+    wait_answered(s);
 }

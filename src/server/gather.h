@@ -8,7 +8,7 @@
 //     INFO                all of them; counts are added
 //     by id               where the id was issued; then, if it is not known there, in the others
 //
-// The session is blocked meanwhile. One thread: the connection's loop.
+// The session waits meanwhile. One thread: the connection's loop.
 #ifndef SERVER_GATHER_H
 #define SERVER_GATHER_H
 
@@ -21,7 +21,7 @@ struct shared_claim;
 bool gather_is_one(const struct host *, const struct command *, const mr_bytes *words,
                    uint32_t count, uint32_t *out_loop);
 
-// Blocks the session until it is answered. With `loop`, that one answers.
+// The session waits until it is answered. With `loop`, that one answers.
 void gather_begin(struct session *, const struct command *, const mr_bytes *words, uint32_t count,
                   const uint32_t *loop);
 

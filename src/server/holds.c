@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 // ---- Which numbers ----------------------------------------------------------------------------
 
@@ -126,6 +127,15 @@ bool holds_refuse(struct session *s, const struct push_numbers *n) {
     answer_error(
         s, error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", hold->need));
     return true;
+}
+
+// GAP says itself which number is needed, and the core goes on saying so.
+bool holds_is_refusal(const struct session *s, size_t from) {
+    static const char gap[] = "-GAP";
+    const struct buffer *replies = s->reply.out;
+    size_t size = replies->size - from;
+    bool is_gap = size >= sizeof gap - 1 && memcmp(replies->data + from, gap, sizeof gap - 1) == 0;
+    return size && replies->data[from] == '-' && !is_gap;
 }
 
 void holds_answered(struct session *s, const struct push_numbers *n, bool refused) {

@@ -47,6 +47,9 @@ bool holds_read(const struct command *, const mr_bytes *words, uint32_t count,
 // Whether the push has to wait for another, or cannot be held; it is then answered.
 bool holds_refuse(struct session *, const struct push_numbers *);
 
+// Whether what was answered, from there on in the session's replies, refuses a push.
+bool holds_is_refusal(const struct session *, size_t from);
+
 // The push was refused, or not: to be called when it was answered.
 void holds_answered(struct session *, const struct push_numbers *, bool refused);
 

@@ -228,12 +228,13 @@ int host_reserve_wait(struct host *h) {
 
 // An entry that rings earlier serves as well: the session plans again then.
 void host_plan_wait(struct host *h, struct session *s) {
-    if (s->wait_until_ms == UINT64_MAX || (s->timer_ms && s->timer_ms <= s->wait_until_ms))
+    uint64_t until_ms = s->wait.until_ms;
+    if (until_ms == UINT64_MAX || (s->timer_ms && s->timer_ms <= until_ms))
         return;
     s->timer_ms = 0;
     if (h->waits.count == h->waits.capacity)
         heap_filter(&h->waits, is_planned, h);
-    s->timer_ms = s->wait_until_ms;
+    s->timer_ms = until_ms;
     heap_put(&h->waits, s->timer_ms, s->seat);
 }
 
@@ -250,8 +251,7 @@ static void stop_all(struct host *h) {
     host_durable(h);
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         struct session *s = list_entry(l, struct session, of_host);
-        if (s->blocked)
-            session_refuse_stopped(s);
+        wait_stop(s);
         if (!s->called_later)
             continue;
         s->closing = true; // ends that were not told yet are lost with it: it will ask again
@@ -527,8 +527,8 @@ void host_stop(struct host *h) {
     h->stopping = true;
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         struct session *s = list_entry(l, struct session, of_host);
-        if (s->blocked == BLOCKED_TAKE)
-            session_wait_over(s);
+        if (take_waits(s))
+            wait_time_out(s);
     }
 }
 
@@ -563,7 +563,7 @@ static void on_granted(void *owner, struct taker *taker, const struct grant *gra
     shards_take_leave(s, taker);
     router_end_claim(s);
     if (fetch_grants(s, grants, count))
-        session_answered(s);
+        wait_answered(s);
 }
 
 static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
@@ -576,17 +576,17 @@ static void on_ended(void *owner, struct caller *caller, const struct outcome *o
         return;
     }
     answer_outcome(s, outcome);
-    session_answered(s);
+    wait_answered(s);
 }
 
 static void on_room(void *owner, struct pusher *pusher) {
     (void)owner;
-    session_run_again(list_entry(pusher, struct session, pusher));
+    wait_wake(list_entry(pusher, struct session, pusher), WAKE_READY);
 }
 
 static void on_epic(void *owner, struct watcher *watcher) {
     (void)owner;
-    session_run_again(list_entry(watcher, struct session, watcher));
+    wait_wake(list_entry(watcher, struct session, watcher), WAKE_READY);
 }
 
 static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,

@@ -386,8 +386,7 @@ void router_leave(struct session *s) {
     s->remotes = NULL;
 }
 
-// ---- Which way?
-// -----------------------------------------------------------------------------------
+// ---- Which way? -------------------------------------------------------------------------------
 
 uint32_t router_loop_of_stage(const struct host *h, mr_bytes stage) {
     return loop_of_shard(h->loops, h->shards, route_of(h->shards, stage));
@@ -482,15 +481,11 @@ bool router_must_wait(struct session *s, const mr_bytes *words, uint32_t count) 
 }
 
 static bool is_in_exec(const struct session *s) {
-    return s->reply.out != &s->out;
+    return multi_is_running(s);
 }
 
 bool router_is_here(struct session *s, const struct command *c, const mr_bytes *words,
                     uint32_t count) {
-    if (s->again && s->routed && is_in_exec(s)) { //: its reply has come
-        s->routed = false;
-        return false;
-    }
     struct way way = way_of(s, c, words, count);
     if (way.kind == WAY_HERE)
         return true;
@@ -508,8 +503,7 @@ bool router_is_here(struct session *s, const struct command *c, const mr_bytes *
     return false;
 }
 
-// ---- For gather.c
-// -----------------------------------------------------------------------------------
+// ---- For gather.c -----------------------------------------------------------------------------
 
 int router_ask(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count,
                struct shared_claim *claim) {
@@ -557,8 +551,7 @@ void router_end_claim(struct session *s) {
     s->claim = NULL;
 }
 
-// ---- Remote sessions, in their own loop
-// -----------------------------------------------------------
+// ---- Remote sessions, in their own loop -------------------------------------------------------
 
 static void remote_close(struct remote *r) {
     if (!r->session)
@@ -641,8 +634,8 @@ static void bytes_were_sent(struct remote *r, size_t size) {
 }
 
 static void unblock_take(struct session *s) {
-    if (s && s->blocked == BLOCKED_TAKE)
-        session_wait_over(s);
+    if (s && take_waits(s))
+        wait_time_out(s);
 }
 
 static void end_comes(struct remote *r) {
@@ -652,15 +645,14 @@ static void end_comes(struct remote *r) {
     post(r->loops, r->home, ended);
 }
 
-// ---- Replies
-// --------------------------------------------------------------------------------------
+// ---- Replies ----------------------------------------------------------------------------------
 
 static void routed_all(struct session *s) {
     s->route->bytes_under_way = 0;
     s->route = NULL;
     s->taking = false;
-    if (s->blocked == BLOCKED_ROUTED)
-        session_run_again(s);
+    if (s->wait.kind && !s->wait.for_turn) // a command that was deferred
+        wait_wake(s, WAKE_READY);
     else
         session_offer(s); // it may be over
 }
@@ -693,8 +685,7 @@ static void remote_has_closed(struct remote *r) {
         session_close(r->client);
 }
 
-// ---- Receiving
-// ------------------------------------------------------------------------------------
+// ---- Receiving --------------------------------------------------------------------------------
 
 // False: there is no memory for it now; it comes again.
 static bool message_comes(struct host *h, const struct message *m) {

@@ -72,8 +72,7 @@ void router_ship(struct session *);
 // Passes on what a shard has to tell one of another loop. MR_ENOMEM: not now.
 int router_carry(struct host *, struct message *);
 
-// ---- For a session
-// --------------------------------------------------------------------------------
+// ---- For a session ----------------------------------------------------------------------------
 
 // Whether the command is for this loop's shards, or for none. False: it is dealt with, or has to
 // wait for the replies that are under way: see router_must_wait. The row's arity was checked.

@@ -125,12 +125,10 @@ static void session_drop(struct session *s) {
     slab_give(&h->seats, s->seat);
     h->buffered -= session_held(s) + s->late_count * sizeof(struct late);
     buffer_finish(&s->in);
-    buffer_finish(&s->kept);
+    wait_finish(s); // the core leaves by itself
     buffer_finish(&s->multi.queue);
     buffer_finish(&s->multi.replies);
-    buffer_finish(&s->list.rows);
     buffer_finish(&s->out);
-    mem_free(s->ids);
     s->gone = true;
 }
 
@@ -195,8 +193,8 @@ void late_tell(struct late *l, const struct outcome *outcome) {
 
 // The host knows of every buffer: to be called when one may have grown or gone.
 static void count_buffers(struct session *s) {
-    size_t now = s->in.capacity + s->kept.capacity + s->out.capacity + s->multi.queue.capacity +
-                 s->multi.replies.capacity + s->list.rows.capacity;
+    size_t now = s->in.capacity + s->wait.bytes + s->out.capacity + s->multi.queue.capacity +
+                 s->multi.replies.capacity;
     s->host->buffered += now - s->buffered; // what has become less wraps around, twice
     s->buffered = now;
 }
@@ -233,7 +231,7 @@ void session_offer(struct session *s) {
 }
 
 bool session_has_ended(const struct session *s) {
-    bool waits = s->blocked || !list_empty(&s->of_resuming) || !list_empty(&s->of_backlog) ||
+    bool waits = s->wait.kind || !list_empty(&s->of_resuming) || !list_empty(&s->of_backlog) ||
                  router_is_waiting(s);
     return s->closing || (s->said_all && !waits);
 }
@@ -253,10 +251,10 @@ static void refuse_large(struct session *s, const char *why) {
     session_touch(s);
 }
 
-// While it is blocked or rests it receives a little, so that a client that has gone is noticed.
+// While it waits or rests it receives a little, so that a client that has gone is noticed.
 uint8_t *session_room(struct session *s, size_t *out_size) {
     size_t most = is_unauthenticated(s) ? UNAUTHENTICATED_REQUEST : READ_SIZE;
-    bool waits = s->blocked || session_rests(s) || !list_empty(&s->of_backlog);
+    bool waits = s->wait.kind || session_rests(s) || !list_empty(&s->of_backlog);
     if (s->broken || s->closing || s->said_all || (waits && s->in.size >= most))
         return NULL;
     if (!s->in.size) {
@@ -284,23 +282,9 @@ static void refuse_frame(struct session *s) {
     session_touch(s);
 }
 
-static bool runs_again(const struct session *s) {
-    return s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_TURN ||
-           s->blocked == BLOCKED_BODY ||
-           (s->blocked == BLOCKED_ROUTED && (s->multi.blocked || s->put_off));
-}
-
-static void leave(struct session *);
-
-bool session_waits_for_others(const struct session *s) {
-    return s->blocked == BLOCKED_TAKE || s->blocked == BLOCKED_END || s->blocked == BLOCKED_ROOM ||
-           s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_REFUSED;
-}
-
 // What it waits for, and all behind that, is not answered any more.
 static void abandon(struct session *s) {
-    leave(s);
-    s->blocked = BLOCKED_NOT;
+    wait_abandon(s);
     session_close(s);
 }
 
@@ -309,15 +293,17 @@ static uint64_t said_so_far(const struct session *s) {
     return s->sent + session_unsent(s);
 }
 
+// Runs a command, or goes on with the one that waits if there are no words.
 static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
     struct budget_mark mark = budget_begin(s);
     uint64_t said = said_so_far(s);
-    command_run(s, words, count);
+    if (count)
+        command_run(s, words, count);
+    else
+        command_resume(s);
     budget_end(s, mark, count, said_so_far(s) - said);
-    if (s->said_all && session_waits_for_others(s))
+    if (s->said_all && wait_is_open(s))
         abandon(s);
-    if (runs_again(s) && !s->kept.size && request_write(&s->kept, words, count) < 0)
-        s->broken = true;
 }
 
 // What may cost more than a small share of a turn.
@@ -326,21 +312,30 @@ static bool is_large(const mr_bytes *words, uint32_t count, size_t size) {
     return (c && c->large) || count > 8 * STEP_WORDS || size > 64 * STEP_BYTES_IN;
 }
 
-// Its first run is left for later: for another turn, or until other loops have answered.
-static void put_off(struct session *s, const mr_bytes *words, uint32_t count, enum blocked until) {
-    if (request_write(&s->kept, words, count) < 0) {
+static void run_deferred(struct session *s, void *words, enum wake wake) {
+    (void)wake;
+    const struct kept_words *kept = words;
+    command_begin(s, kept->words, kept->count);
+}
+
+static const struct wait_kind deferred = { .resume = run_deferred, .free = mem_free };
+
+// It is run later: in another turn, or when other loops have answered those before it.
+static void defer(struct session *s, const mr_bytes *words, uint32_t count, bool turn) {
+    struct kept_words *kept = words_keep(words, count);
+    if (!kept)
         s->broken = true;
-        return;
-    }
-    s->put_off = true;
-    session_block(s, until, -1);
+    else if (turn)
+        wait_for_turn(s, &deferred, kept, kept->bytes);
+    else
+        wait_begin(s, &deferred, kept, kept->bytes, UINT64_MAX);
 }
 
 // Runs what is whole; returns how many bytes are done with.
 static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     struct host *h = s->host;
     size_t at = 0;
-    while (at < size && !s->blocked && !s->again && !s->closing && !session_rests(s)) {
+    while (at < size && !s->wait.kind && !s->closing && !session_rests(s)) {
         uint32_t count;
         if (!budget_left(s) || h->buffered > host_client_limit(h)) {
             budget_defer(s);
@@ -357,30 +352,15 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
         if (used <= 0)
             break;
         if (count && s->route && router_must_wait(s, h->arguments, count))
-            put_off(s, h->arguments, count, BLOCKED_ROUTED);
+            defer(s, h->arguments, count, false);
         else if (count && budget_is_busy(h) && is_large(h->arguments, count, (size_t)used))
-            put_off(s, h->arguments, count, BLOCKED_TURN);
+            defer(s, h->arguments, count, true);
         else if (count)
             run_one(s, h->arguments, count);
         at += (size_t)used;
         budget_spend(s, 1 + (size_t)used / STEP_BYTES_IN); // also of an empty line
     }
     return s->closing ? size : at;
-}
-
-// Who was told of room uses it even when nobody reads the replies: others wait behind.
-static void run_kept(struct session *s) {
-    struct host *h = s->host;
-    struct request request = { 0 };
-    uint32_t count;
-    ptrdiff_t used = request_read(&request, &h->request_limits, s->kept.data, s->kept.size,
-                                  h->arguments, &count);
-    assert(used > 0);
-    s->again = !s->put_off;
-    s->put_off = false;
-    run_one(s, h->arguments, count);
-    if (!runs_again(s))
-        buffer_finish(&s->kept);
 }
 
 static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
@@ -390,9 +370,9 @@ static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
 
 void session_run(struct session *s) {
     if (s->broken)
-        return; // it may have lost what it was to run
-    if (s->again)
-        run_kept(s);
+        return;           // it may have lost what it was to run
+    if (s->wait.is_woken) // also when its replies are not read: others may wait behind it
+        run_one(s, NULL, 0);
     if (!s->in.size)
         return;
     size_t used = run_some(s, s->in.data, s->in.size);
@@ -417,10 +397,10 @@ void session_receive(struct session *s, size_t size) {
 }
 
 void session_feed(struct session *s, uint8_t *data, size_t size) {
-    bool waits = s->in.size || s->blocked || s->again;
+    bool waits = s->in.size || s->wait.kind;
     size_t used = waits ? 0 : run_some(s, data, size);
     keep_rest(s, data + used, size - used);
-    if (waits && !s->blocked && !s->again)
+    if (waits && !s->wait.kind)
         session_run(s);
     count_buffers(s);
 }
@@ -430,7 +410,7 @@ void session_say_no_more(struct session *s) {
     session_offer(s);
     if (s->remotes)
         router_say_no_more(s);
-    if (session_waits_for_others(s))
+    if (wait_is_open(s))
         abandon(s);
 }
 
@@ -439,56 +419,18 @@ void session_command(struct session *s, const mr_bytes *words, uint32_t count) {
     count_buffers(s);
 }
 
-// ---- Blocking ---------------------------------------------------------------------------------
-
-void session_block(struct session *s, enum blocked blocked, int64_t wait_ms) {
-    struct host *h = s->host;
-    s->blocked = blocked;
-    if (!s->again) // run again, a request waits no longer than it was to
-        s->first_until_ms = wait_ms < 0 ? UINT64_MAX : host_now_ms(h) + (uint64_t)wait_ms;
-    s->wait_until_ms = s->first_until_ms;
-    if (blocked == BLOCKED_TURN)
-        budget_defer(s);
-    host_plan_wait(h, s);
-}
+// ---- Waiting ----------------------------------------------------------------------------------
 
 void session_timer_rings(struct session *s) {
     s->timer_ms = 0;
-    if (s->blocked && s->wait_until_ms <= host_now_ms(s->host))
-        session_wait_over(s);
-    else if (s->blocked)
+    if (s->wait.kind && s->wait.until_ms <= host_now_ms(s->host))
+        wait_time_out(s);
+    else if (s->wait.kind)
         host_plan_wait(s->host, s);
 }
 
-static void unblock(struct session *s, bool again) {
-    s->again = again;
-    s->blocked = BLOCKED_NOT;
-    s->wait_until_ms = UINT64_MAX;
-    list_remove(&s->of_backlog);
-    if (list_empty(&s->of_resuming))
-        list_append(&s->host->resuming, &s->of_resuming);
-}
-
-void session_answered(struct session *s) {
-    s->replies++;
-    session_touch(s);
-    unblock(s, false);
-}
-
-void session_run_again(struct session *s) {
-    unblock(s, true);
-}
-
-static void leave(struct session *s) {
-    if (s->blocked == BLOCKED_TAKE) {
-        shards_take_leave(s, NULL);
-        router_end_claim(s);
-    } else if (s->blocked == BLOCKED_END)
-        shards_await_leave(s);
-    else if (s->blocked == BLOCKED_ROOM)
-        shards_push_leave(s);
-    else if (s->blocked == BLOCKED_EPIC)
-        shards_epic_unwatch(s);
+void session_say_stopped(struct session *s) {
+    reply_error(session_reply(s), code_name(CODE_STOPPED), mr_str(s->host->why_stopped));
 }
 
 static void refuse_secret(struct session *s) {
@@ -496,6 +438,13 @@ static void refuse_secret(struct session *s) {
                 mr_str("nobody here has that secret, or not by that name"));
     s->closing = s->closing || s->refusals >= REFUSALS;
 }
+
+static void say_refused(struct session *s, void *state, enum wake wake) {
+    (void)state, (void)wake;
+    refuse_secret(s);
+}
+
+static const struct wait_kind refused = { .is_open = true, .resume = say_refused };
 
 // Each wrong secret takes longer than the one before. The store may still be read, and then there
 // is no time: the answer comes with it. Once the log has failed nothing rings, so it comes at once.
@@ -511,7 +460,7 @@ bool session_admit(struct session *s, mr_bytes user, mr_bytes secret) {
     if (h->stopped)
         refuse_secret(s);
     else
-        session_block(s, BLOCKED_REFUSED, wait_ms);
+        wait_begin(s, &refused, NULL, 0, wait_until(s, wait_ms));
     return false;
 }
 
@@ -519,57 +468,11 @@ bool session_introduce(struct session *s, mr_bytes secret) {
     s->who = NULL;
     session_reply(s);
     bool known = session_admit(s, (mr_bytes){ 0 }, secret);
-    if (!known && !s->blocked) {
+    if (!known && !s->wait.kind) {
         s->replies++;
         session_touch(s);
     }
     return known;
-}
-
-// The time a command may wait has passed: it is answered with what there is.
-void session_wait_over(struct session *s) {
-    leave(s);
-    switch (s->blocked) {
-    case BLOCKED_NOT:
-    case BLOCKED_FETCH: // it is answered as soon as that was read
-    case BLOCKED_BODY:
-    case BLOCKED_ROUTED: // or when the other loops have answered
-        return;
-    case BLOCKED_TAKE:
-        reply_array(session_reply(s), 0);
-        session_answered(s);
-        return;
-    case BLOCKED_END:
-        reply_null(session_reply(s));
-        session_answered(s);
-        return;
-    case BLOCKED_REFUSED:
-        refuse_secret(s);
-        session_answered(s);
-        return;
-    case BLOCKED_ROOM:
-    case BLOCKED_EPIC:
-    case BLOCKED_TURN:
-        session_run_again(s);
-        s->wait_until_ms = 0; // it does not wait any more
-    }
-}
-
-// A request that is run again is refused then.
-void session_refuse_stopped(struct session *s) {
-    if (s->fetch || s->blocked == BLOCKED_ROUTED)
-        return; // it is answered as soon as that was read, or by the other loops
-    if (s->blocked == BLOCKED_REFUSED) {
-        session_wait_over(s);
-        return;
-    }
-    leave(s);
-    if (runs_again(s)) {
-        session_run_again(s);
-        return;
-    }
-    reply_error(session_reply(s), code_name(CODE_STOPPED), mr_str(s->host->why_stopped));
-    session_answered(s);
 }
 
 // ---- Replies ----------------------------------------------------------------------------------
@@ -642,13 +545,14 @@ void session_show(struct session *s, uint64_t durable) {
 
 // Each reply that was held back says instead that the outcome is not known.
 void session_show_stopped(struct session *s, const char *why) {
-    session_reply(s);
+    struct buffer *replies = session_push_begin(s);
     s->out.size = s->out_sent + (size_t)(s->shown - s->sent);
     s->mark_count = 0;
     list_remove(&s->of_held);
     for (; s->shown_replies < s->replies; s->shown_replies++)
         reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(why));
     s->shown = s->sent + session_unsent(s);
+    s->reply.out = replies;
     s->broken = s->broken || s->reply.err;
     session_offer(s);
 }
@@ -671,7 +575,7 @@ void session_sent(struct session *s, size_t size) {
     count_buffers(s);
     if (rested && !session_rests(s) && s->remotes)
         router_drained(s);
-    if (rested && !session_rests(s) && !s->blocked && list_empty(&s->of_resuming))
+    if (rested && !session_rests(s) && !s->wait.kind && list_empty(&s->of_resuming))
         budget_defer(s); // not in this turn: whoever reads fast would keep it for itself
 }
 

@@ -3,7 +3,7 @@
 //
 //     session_room ─► bytes ─► session_receive ─► commands, in order ─► replies
 //                                   │
-//                   a command that waits (TAKE, CALL, AWAIT, PUSH, EPIC) blocks this session only
+//                   a command that waits (wait.h) stops this session only
 //
 // What is received and not yet run lies in `in`; a session at rest holds no buffers. A session
 // whose replies are not read rests until they are.
@@ -14,21 +14,8 @@
 
 #include "server/holds.h"
 #include "server/host.h"
+#include "server/wait.h"
 #include "wire/reply.h"
-
-enum blocked {
-    BLOCKED_NOT,
-    BLOCKED_TAKE,
-    BLOCKED_END,     // CALL, AWAIT: for a job's end
-    BLOCKED_REFUSED, // AUTH, HELLO: the secret was wrong, and whoever guesses has time
-    BLOCKED_FETCH,   // TAKE: for what is on the disk only
-    BLOCKED_ROUTED,  // for replies of other loops (see router.h)
-    // In these the request is run again:
-    BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room
-    BLOCKED_EPIC, // for an epic to be worked off so far
-    BLOCKED_TURN, // for the next turn: it is done in pieces
-    BLOCKED_BODY, // JOB: for what is on the disk only
-};
 
 enum { SESSION_MARKS = 8, SESSION_STAGES = 256 };
 
@@ -70,7 +57,6 @@ struct session {
 
     struct request request;          // how far the one being received has come
     struct buffer in;                // received and not yet run
-    struct buffer kept;              // the request that will be run again
     struct buffer out;               // replies; lent by the host while there are any
     size_t out_sent;                 // bytes of it that were sent
     size_t buffered;                 // bytes of these that the host has counted …
@@ -87,36 +73,19 @@ struct session {
     bool broken;   // close at once
     bool gone;     // the client is: it is among the host's `leaving`, and nothing is told to it
 
-    enum blocked blocked;
-    bool put_off;            // the request that is kept has not been run yet
-    bool again;              // the request is run another time: its waiting is over
-    uint64_t wait_until_ms;  // UINT64_MAX: for ever; 0: its wait is over
-    uint64_t first_until_ms; // of the first time the request was run
-    uint64_t received_ms;    // when a push was run first
-    uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
-    struct fetch *fetch;     // what it waits for; NULL: nothing is read for it
-    struct watcher watcher;  // waiting for an epic
-    struct caller caller;
-    struct list lates; // calls that this session does not wait for
+    struct wait wait;       // the command that is not answered yet
+    uint64_t timer_ms;      // of its entry among the host's `waits`; 0: it has none
+    struct fetch *fetch;    // what it waits for; NULL: nothing is read for it
+    struct watcher watcher; // waiting for an epic
+    struct caller caller;   // waiting for a job's end
+    struct pusher pusher;   // waiting for room
+    struct list lates;      // calls that this session does not wait for
     uint32_t late_count;
     bool called_later; // it has had some
-    struct pusher pusher;
-    size_t pushed; // PUSHMANY: how many so far …
-    uint64_t *ids; // … and their ids
-    struct {
-        // RETRY, DROP: how many so far; the last job that was left alone, or how many ids were read
-        uint64_t count, from;
-    } bulk;
-
-    struct {
-        struct buffer rows; // of a list that is made in pieces, as far as it is, …
-        uint32_t count;     // … how many they are …
-        uint64_t at;        // … and where it goes on
-    } list;
 
     struct {
         bool open, refused;           // MULTI was said; a command behind it was refused
-        bool blocked;                 // EXEC waits for the command at `at`
+        bool runs;                    // EXEC runs them
         uint32_t count;               // commands queued …
         struct buffer queue, replies; // … as requests; what those have said that were run
         size_t at;                    // where in the queue EXEC goes on
@@ -128,7 +97,6 @@ struct session {
     struct shared_claim *claim; // of its TAKE, if other loops wait as well
     bool taking;                // a TAKE of its is under way
     bool forwarded;             // the command that was just run is answered by another loop
-    bool routed;                // within EXEC: the same, and its reply is there
 
     bool checks; // a command is to check its words, and to do nothing else
 
@@ -171,10 +139,9 @@ void session_receive(struct session *, size_t size);
 // The same for bytes that lie elsewhere, which it may write to.
 void session_feed(struct session *, uint8_t *data, size_t size);
 
-// The client says no more, but may still listen: what it has said is answered. What would wait for
-// somebody else is not, since a client that has gone looks the same.
+// The client sends no more, but may still receive: what it has sent is answered. A command that
+// waits for other clients is not, since a client that has gone looks the same.
 void session_say_no_more(struct session *);
-bool session_waits_for_others(const struct session *);
 
 // Runs a command as if it had been received. It is not blocked, and nothing else is received.
 void session_command(struct session *, const mr_bytes *words, uint32_t count);
@@ -191,6 +158,7 @@ void session_close(struct session *);           // nothing more is run; it is ov
 bool session_has_ended(const struct session *); // nothing more is said
 bool session_is_over(const struct session *);   // and all was sent: close it
 uint64_t session_leases(const struct session *);
+bool take_waits(const struct session *);       // its TAKE waits for jobs here
 uint32_t session_jobs(const struct session *); // that it has taken and not ended
 // It takes jobs of these stages, names with blanks between them, at that level. Without memory it
 // is a worker of none.
@@ -202,12 +170,9 @@ void session_give_back(struct session *); // what it has leased, uncounted: the 
 // Answers that the command was not said as it should be.
 void session_usage(struct session *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// The command's answer comes later. `wait_ms` -1: for ever.
-void session_block(struct session *, enum blocked, int64_t wait_ms);
+// Answers that the log has failed.
+void session_say_stopped(struct session *);
 
-// The answer is written, or the request is to run again: the session goes on in this turn.
-void session_answered(struct session *);
-void session_run_again(struct session *);
 // What WORKERS shows of it: whole names, as many as there is room for.
 void session_note_stages(struct session *, const mr_bytes *stages, uint32_t count, uint32_t level);
 bool session_rests(const struct session *); // its replies are not read: it runs nothing meanwhile
@@ -235,8 +200,6 @@ void session_mark(struct session *, uint64_t turn, bool durable);
 void session_show(struct session *, uint64_t durable);        // what was said up to that turn
 void session_show_stopped(struct session *, const char *why); // it never will be durable
 void session_run(struct session *);                           // what was received
-void session_wait_over(struct session *);
-void session_refuse_stopped(struct session *); // the log has failed: it waits in vain
 void session_timer_rings(struct session *);
 
 #endif

@@ -129,7 +129,7 @@ int shards_take_claimed(struct session *s, const struct take *wanted) {
         t.stages = here;
         t.conn = &presence_at(s, i)->conn;
         t.taker = &presence_at(s, i)->taker;
-        if (t.stage_count && s->blocked == BLOCKED_TAKE)
+        if (t.stage_count && take_waits(s))
             err = core_take_wait(s->host->parts[i].core, &t);
     }
     return err;

@@ -27,8 +27,7 @@ struct shard {
     bool urgent;                    // an EPOCH record: it must be on disk before this turn ends
 };
 
-// ---- Time and randomness
-// --------------------------------------------------------------------------
+// ---- Time and randomness ----------------------------------------------------------------------
 
 static uint64_t clock_ms(clockid_t clock) {
     struct timespec t;

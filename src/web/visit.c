@@ -89,7 +89,7 @@ static void visit_close(struct front *f) {
 // Where he has gone, or the server ends, what waits for others is not answered any more.
 static bool visit_is_over(const struct front *f) {
     const struct visit *v = (const struct visit *)f;
-    bool comes = v->follows || (v->asked && !session_waits_for_others(v->session));
+    bool comes = v->follows || (v->asked && !wait_is_open(v->session));
     bool ends = v->closing || (v->session->closing && !comes);
     bool lingers = v->lingers && !v->session->closing;
     return ends && !unsent(v) && !stream_ready(v).size && !lingers;
@@ -99,7 +99,7 @@ static bool visit_is_over(const struct front *f) {
 
 static void run(void *visit, const mr_bytes *words, uint32_t count) {
     struct visit *v = visit;
-    assert(!v->session->blocked);
+    assert(!v->session->wait.kind);
     session_command(v->session, words, count);
     v->asked++;
 }

@@ -38,7 +38,7 @@ static void forget_heard(struct dialogue *d, int client) {
 static int attack(struct dialogue *d, mr_bytes bytes) {
     struct session *s = d->clients[0].session;
     int turns = 0;
-    for (size_t at = 0; at < bytes.size || s->in.size || s->blocked; turns++) {
+    for (size_t at = 0; at < bytes.size || s->in.size || s->wait.kind; turns++) {
         uint64_t before = d->host.steps;
         mr_bytes rest = { (const char *)bytes.data + at, bytes.size - at };
         at += feed(d, 0, rest);
@@ -179,7 +179,7 @@ static void U4_what_a_token_does_not_see_costs_too(void **state) {
     }
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         say_bytes(d, 0, mr_str(looks[i]));
-        while (d->clients[0].session->blocked)
+        while (d->clients[0].session->wait.kind)
             turn_once(d);
         hear(d, 0, "[]");
     }

@@ -1,4 +1,5 @@
 // Commands: what each answers, with every option, at its limits, to mistakes, in RESP2 and RESP3.
+#include "server/shards.h"
 #include "support/dialogue.h"
 
 #include "server/command.h"
@@ -987,14 +988,25 @@ static void D6_a_stage_is_acted_on_in_pieces(void **state) {
         push(d, i % 5 ? "s a KEY k" : "s b KEY l");
     say(d, 0, "DROP STAGE s WAITING MAX 10000");
     hear_nothing(d, 0);
-    assert_int_equal(d->clients[0].session->blocked, BLOCKED_TURN);
+    assert_int_equal(d->clients[0].session->wait.for_turn, true);
     assert_int_equal(host_next_ms(&d->host), 0);
     ask(d, 1, "JOBS s COUNT 1", "[[*]]");
     int turns = 0;
-    for (; d->clients[0].session->blocked; turns++)
+    for (; d->clients[0].session->wait.kind; turns++)
         turn(d);
     assert_true(turns >= 1 && turns <= 3);
     hear(d, 0, ":2500");
+}
+
+struct walked {
+    uint32_t count;
+    uint64_t id;
+};
+
+static int walk_piece(void *arg, const struct job_info *i) {
+    struct walked *w = arg;
+    w->id = i->id;
+    return ++w->count == LIMIT_PIECE;
 }
 
 static void D6_a_piece_goes_on_when_its_place_is_gone(void **state) {
@@ -1002,11 +1014,14 @@ static void D6_a_piece_goes_on_when_its_place_is_gone(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 2500; i++)
         push(d, i % 2 ? "s a" : "s b KEY l");
+    struct walked place = { 0 }; // the piece ends behind the last job of this channel that it met
+    struct job_walk walk = { .stage = text("s"), .status = JOB_WAITING };
+    assert_int_equal(shards_walk(&d->host, &walk, walk_piece, &place), 1);
     say(d, 0, "DROP STAGE s WAITING KEY '' MAX 10000");
     hear_nothing(d, 0);
-    sayf(d, 1, "DROP %llu", (unsigned long long)d->clients[0].session->bulk.from);
+    sayf(d, 1, "DROP %llu", (unsigned long long)place.id);
     hear(d, 1, ":1");
-    while (d->clients[0].session->blocked)
+    while (d->clients[0].session->wait.kind)
         turn(d);
     hear(d, 0, ":1250");
     ask(d, 1, "DROP STAGE s WAITING", ":1000"); // unless told, no more

@@ -234,7 +234,7 @@ static void F50_a_client_may_go_between_two_pieces(void **state) {
     for (int i = 0; i < 2 * LIMIT_PIECE + 100; i++)
         push(d, "s a");
     say(d, 0, "DROP STAGE s WAITING REASON none"); // each is looked at
-    assert_int_equal(d->clients[0].session->blocked, BLOCKED_TURN);
+    assert_int_equal(d->clients[0].session->wait.for_turn, true);
     hang_up(d, 0);
     ask(d, 1, "PING", "+PONG");
     connect_client(d, 0);

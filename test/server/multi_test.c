@@ -139,17 +139,17 @@ static void U3_a_long_EXEC_shares_its_turns(void **state) {
     memcpy(session_room(s, &room), exec.data, exec.size);
     session_receive(s, exec.size);
     turn_once(d);
-    assert_int_equal(s->blocked, BLOCKED_TURN);
+    assert_int_equal(s->wait.for_turn, true);
     sayf(d, 1, "CANCEL %s", job.id); // while EXEC runs
     hear(d, 1, ":1");
     int turns = 0;
-    for (; s->blocked; turns++)
+    for (; s->wait.kind; turns++)
         turn_once(d);
     assert_true(turns > 1);
     hear(d, 0, ">[\"cancel\" *]");
     hear(d, 0, "[\"*\" *]");
     sayf(d, 1, "DROP STAGE s WAITING MAX 100000");
-    while (d->clients[1].session->blocked)
+    while (d->clients[1].session->wait.kind)
         turn(d);
     hear(d, 1, ":2499");
 }
@@ -190,7 +190,7 @@ static void U3_EXEC_says_STOPPED_when_the_log_fails_half_way(void **state) {
     memcpy(session_room(s, &room), "EXEC\r\n", 6);
     session_receive(s, 6);
     sim_disk_break(d->disk, SIM_SYNCS, 5);
-    while (s->blocked)
+    while (s->wait.kind)
         turn_once(d);
     hear(d, 0, "-STOPPED *");
     dialogue_destroy(d);

@@ -652,7 +652,7 @@ static void F43_a_waiting_push_is_made_though_nobody_reads(void **state) {
     mr_bytes echo[] = { text("ECHO"), { large, sizeof large - 16 } };
     say_words(d, 0, echo, 2);
     say(d, 0, "PUSH s b ROOM -1");
-    assert_true(c->session->blocked == BLOCKED_ROOM || c->session->route);
+    assert_true(wait_is_open(c->session) || c->session->route);
     sayf(d, 1, "CANCEL %s", job.id);
     hear(d, 1, ":1");
     assert_true(c->session->out.size > LIMIT_UNSENT_PAUSE);
@@ -1184,7 +1184,7 @@ static void say_somehow(struct dialogue *d, const char *line, char *lease) {
     for (int i = 0; i < 2; i++)
         if (!d->clients[i].session && session_create(&d->host, &d->clients[i].session) == 0)
             d->clients[i].session->owner = &d->clients[i];
-    if (d->clients[client].session && !d->clients[client].session->blocked)
+    if (d->clients[client].session && !d->clients[client].session->wait.kind)
         say(d, client, text);
     pass_ms(d, 20);
     for (int i = 0; i < 2; i++) {

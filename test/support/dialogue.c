@@ -193,7 +193,7 @@ static void flush(struct dialogue *d) {
 // not.
 static bool has_backlog(const struct host *h) {
     for (const struct list *l = h->backlog.next; l != &h->backlog; l = l->next)
-        if (!list_entry(l, struct session, of_backlog)->blocked)
+        if (!list_entry(l, struct session, of_backlog)->wait.kind)
             return true;
     return false;
 }
