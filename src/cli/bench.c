@@ -7,12 +7,12 @@
 // stage has a name of its own; what an interrupted run leaves in it is dropped.
 #include "base/clock.h"
 #include "base/histogram.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "cli/output.h"
 #include "cli/show.h"
 #include "cli/talk.h"
 #include "cli/values.h"
-#include "engine/leased_job.h"
 
 #include <inttypes.h>
 #include <stdio.h>

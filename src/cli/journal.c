@@ -220,11 +220,11 @@ static uint64_t retried_count(const struct journal *j) {
     return j->retried.size / sizeof(uint64_t);
 }
 
-mr_bytes journal_epic(const struct journal *j, char room[JOURNAL_EPIC_NAME]) {
+static void name_epic(struct journal *j) {
     if (j->round <= 1)
-        return mr_str(JOURNAL_EPIC);
-    snprintf(room, JOURNAL_EPIC_NAME, "%s-%" PRIu64, JOURNAL_EPIC, j->round);
-    return mr_str(room);
+        snprintf(j->epic, sizeof j->epic, "%s", JOURNAL_EPIC);
+    else
+        snprintf(j->epic, sizeof j->epic, "%s-%" PRIu64, JOURNAL_EPIC, j->round);
 }
 
 uint64_t journal_position(const struct journal *j, uint64_t number) {
@@ -358,16 +358,19 @@ static int open_dir(struct journal *j, mr_bytes identity) {
 
 int journal_open(struct journal *j, const char *dir, mr_bytes identity) {
     *j = (struct journal){ .dir = dir, .lines = -1, .resume = 1, .round = 1 };
-    size_t size = strlen(dir) + sizeof "/store";
+    static const char scheme[] = "file:";
+    size_t size = sizeof scheme - 1 + strlen(dir) + sizeof "/store";
     if (size > PATH_MAX - 32)
         return error_set(MR_EINVAL, "the journal's name is too long");
-    j->store = mem_alloc(size);
-    if (!j->store)
+    j->url = mem_alloc(size);
+    if (!j->url)
         return error_set(MR_ENOMEM, "no memory for a journal");
-    snprintf(j->store, size, "%s/store", dir);
+    snprintf(j->url, size, "%s%s/store", scheme, dir);
+    j->store = j->url + sizeof scheme - 1;
     int err = open_dir(j, identity);
     if (err >= 0)
         err = round_read(j);
+    name_epic(j);
     if (err < 0)
         journal_close(j);
     return err;
@@ -376,7 +379,7 @@ int journal_open(struct journal *j, const char *dir, mr_bytes identity) {
 void journal_close(struct journal *j) {
     if (j->dir && j->lines >= 0)
         close(j->lines);
-    mem_free(j->store);
+    mem_free(j->url);
     buffer_finish(&j->seen);
     buffer_finish(&j->retried);
     *j = (struct journal){ 0 };
@@ -467,11 +470,11 @@ static off_t place_of(uint64_t number) {
     return (off_t)((number - 1) * HASH);
 }
 
-int journal_resume(struct journal *j, struct engine *engine) {
-    char path[PATH_MAX], name[JOURNAL_EPIC_NAME];
+int journal_resume(struct journal *j, mr *engine) {
+    char path[PATH_MAX];
     mr_epic_info look = { .resume = 1 };
     struct stat st;
-    int err = engine->impl->epic(engine, mr_str(RUN_STAGE), journal_epic(j, name), &look);
+    int err = mr_epic_look(engine, RUN_STAGE, j->epic, &look);
     if (err < 0 && err != MR_EGONE)
         return err;
     j->resume = look.resume;

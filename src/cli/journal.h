@@ -27,7 +27,7 @@
 
 #include "base/buffer.h"
 #include "cli/lines.h"
-#include "engine/engine.h"
+#include "millrace.h"
 
 #include <sys/types.h>
 
@@ -37,14 +37,16 @@ enum { JOURNAL_EPIC_NAME = 32 };
 
 struct journal {
     const char *dir;    // NULL: none
-    char *store;        // DIR/store
+    char *url;          // of its engine: file:DIR/store …
+    const char *store;  // … and DIR/store alone
     int lines;          // descriptor
     bool again;         // an earlier run has ended: what failed in it is tried again
     uint64_t resume;    // the first position that the engine does not have yet
     struct buffer seen; // hashes read from the file: those of the lines behind `seen_upto`
     uint64_t seen_upto;
-    uint64_t round;        // from 1
-    uint64_t ended_upto;   // the last line of the earlier rounds; 0: this is the first
+    uint64_t round;               // from 1 …
+    char epic[JOURNAL_EPIC_NAME]; // … and the name of its epic
+    uint64_t ended_upto;          // the last line of the earlier rounds; 0: this is the first
     struct buffer retried; // numbers of the lines of them that are tried again, ascending: uint64_t
 };
 
@@ -55,11 +57,8 @@ int journal_say(struct buffer *identity, const char *name, const char *value);
 // it belongs to another run, or is no journal; MR_EIO, MR_ENOMEM.
 int journal_open(struct journal *, const char *dir, mr_bytes identity);
 
-// How far the engine, opened on `store`, has come. MR_ECORRUPT: the files do not fit each other.
-int journal_resume(struct journal *, struct engine *);
-
-// The epic of the round.
-mr_bytes journal_epic(const struct journal *, char room[JOURNAL_EPIC_NAME]);
+// How far the engine, opened at `url`, has come. MR_ECORRUPT: the files do not fit each other.
+int journal_resume(struct journal *, mr *);
 
 // A line's place in the round; 0: it ended well in an earlier one. Any thread.
 uint64_t journal_position(const struct journal *, uint64_t number);

@@ -4,7 +4,7 @@
 #define CLI_KEYS_H
 
 #include "base/buffer.h"
-#include "engine/leased_job.h"
+#include "base/limits.h"
 
 #include <regex.h>
 

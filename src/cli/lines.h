@@ -11,7 +11,7 @@
 #define CLI_LINES_H
 
 #include "base/buffer.h"
-#include "engine/leased_job.h"
+#include "base/limits.h"
 
 enum { LINE_MOST = BODY_MOST - 32 }; // a job's body holds it, and what is said about it
 

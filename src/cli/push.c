@@ -1,12 +1,12 @@
 // millrace push and call: one job.
 #include "cli/push.h"
 
+#include "base/limits.h"
 #include "cli/body.h"
 #include "cli/engine.h"
 #include "cli/output.h"
 #include "cli/show.h"
 #include "cli/values.h"
-#include "engine/leased_job.h"
 
 #include <stdio.h>
 

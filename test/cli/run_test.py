@@ -547,6 +547,15 @@ def _():
         check(r.code == 1 and r.out == b"1\n" and b"--keep-order" in r.err, r)
 
 
+@case("a line whose emit is refused leaves the state of its key as it was")
+def _():
+    script = '"$MILLRACE" state; [ $2 = 2 ] || { "$MILLRACE" state --set new; "$MILLRACE" emit run x; }; echo $2'
+    for more in [], ["--keep-order"], ["--keep-order", "--journal", "journal"]:
+        emits = script if more else script.replace("emit run", "emit elsewhere")
+        r = run("--jobs", "1", *more, "--key-field", "1", *sh(emits + "; :"), "{key}", "{#}", data=["k 1", "k 2"])
+        equal((r.code, r.out), (1, b"1\n2\n"), more, r)
+
+
 @case("a run that was killed leaves a directory behind; the next one removes it, and no other")
 def _():
     for name in "tmp", "tmp/millrace-other":

@@ -64,7 +64,7 @@ struct flow {
     struct side_dir *side_dir;
     struct actor actors[FLOW_NODES];
     pthread_mutex_t lock; // guards the lines that filters were asked
-    char where[512];      // the engine, for people
+    const char *where;    // the engine, for people
     bool is_remote;       // it is a server
     int signals;          // a descriptor
     int halt;             // another: readable when sources shall read no more

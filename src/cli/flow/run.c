@@ -71,7 +71,7 @@ static int journal_begin(struct flow *f) {
         err = journal_open(&f->journal, f->options.journal, buffer_bytes(&identity));
     buffer_finish(&identity);
     if (err >= 0) {
-        snprintf(f->where, sizeof f->where, "file:%s", f->journal.store);
+        f->where = f->journal.url;
         journal_counted(&f->journal, f->before);
     }
     if (err < 0)
@@ -85,7 +85,7 @@ static int open_engine(struct flow *f, const struct input *in) {
     int err = address_read(in, &f->address);
     if (err < 0)
         return err;
-    snprintf(f->where, sizeof f->where, "%s", f->address.url.where);
+    f->where = f->address.url.where;
     f->is_remote = !f->address.url.local;
     return engine_open(&f->address, "millrace-flow", f->signals, &f->engine);
 }

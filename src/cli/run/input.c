@@ -76,8 +76,7 @@ void window_wait(struct run *r) {
 struct batch {
     struct buffer bytes, key;
     size_t count;
-    uint64_t first;  // position …
-    uint64_t number; // … and number of the first
+    uint64_t number; // of the first
     bool cut;        // behind the last line of earlier rounds: hashes are noted of new ones only
     uint64_t hashes[BATCH_LINES];
     size_t key_sizes[BATCH_LINES], body_sizes[BATCH_LINES];
@@ -107,10 +106,8 @@ static int batch_add(struct run *r, struct batch *b, const struct line *line) {
         err = line_append(&b->bytes, line, o->input && !o->zero_bytes);
     if (err < 0)
         return err;
-    if (b->count == 0) {
-        b->first = journal_position(&r->journal, line->number);
+    if (b->count == 0)
         b->number = line->number;
-    }
     b->key_sizes[b->count] = begin - before;
     b->body_sizes[b->count] = b->bytes.size - begin;
     b->hashes[b->count++] = line->hash;
@@ -126,17 +123,15 @@ static void batch_point(struct batch *b) {
     }
 }
 
-static int push_all(struct run *r, struct batch *b, mr_id *out_ids) {
-    char name[JOURNAL_EPIC_NAME];
-    struct push_number number = { journal_epic(&r->journal, name), b->first, true };
-    const struct push_number *first = r->journal.dir ? &number : NULL;
-    const mr_push_options options = { 0 };
+static int push_all(struct run *r, const struct batch *b) {
     for (size_t pushed = 0, n; pushed < b->count; pushed += n) {
-        int err = r->engine->impl->push_many(r->engine, mr_str(RUN_STAGE), b->items + pushed,
-                                             b->count - pushed, &options, first, out_ids, &n);
+        const mr_item *items = b->items + pushed;
+        size_t left = b->count - pushed;
+        int err = r->journal.dir
+                      ? mr_epic_push_many(r->engine, &r->epic, items, left, NULL, NULL, &n)
+                      : mr_push_many(r->engine, RUN_STAGE, items, left, NULL, NULL, &n);
         if (err < 0)
             return err;
-        number.number += n;
     }
     return 0;
 }
@@ -152,7 +147,7 @@ static int batch_push(struct run *r, struct batch *b) {
     batch_point(b);
     r->read += b->count; // before any of them can end
     r->bytes += (int64_t)b->bytes.size;
-    return push_all(r, b, NULL);
+    return push_all(r, b);
 }
 
 static void batch_finish(struct batch *b) {
@@ -165,10 +160,13 @@ static void batch_finish(struct batch *b) {
 // The id that the engine gave to a line it has: it answers a repeat with it.
 static int id_of_line(struct run *r, const struct line *line, mr_id *out) {
     struct batch b = { 0 };
+    mr_epic before = r->epic;
+    before.next = journal_position(&r->journal, line->number);
     int err = batch_add(r, &b, line);
     if (err >= 0) {
         batch_point(&b);
-        err = push_all(r, &b, out);
+        mr_push_options options = { .key = b.items[0].key };
+        err = mr_epic_push(r->engine, &before, b.items[0].body, &options, out);
     }
     batch_finish(&b);
     return err;
@@ -180,11 +178,11 @@ static int take_result(struct run *r, const struct line *line) {
     int err = id_of_line(r, line, &id);
     if (err < 0)
         return err;
-    struct buffer result = { 0 };
-    err = r->engine->impl->await(r->engine, id, 0, &result);
+    mr_result result = { 0 };
+    err = mr_await(r->engine, id, 0, &result);
     if (err >= 0)
-        err = run_hold_result(r, line->number, buffer_bytes(&result));
-    buffer_finish(&result);
+        err = run_hold_result(r, line->number, result.body);
+    mr_result_free(&result);
     return err == MR_EAGAIN ? 0 : err;
 }
 
@@ -206,15 +204,8 @@ static int line_again(struct run *r, struct batch *b, const struct line *line) {
 static int worker_begin(struct run *r) {
     if (r->worker || atomic_load(&r->stopping))
         return 0;
-    mr_bytes stage = mr_str(RUN_STAGE);
-    struct worker_options options = { .stages = &stage,
-                                      .stage_count = 1,
-                                      .handler = run_handler,
-                                      .arg = r,
-                                      .on_stop = run_on_stop,
-                                      .jobs = r->options->jobs,
-                                      .batch = 1 };
-    return worker_open(r->engine, &options, &r->worker);
+    mr_work_options options = { .jobs = r->options->jobs, .on_stop = run_on_stop };
+    return mr_work(r->engine, RUN_STAGE, run_handler, r, &options, &r->worker);
 }
 
 // ---- Taking -----------------------------------------------------------------------------------

@@ -45,33 +45,41 @@ static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struc
     return err;
 }
 
-// What it emits must come back to this run: nobody else would ever take it.
-static int check_emits(const struct run *r, const mr_job *job) {
-    const struct packed_emit *emits = (const struct packed_emit *)(const void *)job->emits.data;
-    const char *text = (const char *)job->emit_text.data;
-    size_t count = job->emits.size / sizeof *emits;
-    if (count && r->output.in_order)
+struct collecting {
+    const struct run *run;
+    mr_job *job;
+    struct buffer state;
+    bool has_state;
+};
+
+// What it emits must come back to this run: no other program would ever take it.
+static int collect_emit(const char *stage, mr_bytes key, mr_bytes body, void *arg) {
+    const struct collecting *c = arg;
+    mr_push_options options = { .key = key };
+    if (c->run->output.in_order)
         return error_set(MR_EINVAL, "it emits, and --keep-order has no place for that");
-    for (size_t i = 0; i < count; i++) {
-        mr_bytes stage = { text, emits[i].stage_size };
-        if (!bytes_equal(stage, mr_str(RUN_STAGE)))
-            return error_set(MR_EINVAL, "it emits to stage '%.*s'; here there is only '%s'",
-                             (int)stage.size, text, RUN_STAGE);
-        text += emits[i].stage_size + emits[i].key_size + emits[i].once_size + emits[i].body_size;
-    }
-    return 0;
+    if (strcmp(stage, RUN_STAGE) != 0)
+        return error_set(MR_EINVAL, "it emits to stage '%s'; here there is only '%s'", stage,
+                         RUN_STAGE);
+    return mr_job_emit(c->job, stage, body, &options);
 }
 
-// What a command that ended well leaves for the commit: all of it, or nothing.
+static int collect_state(mr_bytes state, void *arg) {
+    struct collecting *c = arg;
+    buffer_clear(&c->state);
+    c->has_state = true;
+    return state.size ? buffer_append(&c->state, state.data, state.size) : 0;
+}
+
+// What a command that ended well leaves for the commit. If it cannot be used the line has failed;
+// in order a failed line is committed, too: so the state is set last.
 static int collect(const struct run *r, const struct side_file *side, mr_job *job) {
-    int err = side_file_apply(side, job);
-    if (err >= 0)
-        err = check_emits(r, job);
-    if (err < 0) {
-        buffer_clear(&job->emits);
-        buffer_clear(&job->emit_text);
-        job->has_new_state = false;
-    }
+    struct collecting c = { .run = r, .job = job };
+    struct side_file_reader reader = { collect_emit, collect_state, &c };
+    int err = side_file_read(side, &reader);
+    if (err >= 0 && c.has_state)
+        err = mr_job_set_state(job, buffer_bytes(&c.state));
+    buffer_finish(&c.state);
     return err;
 }
 
@@ -258,7 +266,7 @@ static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x
     if (kept || !failed)
         return mr_done(job);
     err = mr_fail(job, x->reason, MR_NEVER);
-    return err < 0 || r->journal.dir ? err : r->engine->impl->drop(r->engine, id);
+    return err < 0 || r->journal.dir ? err : mr_drop(r->engine, id);
 }
 
 static int end_line(struct run *r, mr_job *job, const struct line *line, bool failed,

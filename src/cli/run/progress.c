@@ -63,7 +63,7 @@ static void append(char *line, size_t size, const char *text) {
 
 void bar_draw(struct run *r) {
     if (r->worker)
-        worker_look(r->worker, &r->look);
+        (void)mr_worker_look(r->worker, &r->look); // the worker is open
     static const char full[] = "####################", none[] = "....................";
     struct figures f = look(r);
     char line[BAR_MOST] = "", part[64], left[32];
@@ -91,13 +91,13 @@ void bar_draw(struct run *r) {
 // ---- The summary ------------------------------------------------------------------------------
 
 // Which levels were chosen, one after another, and why the last one.
-static void print_levels(const struct worker_info *look) {
-    if (!look->steps)
+static void print_levels(const mr_worker_info *look) {
+    if (!look->choice_count)
         return;
     fprintf(stderr, "; %s", look->why);
-    for (size_t i = 0; i < look->steps && look->steps > 1; i++)
-        fprintf(stderr, "%s%" PRIu32, i ? " → " : " (", look->path[i].level);
-    if (look->steps > 1)
+    for (uint32_t i = 0; i < look->choice_count && look->choice_count > 1; i++)
+        fprintf(stderr, "%s%" PRIu32, i ? " → " : " (", look->choices[i]);
+    if (look->choice_count > 1)
         fprintf(stderr, ")");
 }
 
@@ -139,10 +139,10 @@ static void print_json(struct run *r, enum cli_exit code) {
     json_number(&j, "job-p50-us", histogram_quantile(&r->job_us, 0.5));
     json_number(&j, "job-p95-us", histogram_quantile(&r->job_us, 0.95));
     json_open(&j, "levels", '[');
-    for (size_t i = 0; i < r->look.steps; i++)
-        json_number(&j, NULL, r->look.path[i].level);
+    for (uint32_t i = 0; i < r->look.choice_count; i++)
+        json_number(&j, NULL, r->look.choices[i]);
     json_close(&j, ']');
-    json_text(&j, "level-why", r->look.why);
+    json_text(&j, "level-why", r->look.why ? r->look.why : "");
     json_number(&j, "exit", code);
     json_close(&j, '}');
     json_end(&j);

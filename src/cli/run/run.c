@@ -9,6 +9,7 @@
 #include "base/clock.h"
 
 #include "base/errors.h"
+#include "cli/engine.h"
 #include "cli/output.h"
 #include "work/process.h"
 
@@ -47,37 +48,29 @@ static int journal_begin(struct run *r, const struct input *in) {
 
 // A line may run for any time, and be tried as often as run says; results are read at once, or in
 // an order's turn.
-static int engine_open(struct run *r) {
+static int open_engine(struct run *r) {
     static const char *const policies[][2] = { { "lease", "40d" },
                                                { "attempts", "65535" },
                                                { "backoff", "200ms..1m" } };
-    struct local_options options = { .dir = r->journal.store };
-    struct listener listener; // a large journal takes a while to read
-    bool listens = listener_begin(&listener, r->signals) == 0;
-    int err = local_engine_open(&options, &r->engine);
-    if (listens)
-        listener_end(&listener);
+    int err =
+        engine_open_url(r->journal.dir ? r->journal.url : "mem:", NULL, r->signals, &r->engine);
     for (size_t i = 0; err >= 0 && i < sizeof policies / sizeof *policies; i++)
-        err = r->engine->impl->stage_set(r->engine, mr_str(RUN_STAGE), mr_str(policies[i][0]),
-                                         mr_str(policies[i][1]));
+        err = mr_stage_set(r->engine, RUN_STAGE, policies[i][0], policies[i][1]);
     const char *retention = r->options->keep_order && r->journal.dir ? "365d,2048" : "1s,0";
-    if (err >= 0)
-        err = r->engine->impl->stage_set(r->engine, mr_str(RUN_STAGE), mr_str("retention"),
-                                         mr_str(retention));
-    return err;
+    return err < 0 ? err : mr_stage_set(r->engine, RUN_STAGE, "retention", retention);
 }
 
 static int retry_dead(mr_id id, mr_bytes key, const char *reason, void *run) {
     (void)key;
     (void)reason;
     struct run *r = run;
-    return r->engine->impl->retry(r->engine, id);
+    return mr_retry(r->engine, id);
 }
 
 // The run before has ended: what failed in it is tried again. With an order to keep nothing of it
 // is dead, and the lines that failed are pushed as they are read.
 static int retry_failed(struct run *r) {
-    int err = r->engine->impl->dead(r->engine, mr_str(RUN_STAGE), retry_dead, r);
+    int err = mr_dead(r->engine, RUN_STAGE, retry_dead, r);
     return err < 0 ? err : journal_forget_failures(&r->journal);
 }
 
@@ -96,7 +89,7 @@ static int resume_output(struct run *r) {
 
 static int resume_counts(struct run *r) {
     mr_epic_info look = { 0 };
-    int err = r->engine->impl->epic(r->engine, mr_str(RUN_STAGE), mr_str(JOURNAL_EPIC), &look);
+    int err = mr_epic_look(r->engine, RUN_STAGE, JOURNAL_EPIC, &look);
     if (err < 0 && err != MR_EGONE)
         return err;
     r->done = look.done;
@@ -113,14 +106,15 @@ static int resume(struct run *r) {
     if (err >= 0)
         err = r->output.in_order ? resume_output(r) : resume_counts(r);
     r->ended = r->ended_before = r->done + r->failed;
-    return err;
+    r->epic = (mr_epic){ .stage = RUN_STAGE, .name = r->journal.epic, .ahead = UINT32_MAX };
+    return err < 0 ? err : mr_epic_begin(r->engine, &r->epic);
 }
 
 static int engine_begin(struct run *r, const struct input *in) {
     bool journal = r->options->journal != NULL;
     int err = journal ? journal_begin(r, in) : 0;
     if (err >= 0)
-        err = engine_open(r);
+        err = open_engine(r);
     return err < 0 || !journal ? err : resume(r);
 }
 
@@ -235,8 +229,7 @@ static int loop_wait_ms(const struct run *r, bool bar) {
 static bool all_has_ended(const struct run *r) {
     if (!r->input_over || r->running > 0 || lines_outstanding(r) > 0)
         return false;
-    return r->engine->impl->stage_wait_empty(r->engine, mr_str(RUN_STAGE), LAST_COMMIT_MS) !=
-           MR_EAGAIN;
+    return mr_stage_wait_empty(r->engine, RUN_STAGE, LAST_COMMIT_MS) != MR_EAGAIN;
 }
 
 static bool is_over(const struct run *r) {
@@ -307,8 +300,8 @@ static int run_loop(struct run *r) {
 static int worker_end(struct run *r) {
     if (!r->worker)
         return 0;
-    worker_look(r->worker, &r->look);
-    int err = worker_stop(r->worker, MR_FOREVER);
+    (void)mr_worker_look(r->worker, &r->look); // the worker is open
+    int err = mr_worker_stop(r->worker, MR_FOREVER);
     r->worker = NULL;
     return err;
 }
@@ -335,10 +328,15 @@ static void say_how_to_go_on(struct run *r) {
                                "now, which > would empty (--results DIR keeps all)");
 }
 
+static void close_engine(struct run *r) {
+    if (mr_close(r->engine) < 0)
+        complain("run: %s", error_text());
+    r->engine = NULL;
+}
+
 // A journal goes when all has ended, unless lines have failed.
 static void journal_end(struct run *r) {
-    r->engine->impl->close(r->engine);
-    r->engine = NULL;
+    close_engine(r);
     if (!r->failed) {
         if (journal_remove(&r->journal) < 0)
             complain("run: %s", error_text());
@@ -356,8 +354,7 @@ static void journal_end(struct run *r) {
 }
 
 static void run_close(struct run *r) {
-    if (r->engine)
-        r->engine->impl->close(r->engine);
+    close_engine(r);
     execs_destroy(r->execs);
     side_dir_destroy(r->side_dir);
     lines_finish(&r->lines);

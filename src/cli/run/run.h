@@ -21,7 +21,6 @@
 #include "cli/run/output.h"
 #include "work/exec.h"
 #include "work/side_file.h"
-#include "work/worker.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,10 +42,11 @@ struct run_options {
 
 struct run {
     const struct run_options *options;
-    struct engine *engine;
+    mr *engine;
+    mr_epic epic; // of the journal, whose numbers are the lines' positions
     struct execs *execs;
     struct side_dir *side_dir;
-    struct worker *worker; // NULL: not started yet
+    mr_worker *worker; // NULL: not started yet
     struct lines lines;
     struct journal journal; // without a directory: none
     struct output output;
@@ -55,7 +55,7 @@ struct run {
     bool pending;          // lines are read, but not pushed yet
     uint64_t ended_before; // in earlier runs of the journal
     uint64_t begun_us;
-    struct worker_info look; // how the worker went, when last looked at
+    mr_worker_info look; // how the worker went, when last looked at
     struct interrupts interrupts;
     uint64_t leave_at_us; // whatever has not ended; 0: never
 
