@@ -240,7 +240,7 @@ static size_t head_size(const uint8_t *data, size_t size, size_t *searched) {
 
 ptrdiff_t http_request_read(const uint8_t *data, size_t size, size_t *searched,
                             struct http_request *out) {
-    size_t head = head_size(data, size, searched);
+    size_t head = data ? head_size(data, size, searched) : 0;
     if (head > WEB_HEAD || (!head && size >= WEB_HEAD))
         return refuse(HTTP_HEAD_TOO_BIG, "the head of a request has at most 16384 bytes");
     if (!head)
