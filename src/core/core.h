@@ -38,6 +38,7 @@
 #include "base/entry.h"
 #include "base/histogram.h"
 #include "base/list.h"
+#include "base/reply_fields.h"
 #include "core/policy.h"
 #include "core/route.h"
 
@@ -376,15 +377,15 @@ int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream);
 // stages that emit to it are not started. MR_ENOMEM, MR_EFULL.
 int core_learn_over(struct core *, mr_bytes stage, bool over, uint64_t high_mark);
 
+// The members that replies show are listed in base/reply_fields.h, here and below. The stage is
+// borrowed until the next command; an epic of an older store has none.
 struct epic_info {
-    uint64_t resume; // the first number missing
-    uint64_t total;  // once it has ended
-    uint64_t accepted, waiting, running, done, dead, cancelled, expired;
+    EPIC_FIELDS(CORE_MEMBER)
+    uint64_t total;    // once it has ended
     uint64_t expected; // how many pushes its producer expects; 0: not known
     bool ended;        // its total is known
     bool over;         // every number was pushed, and every job has ended
     uint64_t maker;    // as core_act_for said when it was made; 0: not known
-    mr_bytes stage;    // borrowed until the next command; empty: an epic of an older store
 };
 
 enum { EPIC_OVER = -1 };
@@ -460,16 +461,11 @@ int core_link_acked(struct core *, uint32_t to, uint64_t upto);
 
 // ---- Queries ----------------------------------------------------------------------------------
 
+// The name is borrowed until the next command.
 struct stage_info {
-    mr_bytes name;                                     // borrowed until the next command
-    uint64_t waiting, running, parked, delayed, dead;  // jobs; parked: channels
-    uint64_t pushed, done, failed, expired, cancelled; // since the beginning
-    int64_t oldest_ms;                                 // age of the oldest job not ended; -1: none
-    uint64_t wasted_wait_ms; // total wait of jobs that were cancelled or expired before a start
-    uint64_t ready, states, takers;
-    uint64_t linked; // emits to it that wait here for another shard to accept them
-    double in_per_s, out_per_s;
-    bool paused, draining;
+    STAGE_FIELDS(CORE_MEMBER)
+    uint64_t ready, takers;
+    uint64_t linked;   // emits to it that wait here for another shard to accept them
     uint64_t maker;    // as core_act_for said when it was made; 0: not known
     char held_by[224]; // "", "no-worker", "paused", "limit", "rate", "downstream:X", …
     const struct policy *policy;
@@ -478,24 +474,14 @@ struct stage_info {
 };
 
 struct channel_info {
-    mr_bytes key;
+    CHANNEL_FIELDS(CORE_MEMBER)
     enum channel_state state;
-    uint64_t depth; // jobs not ended
-    int64_t oldest_ms;
-    bool halted, has_state;
-    int64_t parked_ms; // how long it stays parked; -1: until an operator acts
 };
 
+// The key is empty once the job has ended: its entry's head has it.
 struct job_info {
-    uint64_t id;
-    mr_bytes stage, key; // key is empty once the job has ended: see its entry's head
+    JOB_FIELDS(CORE_MEMBER)
     enum job_status status;
-    uint32_t attempt;        // the latest, from 1; 0: none yet
-    uint32_t attempts;       // that it may have
-    int64_t age_ms;          // since the push; since the end, when it has ended
-    int64_t left_ms;         // to its deadline; -1: none
-    int64_t due_ms;          // until it may start; -1: now
-    int64_t running_ms;      // since its start; -1: it does not run
     const struct conn *conn; // that holds its lease; NULL: none, or it is gone
     uint32_t shard;          // whose log the positions below are in
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none

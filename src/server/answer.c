@@ -9,7 +9,6 @@
 
 #include <endian.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -130,26 +129,6 @@ void answer_body(struct session *s, uint32_t shard, uint64_t at) {
         return;
     s->reply.out->size = before;
     reply_null(&s->reply);
-}
-
-void answer_number(struct session *s, const char *name, int64_t value) {
-    reply_bulk(&s->reply, mr_str(name));
-    reply_integer(&s->reply, value);
-}
-
-void answer_count(struct session *s, const char *name, uint64_t value) {
-    answer_number(s, name, (int64_t)value);
-}
-
-// What is measured over seconds has no more digits than these.
-void answer_rate(struct session *s, const char *name, double per_s) {
-    reply_bulk(&s->reply, mr_str(name));
-    reply_double(&s->reply, round(per_s * 1000) / 1000);
-}
-
-void answer_text(struct session *s, const char *name, mr_bytes value) {
-    reply_bulk(&s->reply, mr_str(name));
-    reply_bulk(&s->reply, value);
 }
 
 static bool share_lease(const struct grant *a, const struct grant *b) {

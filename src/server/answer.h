@@ -19,12 +19,6 @@ bool answer_grants(struct session *, const struct grant *, size_t count, bool wa
 // The body of an entry of a shard's log as a bulk string; nil if it cannot be read.
 void answer_body(struct session *, uint32_t shard, uint64_t at);
 
-// A field of a map: its name and its value.
-void answer_number(struct session *, const char *name, int64_t);
-void answer_count(struct session *, const char *name, uint64_t);
-void answer_rate(struct session *, const char *name, double per_s); // to a thousandth
-void answer_text(struct session *, const char *name, mr_bytes);
-
 // How a job ended, to CALL and AWAIT.
 void answer_outcome(struct session *, const struct outcome *);
 

@@ -263,8 +263,10 @@ static void say_policy(struct session *s, const struct policy *policy) {
     while (policy_get(policy, count, value, sizeof value))
         count++;
     reply_map(&s->reply, count);
-    for (size_t i = 0; (name = policy_get(policy, i, value, sizeof value)); i++)
-        answer_text(s, name, mr_str(value));
+    for (size_t i = 0; (name = policy_get(policy, i, value, sizeof value)); i++) {
+        reply_bulk(&s->reply, mr_str(name));
+        reply_bulk(&s->reply, mr_str(value));
+    }
 }
 
 // All are tried on a copy first, so that one that is refused changes nothing.

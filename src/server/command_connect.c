@@ -5,6 +5,7 @@
 
 #include "millrace.h"
 #include "wire/code.h"
+#include "wire/replies.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,22 +48,13 @@ static void set_name(struct session *s, mr_bytes name) {
 }
 
 static void say_hello(struct session *s) {
-    struct reply *r = &s->reply;
-    reply_map(r, 7);
-    reply_bulk(r, mr_str("server"));
-    reply_bulk(r, mr_str("millrace"));
-    reply_bulk(r, mr_str("version"));
-    reply_bulk(r, mr_str(REDIS_VERSION));
-    reply_bulk(r, mr_str("proto"));
-    reply_integer(r, r->resp3 ? 3 : 2);
-    reply_bulk(r, mr_str("id"));
-    reply_integer(r, (int64_t)s->id);
-    reply_bulk(r, mr_str("mode"));
-    reply_bulk(r, mr_str("standalone"));
-    reply_bulk(r, mr_str("role"));
-    reply_bulk(r, mr_str("master"));
-    reply_bulk(r, mr_str("modules"));
-    reply_array(r, 0);
+    struct hello_reply r = { .server = mr_str("millrace"),
+                             .version = mr_str(REDIS_VERSION),
+                             .proto = s->reply.resp3 ? 3 : 2,
+                             .id = s->id,
+                             .mode = mr_str("standalone"),
+                             .role = mr_str("master") };
+    reply_write(&s->reply, &hello_replies, &r);
 }
 
 struct hello {
@@ -315,36 +307,33 @@ static void say_command(struct session *s, const struct command *c) {
     reply_integer(r, 0);
 }
 
+// A command that is being documented.
+struct shown_command {
+    struct reply *reply;
+    const struct command *row;
+};
+
 // redis-cli makes its hints of the arguments: here they are one, which is all of the syntax.
-static void say_arguments(struct reply *r, const struct command *c) {
-    reply_bulk(r, mr_str("arguments"));
-    reply_array(r, c->syntax[0] != 0);
-    if (!c->syntax[0])
-        return;
-    reply_map(r, 2);
-    reply_bulk(r, mr_str("name"));
-    reply_bulk(r, mr_str(c->syntax));
-    reply_bulk(r, mr_str("type"));
-    reply_bulk(r, mr_str("string"));
+static void say_arguments(void *arg) {
+    const struct shown_command *c = arg;
+    struct argument_reply r = { .name = mr_str(c->row->syntax), .type = mr_str("string") };
+    reply_array(c->reply, c->row->syntax[0] != 0);
+    if (c->row->syntax[0])
+        reply_write(c->reply, &argument_replies, &r);
 }
 
 static void say_docs(struct session *s, const struct command *c) {
-    struct reply *r = &s->reply;
+    struct shown_command shown = { &s->reply, c };
     char name[40];
     lower(c->name, name, sizeof name);
-    reply_bulk(r, mr_str(name));
-    reply_map(r, 6);
-    reply_bulk(r, mr_str("summary"));
-    reply_bulk(r, mr_str(c->doc));
-    reply_bulk(r, mr_str("group"));
-    reply_bulk(r, mr_str("millrace"));
-    reply_bulk(r, mr_str("syntax"));
-    reply_bulk(r, mr_str(c->syntax));
-    reply_bulk(r, mr_str("reply"));
-    reply_bulk(r, mr_str(c->reply));
-    reply_bulk(r, mr_str("role"));
-    reply_bulk(r, mr_str(role_name(c->role)));
-    say_arguments(r, c);
+    struct docs_reply r = { .summary = mr_str(c->doc),
+                            .group = mr_str("millrace"),
+                            .syntax = mr_str(c->syntax),
+                            .reply = mr_str(c->reply),
+                            .role = mr_str(role_name(c->role)),
+                            .arguments = { say_arguments, &shown, NULL } };
+    reply_bulk(&s->reply, mr_str(name));
+    reply_write(&s->reply, &docs_replies, &r);
 }
 
 // Those that only say what to use instead do not count.

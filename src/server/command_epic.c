@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "wire/replies.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -23,29 +24,18 @@ static const struct option epic_options[] = {
     { 0 },
 };
 
-enum { EPIC_FIELDS = 12 };
-
-// Where its jobs wait, and for what.
-static void say_stage(struct session *s, const struct epic_info *e) {
+// Writes the fields of EPIC, or those of EPICS, which begin with the name.
+static void say_fields(struct session *s, const struct reply_table *fields, mr_bytes name,
+                       const struct epic_info *info) {
     struct stage_info stage = { 0 };
-    if (e->stage.size && e->waiting && shards_look_stage(s->host, e->stage, &stage) == 0)
+    if (info->stage.size && info->waiting && shards_look_stage(s->host, info->stage, &stage) == 0)
         access_hide_downstream(s, &stage);
-    answer_text(s, "stage", e->stage);
-    answer_text(s, "held-by", mr_str(stage.held_by));
-}
-
-static void say_fields(struct session *s, const struct epic_info *e) {
-    answer_count(s, "resume", e->resume);
-    answer_number(s, "total", e->ended ? (int64_t)e->total : -1);
-    answer_count(s, "accepted", e->accepted);
-    answer_count(s, "waiting", e->waiting);
-    answer_count(s, "running", e->running);
-    answer_count(s, "done", e->done);
-    answer_count(s, "dead", e->dead);
-    answer_count(s, "cancelled", e->cancelled);
-    answer_count(s, "expired", e->expired);
-    say_stage(s, e);
-    answer_number(s, "expected", e->expected ? (int64_t)e->expected : -1);
+    struct epic_reply r = { EPIC_FIELDS(FROM_INFO) };
+    r.name = name;
+    r.total = info->ended ? (int64_t)info->total : -1;
+    r.held_by = mr_str(stage.held_by);
+    r.expected = info->expected ? (int64_t)info->expected : -1;
+    reply_write(&s->reply, fields, &r);
 }
 
 // What a request names.
@@ -62,8 +52,7 @@ static void say_epic(struct session *s, const struct epic_name *n, int err) {
         answer_error(s, err);
         return;
     }
-    reply_map(&s->reply, EPIC_FIELDS);
-    say_fields(s, &e);
+    say_fields(s, &epic_replies, n->name, &e);
 }
 
 // A request that waits for its epic; the words are copies.
@@ -155,8 +144,7 @@ static void epic_drop(struct session *s, const struct epic_name *n) {
         answer_error(s, err);
         return;
     }
-    reply_map(&s->reply, EPIC_FIELDS);
-    say_fields(s, &e); // as it was
+    say_fields(s, &epic_replies, n->name, &e); // as it was
 }
 
 void run_epic(struct session *s, struct arguments *a) {
@@ -199,9 +187,7 @@ enum { SHARD_SHIFT = 32 };
 static void say_row(struct session *s, struct listing *l, struct core *core, mr_bytes name) {
     struct epic_info e;
     core_epic_look_at(core, (uint32_t)l->at, &e);
-    reply_map(&s->reply, 1 + EPIC_FIELDS);
-    answer_text(s, "name", name);
-    say_fields(s, &e);
+    say_fields(s, &epics_replies, name, &e);
     l->count++;
     budget_spend(s, STEPS_ROW);
 }

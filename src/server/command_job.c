@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "core/record.h"
+#include "wire/replies.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -28,15 +29,25 @@ static mr_bytes key_of(struct session *s, const struct job_info *i) {
     return record.key;
 }
 
-static void say_reason(struct session *s, const struct reason *r) {
-    reply_map(&s->reply, 3);
-    answer_number(s, "attempt", r->attempt);
-    answer_count(s, "age-ms", host_now_ms(s->host) - r->time_ms);
-    answer_text(s, "text", r->text);
+static void say_reason(struct session *s, const struct reason *reason) {
+    struct reason_reply r = { .attempt = reason->attempt,
+                              .age_ms = host_now_ms(s->host) - reason->time_ms,
+                              .text = reason->text };
+    reply_write(&s->reply, &reason_replies, &r);
 }
 
-// All reasons that are kept, oldest first, or the last one only.
-static void say_reasons(struct session *s, const struct job_info *i, bool all) {
+// A job that is being shown.
+struct shown_job {
+    struct session *session;
+    const struct job_info *info;
+    bool all_reasons; // else the last one only
+};
+
+// The reasons that are kept, oldest first.
+static void say_reasons(void *arg) {
+    const struct shown_job *job = arg;
+    struct session *s = job->session;
+    const struct job_info *i = job->info;
     struct buffer *kept = &s->host->scratch;
     struct reason r;
     buffer_clear(kept);
@@ -45,8 +56,7 @@ static void say_reasons(struct session *s, const struct job_info *i, bool all) {
     uint64_t count = 0, skip;
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &r);)
         count++;
-    skip = all || !count ? 0 : count - 1;
-    reply_bulk(&s->reply, mr_str("reasons"));
+    skip = job->all_reasons || !count ? 0 : count - 1;
     reply_array(&s->reply, count - skip);
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &r);)
         if (skip)
@@ -55,29 +65,26 @@ static void say_reasons(struct session *s, const struct job_info *i, bool all) {
             say_reason(s, &r);
 }
 
-static void say_job(struct session *s, const struct job_info *i, bool whole, bool body) {
-    bool has_body = i->status <= JOB_DONE || i->status == JOB_DEAD;
-    reply_map(&s->reply, body ? 13 : 12);
-    reply_bulk(&s->reply, mr_str("id"));
-    reply_id(&s->reply, i->id);
-    answer_text(s, "stage", i->stage);
-    answer_text(s, "key", key_of(s, i));
-    answer_text(s, "status", mr_str(job_status_name(i->status)));
-    answer_number(s, "attempt", i->attempt);
-    answer_number(s, "attempts", i->attempts);
-    answer_number(s, "age-ms", i->age_ms);
-    answer_number(s, "left-ms", i->left_ms);
-    answer_number(s, "due-ms", i->due_ms);
-    answer_number(s, "running-ms", i->running_ms);
-    answer_count(s, "worker", i->conn ? router_id(session_of(i->conn)) : 0);
-    say_reasons(s, i, whole);
-    if (!body)
-        return;
-    reply_bulk(&s->reply, mr_str(i->status == JOB_DONE ? "result" : "body"));
-    if (has_body)
-        answer_body(s, i->shard, i->at);
+static void say_body(void *arg) {
+    const struct shown_job *job = arg;
+    const struct job_info *i = job->info;
+    if (i->status <= JOB_DONE || i->status == JOB_DEAD)
+        answer_body(job->session, i->shard, i->at);
     else
-        reply_null(&s->reply);
+        reply_null(&job->session->reply);
+}
+
+static void say_job(struct session *s, const struct job_info *info, bool whole, bool body) {
+    struct shown_job job = { s, info, whole };
+    struct job_reply r = { JOB_FIELDS(FROM_INFO) };
+    r.status = mr_str(job_status_name(info->status));
+    r.worker = info->conn ? router_id(session_of(info->conn)) : 0;
+    r.reasons = (struct reply_other){ say_reasons, &job, NULL };
+    r.key = key_of(s, info); // may lie in `scratch`, which say_reasons uses when this is written
+    if (body)
+        *(info->status == JOB_DONE ? &r.result : &r.body) =
+            (struct reply_other){ say_body, &job, NULL };
+    reply_write(&s->reply, &job_replies, &r);
 }
 
 struct job_options {

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "wire/replies.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -32,52 +33,33 @@ static uint64_t quantile(const struct histogram *h, double share) {
     return h ? histogram_quantile(h, share) : 0;
 }
 
-// Where its jobs go next, as far as that is anybody's business who asks.
-static void say_feeds(struct session *s, mr_bytes stage) {
-    mr_bytes names[CORE_EDGES];
-    size_t count = core_stage_feeds(core_of_stage(s->host, stage), stage, names), seen = 0;
+// The stages that it emits to, of those that this session may see.
+static size_t feeds_of(struct session *s, mr_bytes stage, mr_bytes out[CORE_EDGES]) {
+    size_t count = core_stage_feeds(core_of_stage(s->host, stage), stage, out), seen = 0;
     for (size_t i = 0; i < count; i++)
-        if (access_sees(s, names[i]))
-            names[seen++] = names[i];
-    reply_bulk(&s->reply, mr_str("feeds"));
-    reply_array(&s->reply, seen);
-    for (size_t i = 0; i < seen; i++)
-        reply_bulk(&s->reply, names[i]);
+        if (access_sees(s, out[i]))
+            out[seen++] = out[i];
+    return seen;
 }
 
-static void say_stage(struct session *s, struct stage_info *i, const struct crew *crew) {
-    access_hide_downstream(s, i);
-    reply_map(&s->reply, 30);
-    answer_text(s, "name", i->name);
-    answer_count(s, "waiting", i->waiting);
-    answer_count(s, "running", i->running);
-    answer_count(s, "parked", i->parked);
-    answer_count(s, "delayed", i->delayed);
-    answer_count(s, "dead", i->dead);
-    answer_number(s, "oldest-ms", i->oldest_ms);
-    answer_text(s, "held-by", mr_str(s->host->stopped ? "stopped" : i->held_by));
-    answer_count(s, "workers", crew->workers);
-    answer_count(s, "pushed", i->pushed);
-    answer_count(s, "done", i->done);
-    answer_count(s, "failed", i->failed);
-    answer_count(s, "expired", i->expired);
-    answer_count(s, "cancelled", i->cancelled);
-    answer_rate(s, "in-per-s", i->in_per_s);
-    answer_rate(s, "out-per-s", i->out_per_s);
-    answer_count(s, "wait-p50-ms", quantile(i->waits, 0.5));
-    answer_count(s, "wait-p99-ms", quantile(i->waits, 0.99));
-    answer_count(s, "vain-ms", i->wasted_wait_ms);
-    answer_count(s, "states", i->states);
-    answer_count(s, "run-p50-ms", quantile(i->runs, 0.5));
-    answer_count(s, "run-p99-ms", quantile(i->runs, 0.99));
-    answer_count(s, "waits", i->waits ? i->waits->count : 0);
-    answer_count(s, "waited-ms", i->waits ? i->waits->sum : 0);
-    answer_count(s, "runs", i->runs ? i->runs->count : 0);
-    answer_count(s, "ran-ms", i->runs ? i->runs->sum : 0);
-    answer_count(s, "level", crew->level);
-    answer_number(s, "paused", i->paused);
-    answer_number(s, "draining", i->draining);
-    say_feeds(s, i->name);
+static void say_stage(struct session *s, struct stage_info *info, const struct crew *crew) {
+    const struct histogram *waits = info->waits, *runs = info->runs;
+    mr_bytes feeds[CORE_EDGES];
+    access_hide_downstream(s, info);
+    struct stage_reply r = { STAGE_FIELDS(FROM_INFO) };
+    r.held_by = mr_str(s->host->stopped ? "stopped" : info->held_by);
+    r.workers = crew->workers;
+    r.wait_p50_ms = quantile(waits, 0.5);
+    r.wait_p99_ms = quantile(waits, 0.99);
+    r.run_p50_ms = quantile(runs, 0.5);
+    r.run_p99_ms = quantile(runs, 0.99);
+    r.wait_count = waits ? waits->count : 0;
+    r.waited_ms = waits ? waits->sum : 0;
+    r.run_count = runs ? runs->count : 0;
+    r.ran_ms = runs ? runs->sum : 0;
+    r.level = crew->level;
+    r.feeds = (struct reply_names){ feeds, feeds_of(s, info->name, feeds) };
+    reply_write(&s->reply, &stage_replies, &r);
 }
 
 static bool list_stages(struct session *s, struct listing *l) {
@@ -132,19 +114,14 @@ static const struct option channels_options[] = {
     { 0 },
 };
 
-static void say_channel(struct session *s, const struct channel_info *i) {
+static void say_channel(struct session *s, const struct channel_info *info) {
     static const char *const states[] = { [CHANNEL_DORMANT] = "dormant",
                                           [CHANNEL_READY] = "ready",
                                           [CHANNEL_IN_PROGRESS] = "in-progress",
                                           [CHANNEL_PARKED] = "parked" };
-    reply_map(&s->reply, 7);
-    answer_text(s, "key", i->key);
-    answer_text(s, "state", mr_str(states[i->state]));
-    answer_count(s, "depth", i->depth);
-    answer_number(s, "oldest-ms", i->oldest_ms);
-    answer_number(s, "parked-ms", i->parked_ms);
-    answer_number(s, "halted", i->halted);
-    answer_number(s, "has-state", i->has_state);
+    struct channel_reply r = { CHANNEL_FIELDS(FROM_INFO) };
+    r.state = mr_str(states[info->state]);
+    reply_write(&s->reply, &channel_replies, &r);
 }
 
 void run_channels(struct session *s, struct arguments *a) {
@@ -196,18 +173,17 @@ static bool names_seen(const struct session *s, const struct session *w, char ou
 
 static void say_worker(struct session *s, const struct session *w, const char *stages) {
     struct remote_work there = router_work(w);
-    bool waits = take_waits(w) || w->taking;
-    reply_map(&s->reply, 10);
-    answer_count(s, "id", w->id);
-    answer_text(s, "name", mr_str(w->name));
-    answer_text(s, "address", mr_str(w->address));
-    answer_text(s, "stages", mr_str(stages));
-    answer_number(s, "waits", waits);
-    answer_count(s, "leases", session_leases(w) + there.leases);
-    answer_count(s, "taken", w->taken + there.taken);
-    answer_count(s, "ended", w->ended + there.ended);
-    answer_count(s, "age-ms", host_now_ms(s->host) - w->since_ms);
-    answer_count(s, "level", w->level);
+    struct worker_reply r = { .id = w->id,
+                              .name = mr_str(w->name),
+                              .address = mr_str(w->address),
+                              .stages = mr_str(stages),
+                              .waits = take_waits(w) || w->taking,
+                              .leases = session_leases(w) + there.leases,
+                              .taken = w->taken + there.taken,
+                              .ended = w->ended + there.ended,
+                              .age_ms = host_now_ms(s->host) - w->since_ms,
+                              .level = w->level };
+    reply_write(&s->reply, &worker_replies, &r);
 }
 
 static uint64_t names_steps(const struct session *s, const struct session *w) {

@@ -1,5 +1,6 @@
 // All commands, one row each, in the order people read about them.
 #include "base/limits.h"
+#include "base/reply_fields.h"
 #include "server/command.h"
 
 #define TEXT(number) #number
@@ -51,8 +52,7 @@ const struct command command_table[] = {
     { "EPIC", 2, 0, ROLE_PUSH, SCOPE_STAGE, false, MULTI_REFUSED, true, run_epic,
       "stage name [WAIT ms [LEFT n]] [OF n] | stage name END n | stage name SKIP n | stage name "
       "DROP",
-      "map: resume total accepted waiting running done dead cancelled expired stage held-by "
-      "expected",
+      "map:" EPIC_FIELDS(FIELD_NAMES),
       "shows how far an epic of a stage has come; with WAIT once all of it has ended, with LEFT "
       "once no more "
       "than n of its jobs are left to end, so that who pushes it stays no further ahead of the "
@@ -89,8 +89,7 @@ const struct command command_table[] = {
       "extends leases; those named in the answer are over, or their jobs are cancelled or "
       "expired" },
     { "JOB", 1, 0, ROLE_READ, SCOPE_JOB, false, MULTI_CHECKED, true, run_job, "id [BODY]",
-      "map: id stage key status attempt attempts age-ms left-ms due-ms running-ms worker reasons, "
-      "with BODY also body, or result if it is done",
+      "map:" JOB_FIELDS(FIELD_NAMES) ", with BODY also body, or result if it is done",
       "shows a job; age-ms counts from its push, or from its end once it has ended; left-ms to its "
       "deadline, due-ms to its next start and running-ms from its last are -1 when there is none; "
       "worker is the id of the connection that has it, or 0" },
@@ -108,21 +107,17 @@ const struct command command_table[] = {
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
       "behind that job" },
     { "STAGES", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_stages,
-      "[COUNT n] [FROM name] | NAME name",
-      "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
-      "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states "
-      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level paused draining feeds",
+      "[COUNT n] [FROM name] | NAME name", "array of maps:" STAGE_FIELDS(FIELD_NAMES),
       "lists stages in the order they appeared, at most 1000; FROM goes on behind that one; "
       "NAME shows only one; of what was started and done since the server began, waits and runs "
       "are how many, waited-ms and ran-ms how long together; level is that of its workers, feeds "
       "the stages that its jobs were seen to emit to" },
     { "CHANNELS", 1, 0, ROLE_READ, SCOPE_STAGE, false, MULTI_CHECKED, true, run_channels,
-      "stage [TOP n]", "array of maps: key state depth oldest-ms parked-ms halted has-state",
+      "stage [TOP n]", "array of maps:" CHANNEL_FIELDS(FIELD_NAMES),
       "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "
       "not listed" },
     { "WORKERS", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_workers,
-      "[COUNT n] [FROM id]",
-      "array of maps: id name address stages waits leases taken ended age-ms level",
+      "[COUNT n] [FROM id]", "array of maps:" WORKER_FIELDS(FIELD_NAMES),
       "lists the connections that have asked for work, at most 1000" },
     { "EPICS", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_epics,
       "[STAGE stage] [COUNT n] [FROM 'stage name']", "array of maps: name, and as of EPIC",

@@ -5,6 +5,7 @@
 #include "server/command.h"
 #include "wire/code.h"
 #include "wire/port.h"
+#include "wire/replies.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -58,6 +59,15 @@ static const struct {
               "\"sent\"\n" },
 };
 
+// The fields of replies that are maps.
+static const struct {
+    const char *name;
+    const struct reply_table *fields;
+} described[] = {
+    { "EPIC", &epic_replies },        { "JOB", &job_replies },        { "STAGES", &stage_replies },
+    { "CHANNELS", &channel_replies }, { "WORKERS", &worker_replies },
+};
+
 static void add(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add(struct reply *r, const char *format, ...) {
     char text[4096];
@@ -87,6 +97,12 @@ static const char *heading(enum role role) {
     return "";
 }
 
+static void add_fields(struct reply *r, const struct reply_table *t) {
+    add(r, "\n| field | |\n|---|---|\n");
+    for (size_t i = 0; i < t->count; i++)
+        add(r, "| `%s` | %s |\n", t->fields[i].name, t->fields[i].about);
+}
+
 static void add_command(struct reply *r, const struct command *c) {
     add(r, "\n### %s\n\n```\n%s%s%s\n```\n", c->name, c->name, *c->syntax ? " " : "", c->syntax);
     add(r, "%c%s.\n\nReply: %s.\n\nRole: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1,
@@ -94,6 +110,9 @@ static void add_command(struct reply *r, const struct command *c) {
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
         if (strcmp(examples[i].name, c->name) == 0)
             add(r, "\n```\n%s```\n", examples[i].dialogue);
+    for (size_t i = 0; i < sizeof described / sizeof *described; i++)
+        if (strcmp(described[i].name, c->name) == 0)
+            add_fields(r, described[i].fields);
 }
 
 static void add_policies(struct reply *r) {

@@ -1,0 +1,168 @@
+// The fields of every reply that is a map, and of INFO: a line for each, in the order of the wire.
+//
+// A list is expanded (X) wherever all fields are needed: the structs that hold them and the tables
+// that write, read and document them (wire/replies.h), the syntax of commands, and the structs that
+// the core answers queries with (core.h). A new field is a line here and the code that sets it.
+//
+// X(from, member, kind, name, about)
+//     from    core: the struct of the core has a member of this name, and the server copies it
+//             server: the command sets it
+//     kind    bytes (mr_bytes), count (uint64_t), small (uint32_t), number (int64_t), rate (double,
+//             per second), flag (bool, 0 or 1 on the wire), id (uint64_t, digits on the wire),
+//             names (an array of texts), other (written by a function, see wire/replies.h)
+//     name    on the wire, in JSON and on the page; milliseconds end in -ms
+//     about   what it means, in a line without a full stop
+#ifndef BASE_REPLY_FIELDS_H
+#define BASE_REPLY_FIELDS_H
+
+#include "millrace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define REPLY_TYPE_bytes mr_bytes
+#define REPLY_TYPE_count uint64_t
+#define REPLY_TYPE_small uint32_t
+#define REPLY_TYPE_number int64_t
+#define REPLY_TYPE_rate double
+#define REPLY_TYPE_flag bool
+#define REPLY_TYPE_id uint64_t
+
+// X: the members of a struct of the core.
+#define CORE_MEMBER(from, member, kind, ...) CORE_MEMBER_##from(member, kind)
+#define CORE_MEMBER_core(member, kind) REPLY_TYPE_##kind member;
+#define CORE_MEMBER_server(member, kind)
+
+// X: initialises what the struct `*info` of the core has.
+#define FROM_INFO(from, member, ...) FROM_INFO_##from(member)
+#define FROM_INFO_core(member) .member = info->member,
+#define FROM_INFO_server(member)
+
+// X: the names, with a space before each.
+#define FIELD_NAMES(from, member, kind, name, about) " " name
+
+// ---- Stages, channels, jobs -------------------------------------------------------------------
+
+#define STAGE_FIELDS(X)                                                                            \
+    X(core, name, bytes, "name", "its name")                                                       \
+    X(core, waiting, count, "waiting", "jobs that can start, or follow others of their key")       \
+    X(core, running, count, "running", "jobs that are leased")                                     \
+    X(core, parked, count, "parked", "channels whose first job may not start yet, or halts them")  \
+    X(core, delayed, count, "delayed", "jobs that are not due yet")                                \
+    X(core, dead, count, "dead", "jobs that are dead")                                             \
+    X(core, oldest_ms, number, "oldest-ms", "age of the oldest job that has not ended; -1: none")  \
+    X(server, held_by, bytes, "held-by", "why no job starts, a word for each reason")              \
+    X(server, workers, count, "workers", "connections that take its jobs")                         \
+    X(core, pushed, count, "pushed", "jobs that were pushed")                                      \
+    X(core, done, count, "done", "jobs that were committed")                                       \
+    X(core, failed, count, "failed", "attempts that failed")                                       \
+    X(core, expired, count, "expired", "jobs that were not done by their deadline")                \
+    X(core, cancelled, count, "cancelled", "jobs that were cancelled")                             \
+    X(core, in_per_s, rate, "in-per-s", "pushes per second, lately")                               \
+    X(core, out_per_s, rate, "out-per-s", "ends per second, lately")                               \
+    X(server, wait_p50_ms, count, "wait-p50-ms", "half of the starts waited no longer")            \
+    X(server, wait_p99_ms, count, "wait-p99-ms", "99 of 100 starts waited no longer")              \
+    X(core, wasted_wait_ms, count, "vain-ms",                                                      \
+      "time that cancelled and expired jobs waited in all, if they never started")                 \
+    X(core, states, count, "states", "keys that have a state")                                     \
+    X(server, run_p50_ms, count, "run-p50-ms", "half of the commits came no later after a start")  \
+    X(server, run_p99_ms, count, "run-p99-ms", "99 of 100 came no later")                          \
+    X(server, wait_count, count, "waits", "starts since the server began")                         \
+    X(server, waited_ms, count, "waited-ms", "how long these waited in all")                       \
+    X(server, run_count, count, "runs", "commits since the server began")                          \
+    X(server, ran_ms, count, "ran-ms", "how long these ran in all")                                \
+    X(server, level, count, "level",                                                               \
+      "jobs that its workers run at once, as far as they report it")                               \
+    X(core, paused, flag, "paused", "1 after PAUSE")                                               \
+    X(core, draining, flag, "draining", "1 after DRAIN")                                           \
+    X(server, feeds, names, "feeds", "array of the stages that its jobs emitted to")
+
+#define CHANNEL_FIELDS(X)                                                                          \
+    X(core, key, bytes, "key", "its key")                                                          \
+    X(server, state, bytes, "state", "dormant, ready, in-progress or parked")                      \
+    X(core, depth, count, "depth", "jobs that have not ended")                                     \
+    X(core, oldest_ms, number, "oldest-ms", "age of its first job; -1: none")                      \
+    X(core, parked_ms, number, "parked-ms", "until it is ready again; -1: not by itself")          \
+    X(core, halted, flag, "halted", "1 if a dead job halts it")                                    \
+    X(core, has_state, flag, "has-state", "1 if it has a state")
+
+#define JOB_FIELDS(X)                                                                              \
+    X(core, id, id, "id", "its id")                                                                \
+    X(core, stage, bytes, "stage", "its stage")                                                    \
+    X(core, key, bytes, "key", "its key; empty: none")                                             \
+    X(server, status, bytes, "status",                                                             \
+      "delayed, waiting, running, done, dead, expired or cancelled")                               \
+    X(core, attempt, small, "attempt", "the latest attempt, from 1; 0: none yet")                  \
+    X(core, attempts, small, "attempts", "how many it may have")                                   \
+    X(core, age_ms, number, "age-ms", "since its push; since its end once it has ended")           \
+    X(core, left_ms, number, "left-ms", "to its deadline; -1: it has none")                        \
+    X(core, due_ms, number, "due-ms", "until it may start; -1: it may")                            \
+    X(core, running_ms, number, "running-ms", "since its start; -1: it does not run")              \
+    X(server, worker, count, "worker", "the id of the connection that has it, or 0")               \
+    X(server, reasons, other, "reasons", "array of maps: why its latest attempts failed")
+
+// The one or the other, and only if it is asked for.
+#define JOB_BODY_FIELDS(X)                                                                         \
+    X(server, body, other, "body", "its body, with BODY; nil: it is not kept")                     \
+    X(server, result, other, "result", "instead of the body, once it is done")
+
+#define REASON_FIELDS(X)                                                                           \
+    X(server, attempt, small, "attempt", "which attempt failed")                                   \
+    X(server, age_ms, count, "age-ms", "since it failed")                                          \
+    X(server, text, bytes, "text", "why")
+
+// ---- Epics, workers ---------------------------------------------------------------------------
+
+#define EPIC_NAME_FIELD(X) X(server, name, bytes, "name", "its name")
+
+#define EPIC_FIELDS(X)                                                                             \
+    X(core, resume, count, "resume", "the first number that was not pushed")                       \
+    X(server, total, number, "total", "the number of its last push; -1: not known yet")            \
+    X(core, accepted, count, "accepted", "pushes that made a job")                                 \
+    X(core, waiting, count, "waiting", "jobs that have not started")                               \
+    X(core, running, count, "running", "jobs that are leased")                                     \
+    X(core, done, count, "done", "jobs that were committed")                                       \
+    X(core, dead, count, "dead", "jobs that are dead")                                             \
+    X(core, cancelled, count, "cancelled", "jobs that were cancelled")                             \
+    X(core, expired, count, "expired", "jobs that were not done by their deadline")                \
+    X(core, stage, bytes, "stage", "its stage")                                                    \
+    X(server, held_by, bytes, "held-by", "why none of its jobs starts")                            \
+    X(server, expected, number, "expected", "pushes that its producer expects; -1: not known")
+
+#define WORKER_FIELDS(X)                                                                           \
+    X(server, id, count, "id", "the id of the connection")                                         \
+    X(server, name, bytes, "name", "as it calls itself")                                           \
+    X(server, address, bytes, "address", "where it comes from")                                    \
+    X(server, stages, bytes, "stages", "the stages that it takes from, with spaces between them")  \
+    X(server, waits, flag, "waits", "1 while it waits for jobs")                                   \
+    X(server, leases, count, "leases", "leases that it holds")                                     \
+    X(server, taken, count, "taken", "jobs that it has taken")                                     \
+    X(server, ended, count, "ended", "jobs that it has ended")                                     \
+    X(server, age_ms, count, "age-ms", "since it connected")                                       \
+    X(server, level, count, "level", "jobs that it runs at once; 0: it does not report it")
+
+// ---- The server -------------------------------------------------------------------------------
+
+#define HELLO_FIELDS(X)                                                                            \
+    X(server, server, bytes, "server", "millrace")                                                 \
+    X(server, version, bytes, "version", "the version of Redis whose clients it serves")           \
+    X(server, proto, number, "proto", "2 or 3")                                                    \
+    X(server, id, count, "id", "the id of this connection")                                        \
+    X(server, mode, bytes, "mode", "standalone")                                                   \
+    X(server, role, bytes, "role", "master")                                                       \
+    X(server, modules, names, "modules", "none")
+
+// What COMMAND DOCS says of a command, and of its arguments, which are one: the syntax.
+#define DOCS_FIELDS(X)                                                                             \
+    X(server, summary, bytes, "summary", "what it does")                                           \
+    X(server, group, bytes, "group", "millrace")                                                   \
+    X(server, syntax, bytes, "syntax", "what stands behind its name")                              \
+    X(server, reply, bytes, "reply", "what it answers")                                            \
+    X(server, role, bytes, "role", "the role that a token needs")                                  \
+    X(server, arguments, other, "arguments", "array of maps: its arguments")
+
+#define ARGUMENT_FIELDS(X)                                                                         \
+    X(server, name, bytes, "name", "its name")                                                     \
+    X(server, type, bytes, "type", "string")
+
+#endif
