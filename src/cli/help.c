@@ -90,7 +90,7 @@ static const struct command *nearest(const char *first, const char *second) {
 enum cli_exit command_unknown(const char *first, const char *second) {
     bool group = is_group(first);
     if (group && !second) {
-        complain("%s: what about it? millrace help %s lists what there is", first, first);
+        complain("%s: a subcommand is missing; millrace help %s lists them", first, first);
         return CLI_USAGE;
     }
     const struct command *c = nearest(first, second);
@@ -98,13 +98,13 @@ enum cli_exit command_unknown(const char *first, const char *second) {
     if (c)
         complain("there is no command '%s%s%s'; did you mean '%s'?", first, space, rest, c->name);
     else
-        complain("there is no command '%s%s%s'; millrace help lists those there are", first, space,
-                 rest);
+        complain("there is no command '%s%s%s'; millrace help lists all", first, space, rest);
     return CLI_USAGE;
 }
 
 void help_overview(void) {
-    printf("Millrace, a work engine: ordered by key, exactly once.\n"
+    printf("Millrace: a job queue and work engine. Jobs of one key run in order; the result\n"
+           "of each job is recorded exactly once.\n"
            "\n"
            "  millrace COMMAND …\n");
     for (const struct chapter *chapter = chapters; chapter->title; chapter++) {

@@ -92,11 +92,11 @@ static const struct {
     const char *text;
 } statuses[] = {
     { CLI_DONE, "done" },
-    { CLI_FAILED, "the work failed, died, was cancelled or is gone; a check has found something" },
+    { CLI_FAILED, "the job failed, died, was cancelled or is gone; a check has found damage" },
     { CLI_USAGE, "bad usage" },
     { CLI_UNOPENED, "the engine or the store cannot be reached or opened" },
-    { CLI_REFUSED, "refused: the secret, the role, or a stage that drains" },
-    { CLI_FULL, "a limit is reached, or there is no room on the disk" },
+    { CLI_REFUSED, "refused: wrong secret, missing role, or the stage is draining" },
+    { CLI_FULL, "a limit is reached, or the disk is full" },
     { CLI_DEADLINE, "a deadline has passed" },
     { CLI_INTERRUPTED, "interrupted" },
 };
@@ -104,14 +104,14 @@ static const struct {
 void manual_print(void) {
     printf(".TH MILLRACE 1 \"\" \"Millrace %s\" \"User Commands\"\n"
            ".ad l\n.nh\n"
-           ".SH NAME\nmillrace \\- a work engine: serve, push, work, look\n"
+           ".SH NAME\nmillrace \\- job queue and work engine: server, client and tools\n"
            ".SH SYNOPSIS\n.B millrace\n\\fIcommand\\fR [\\fIargument\\fR ...]\n"
            ".SH DESCRIPTION\n"
-           "Millrace runs jobs in the order their keys demand and records the effect of each\n"
-           "exactly once. This command is the server, its client, and what looks after stores.\n"
-           "The engine that a client command speaks with is named by \\-\\-at \\fIURL\\fR:\n"
+           "Millrace runs jobs with the same key in order, and records the result of each\n"
+           "exactly once. This command is the server, its client, and a tool for stores.\n"
+           "The option \\-\\-at \\fIURL\\fR names the engine that a client command uses:\n"
            "millrace://[\\fISECRET\\fR@]\\fIHOST\\fR:\\fIPORT\\fR is a server;\n"
-           "file:\\fIDIR\\fR and mem: are engines in the process itself, without one.\n"
+           "file:\\fIDIR\\fR and mem: are engines in the process itself, without a server.\n"
            "Durations have units: 250ms 30s 5m 2h 7d. Results go to the standard output,\n"
            "everything else to the standard error.\n"
            ".SH COMMANDS\n",
@@ -121,12 +121,12 @@ void manual_print(void) {
         man_command(c);
     printf(
         ".SH ENVIRONMENT\n"
-        ".TP\n.B MILLRACE_URL\nthe engine, where \\-\\-at is not given\n"
-        ".TP\n.B MILLRACE_TOKEN\nthe secret, where the URL has none\n"
-        ".TP\n.B MILLRACE_TOKEN_FILE\na file with the secret, where there is neither\n"
-        ".TP\n.B MILLRACE_TLS_CA, MILLRACE_TLS_CERT, MILLRACE_TLS_KEY\nfiles, where the options of "
+        ".TP\n.B MILLRACE_URL\nthe engine, if \\-\\-at is not given\n"
+        ".TP\n.B MILLRACE_TOKEN\nthe secret, if the URL has none\n"
+        ".TP\n.B MILLRACE_TOKEN_FILE\na file with the secret, if neither has one\n"
+        ".TP\n.B MILLRACE_TLS_CA, MILLRACE_TLS_CERT, MILLRACE_TLS_KEY\nfiles, if the options of "
         "these names are not given\n"
-        ".TP\n.B XDG_STATE_HOME\nwhere push \\-\\-epic remembers (~/.local/state)\n"
+        ".TP\n.B XDG_STATE_HOME\ndirectory for the checksums of push \\-\\-epic (~/.local/state)\n"
         ".TP\n.B NO_COLOR\n"
         "If set and not empty: no colours and no progress bars, also on a terminal.\n"
         ".SH EXIT STATUS\n");
@@ -159,9 +159,8 @@ static void config_default(const struct option *o) {
 
 void config_print(void) {
     const struct command *serve = command_find("serve", NULL);
-    printf(
-        "# Options of millrace serve, by the names of its flags; a flag wins over this file. What\n"
-        "# is commented out shows the default, or in capitals what belongs there.\n");
+    printf("# Options of millrace serve, by the names of its flags; a flag overrides this file. A\n"
+           "# commented line shows the default, or in capitals the kind of value.\n");
     for (const struct option *o = serve->options; o->name; o++) {
         if (strcmp(o->name, "--config") == 0)
             continue;

@@ -1,21 +1,21 @@
-// Table: what the files share that hold the rows of the table of commands.
+// Options that several files of the table of commands use.
 #ifndef CLI_TABLE_H
 #define CLI_TABLE_H
 
 #include "cli/cli.h"
 
 #define JSON                                                                                       \
-    { "--json", NULL, "write JSON, for a program to read" }
+    { "--json", NULL, "print JSON, for programs" }
 #define AT { "--at", "URL", "the engine (" CLI_URL ")" }, TLS
 #define TLS                                                                                        \
-    { "--tls-ca", "FILE", "of millraces://: authorities to trust (the system's)" },                \
-        { "--tls-cert", "FILE", "certificate to show, where the server asks for one" }, {          \
+    { "--tls-ca", "FILE", "for millraces://: trusted CAs (the system's)" },                        \
+        { "--tls-cert", "FILE", "client certificate, if the server requires one" }, {              \
         "--tls-key", "FILE", "its key"                                                             \
     }
 
-// By the letters that parallel and xargs have for it, too.
+// -j and -P as in parallel and xargs.
 #define JOBS                                                                                       \
-    { "-j, -P, --jobs", "N", "so many at once; auto (default): what is fastest" }
+    { "-j, -P, --jobs", "N", "N at once; auto (default): the fastest number" }
 
 extern const struct command auth_commands[];
 extern const struct command jobs_commands[];

@@ -10,24 +10,25 @@ const struct command auth_commands[] = {
         .arguments = "NAME",
         .least = 1,
         .most = 1,
-        .doc = "make a token for somebody who may use a server",
-        .help = "Makes a secret, prints it once, and keeps its digest in a file that millrace\n"
-                "serve --auth reads, with what NAME may do:\n"
+        .doc = "make a token for a user of the server",
+        .help = "Makes a secret, prints it once, and stores its digest in a file that millrace\n"
+                "serve --auth reads, with the roles of NAME:\n"
                 "\n"
-                "    push   hand in jobs, wait for their results, cancel them\n"
+                "    push   push jobs, wait for their results, cancel them\n"
                 "    work   take jobs and end them\n"
-                "    read   look at everything, bodies too\n"
+                "    read   see everything, including bodies\n"
                 "    admin  retry, drop, pause, set policies, and all of the above\n"
                 "\n"
-                "With --stages, only with stages (and epics) of these names; * stands for\n"
-                "anything: 'mail.*,sms.*'. A server that runs reads the file again on SIGHUP.\n"
+                "With --stages the token is limited to stages (and epics) of these names; *\n"
+                "stands for any text: 'mail.*,sms.*'. A running server reads the file again on\n"
+                "SIGHUP.\n"
                 "\n"
-                "Clients give the secret as MILLRACE_TOKEN, in a file that MILLRACE_TOKEN_FILE\n"
-                "names, or in the URL (millrace://NAME:SECRET@HOST); other Redis clients as\n"
-                "user and password.\n",
+                "Millrace's commands take the secret from MILLRACE_TOKEN, from the file that\n"
+                "MILLRACE_TOKEN_FILE names, or from the URL (millrace://NAME:SECRET@HOST); for\n"
+                "other Redis clients NAME is the user and the secret is the password.\n",
         .examples = "millrace auth add ci --role push --stages 'mail.*' --out ci.token\n"
                     "MILLRACE_TOKEN_FILE=ci.token millrace push mail.in hello\n",
-        .options = { { "--role", "ROLES", "push, work, read, admin: one, or with commas" },
+        .options = { { "--role", "ROLES", "push, work, read, admin; several with commas" },
                      { "--stages", "NAMES", "which stages, with commas and * (all)" },
                      { "--out", "FILE",
                        "write the secret to FILE (new, mode 0600), not to stdout" },
@@ -37,8 +38,8 @@ const struct command auth_commands[] = {
     {
         .name = "auth list",
         .arguments = "",
-        .doc = "list tokens and what they are for",
-        .help = "Lists the tokens of a file, without their secrets, which nobody has kept.\n",
+        .doc = "list tokens, roles and stages",
+        .help = "Lists the tokens of a file, without their secrets, which are not stored.\n",
         .examples = "millrace auth list\n",
         .options = { AUTH, JSON },
         .run = auth_list_run,
@@ -48,9 +49,9 @@ const struct command auth_commands[] = {
         .arguments = "NAME",
         .least = 1,
         .most = 1,
-        .doc = "take a token back",
-        .help = "Removes a token from the file. A server that runs learns of it with SIGHUP, and\n"
-                "then closes the connections that were made with it.\n",
+        .doc = "remove a token",
+        .help = "Removes a token from the file. A running server reads the file again on SIGHUP,\n"
+                "and then closes the connections that use the token.\n",
         .examples = "millrace auth remove ci && kill -HUP $(pidof millrace)\n",
         .options = { AUTH },
         .run = auth_remove_run,

@@ -1,26 +1,26 @@
-// Rows of the commands that look at an engine and act on what is in it.
+// Rows of the commands that show and change stages and jobs.
 #include "cli/table.h"
 
 #define TOP                                                                                        \
-    { "--top", "N", "at most so many (50; 1000 at most)" }
+    { "--top", "N", "number of rows (50; 1000 at most)" }
 
 #define BULK_OPTIONS                                                                               \
-    { "--key", "K", "only of this key" },                                                          \
-        { "--reason", "TEXT", "only whose last reason contains TEXT" },                            \
-        { "--max", "N", "at most so many" }, {                                                     \
-        "--dry-run", NULL, "only tell how many"                                                    \
+    { "--key", "K", "only jobs of this key" },                                                     \
+        { "--reason", "TEXT", "only jobs whose last reason contains TEXT" },                       \
+        { "--max", "N", "at most N jobs" }, {                                                      \
+        "--dry-run", NULL, "only count the jobs"                                                   \
     }
 
 const struct command looks_commands[] = {
     {
         .name = "top",
         .arguments = "",
-        .doc = "watch the stages, live on the terminal",
-        .help = "Stages once a second: what waits, runs and is dead, the age of the oldest,\n"
-                "rates and their past, what holds them. Keys: arrows (or j, k) choose a stage,\n"
-                "Enter opens it (its keys and workers, and why it waits), Esc goes back, s sorts,\n"
-                "p pauses, r resumes, q quits. A server that goes away is waited for. Without a\n"
-                "terminal it is millrace stages.\n",
+        .doc = "show the stages live on the terminal",
+        .help = "Shows, once a second, waiting, running and dead jobs of each stage, the age of\n"
+                "the oldest job, rates with their history, and why jobs wait. Keys: arrows (or j,\n"
+                "k) select a stage, Enter opens it (its keys and workers, and why it waits), Esc\n"
+                "goes back, s sorts, p pauses, r resumes, q quits. If the server cannot be\n"
+                "reached it waits for it. Without a terminal it is the same as millrace stages.\n",
         .examples = "millrace top\n"
                     "millrace top --at millrace://jobs.example:7411\n",
         .options = { TOP, AT, JSON },
@@ -29,10 +29,10 @@ const struct command looks_commands[] = {
     {
         .name = "stages",
         .arguments = "",
-        .doc = "list the stages: what waits, runs, is dead",
-        .help = "One line a stage: jobs that wait, run, are delayed, parked (their key waits for\n"
-                "a retry) and dead; the age of the oldest; jobs in and out a second; and what\n"
-                "holds the stage, if anything does. millrace why STAGE says it in a sentence.\n",
+        .doc = "list the stages with numbers of jobs",
+        .help = "One line for each stage: numbers of waiting, running, delayed, parked (their key\n"
+                "waits for a retry) and dead jobs; the age of the oldest; jobs pushed and done\n"
+                "per second; and the reason why jobs wait. millrace why STAGE explains it.\n",
         .examples = "millrace stages\n"
                     "millrace stages --json | jq '.[] | select(.dead > 0).name'\n",
         .options = { TOP, AT, JSON },
@@ -52,9 +52,9 @@ const struct command looks_commands[] = {
     {
         .name = "workers",
         .arguments = "",
-        .doc = "list who works",
-        .help = "Connections that have asked for work: for which stages, how many jobs they\n"
-                "hold, have taken and have ended.\n",
+        .doc = "list the workers",
+        .help = "Lists connections that take jobs: their stages, and the jobs that they hold,\n"
+                "have taken and have ended.\n",
         .examples = "millrace workers\n",
         .options = { TOP, AT, JSON },
         .run = workers_run,
@@ -62,9 +62,9 @@ const struct command looks_commands[] = {
     {
         .name = "epics",
         .arguments = "",
-        .doc = "list the epics and how far they are",
-        .help = "TOTAL is not known before all of an epic was pushed. STAGE is the one it belongs\n"
-                "to, HELD BY why none of its jobs starts.\n",
+        .doc = "list the epics with their progress",
+        .help = "TOTAL is known when all of an epic is pushed. HELD BY is the reason why none of\n"
+                "its jobs starts.\n",
         .examples = "millrace epics\n",
         .options = { TOP, AT, JSON },
         .run = epics_run,
@@ -74,11 +74,11 @@ const struct command looks_commands[] = {
         .arguments = "[STAGE]",
         .most = 1,
         .doc = "list the jobs that used up their attempts",
-        .help = "The longest dead first, of STAGE or of all. millrace retry lets them live again,\n"
-                "millrace drop forgets them.\n",
+        .help = "The longest dead first, of STAGE or of all stages. millrace retry queues them\n"
+                "again, millrace drop deletes them.\n",
         .examples = "millrace dead\n"
                     "millrace dead mail --top 5\n",
-        .options = { TOP, { "--from", "ID", "those behind this job in the list" }, AT, JSON },
+        .options = { TOP, { "--from", "ID", "continue the list after this job" }, AT, JSON },
         .run = dead_run,
     },
     {
@@ -86,8 +86,8 @@ const struct command looks_commands[] = {
         .arguments = "STAGE | ID",
         .least = 1,
         .most = 1,
-        .doc = "tell what a stage or a job is waiting for",
-        .help = "One sentence, and the command that would change it.\n",
+        .doc = "say why a stage or a job waits",
+        .help = "Prints one sentence, with the command that changes it.\n",
         .examples = "millrace why mail\n"
                     "millrace why 4711\n",
         .options = { AT, JSON },
@@ -98,8 +98,8 @@ const struct command looks_commands[] = {
         .arguments = "ID... | STAGE --dead",
         .least = 1,
         .most = CLI_ANY,
-        .doc = "let dead jobs live again",
-        .help = "Each gets its attempts anew and no deadline. Prints how many.\n",
+        .doc = "queue dead jobs again",
+        .help = "Each job gets all its attempts again, and no deadline. Prints the number.\n",
         .examples = "millrace retry 4711 4712\n"
                     "millrace retry mail --dead --reason timeout --dry-run\n",
         .options = { { "--dead", NULL, "the dead jobs of STAGE" }, BULK_OPTIONS, AT, JSON },
@@ -110,13 +110,13 @@ const struct command looks_commands[] = {
         .arguments = "ID... | STAGE --dead|--waiting",
         .least = 1,
         .most = CLI_ANY,
-        .doc = "forget jobs that are dead or wait",
-        .help = "They will not run, and their ids are not known any more. Prints how many. What\n"
-                "runs is not dropped: millrace cancel ID.\n",
+        .doc = "delete dead or waiting jobs",
+        .help = "Dropped jobs do not run, and their ids are no longer known. Prints the number of\n"
+                "jobs. Running jobs are not dropped: use millrace cancel ID.\n",
         .examples = "millrace drop 4711\n"
                     "millrace drop mail --waiting --key ann --dry-run\n",
         .options = { { "--dead", NULL, "the dead jobs of STAGE" },
-                     { "--waiting", NULL, "those of STAGE that wait" },
+                     { "--waiting", NULL, "the waiting jobs of STAGE" },
                      BULK_OPTIONS,
                      AT,
                      JSON },
@@ -128,7 +128,8 @@ const struct command looks_commands[] = {
         .least = 1,
         .most = 1,
         .doc = "start no more jobs of a stage",
-        .help = "It still accepts jobs, and what runs goes on. millrace resume ends it.\n",
+        .help = "The stage still accepts jobs, and running ones continue. millrace resume starts\n"
+                "jobs again.\n",
         .examples = "millrace pause mail\n",
         .options = { AT, JSON },
         .run = pause_run,
@@ -149,9 +150,9 @@ const struct command looks_commands[] = {
         .arguments = "STAGE",
         .least = 1,
         .most = 1,
-        .doc = "accept no more jobs in a stage",
-        .help = "It finishes what it has. Pushes are refused; what jobs of other stages emit into\n"
-                "it is accepted. millrace resume ends it.\n",
+        .doc = "refuse new jobs of a stage",
+        .help = "The stage runs the jobs that it has. Pushes are refused; jobs that other stages\n"
+                "emit into it are accepted. millrace resume ends this.\n",
         .examples = "millrace drain mail\n",
         .options = { AT, JSON },
         .run = drain_run,
@@ -161,9 +162,10 @@ const struct command looks_commands[] = {
         .arguments = "STAGE [NAME=VALUE...]",
         .least = 1,
         .most = CLI_ANY,
-        .doc = "show or set what holds for a stage, or remove it",
-        .help = "Without NAME=VALUE shows all, else sets them, all or none. With --remove forgets\n"
-                "an empty stage and all that was set there; says what is left if it is not empty.\n"
+        .doc = "show or set the policy of a stage, or remove it",
+        .help = "Without NAME=VALUE shows all policies, else sets these: all of them or, after an\n"
+                "error, none. --remove removes an empty stage and its policies, or says why it is\n"
+                "not empty.\n"
                 "\n"
                 "The policies and their defaults:\n"
                 "\n",
@@ -171,7 +173,7 @@ const struct command looks_commands[] = {
         .examples = "millrace stage mail\n"
                     "millrace stage mail concurrency=20 rate=100/s lease=2m\n"
                     "millrace stage mail --remove\n",
-        .options = { { "--remove", NULL, "forget the stage, which must be empty" }, AT, JSON },
+        .options = { { "--remove", NULL, "remove the stage, which must be empty" }, AT, JSON },
         .run = stage_run,
     },
     { 0 },
