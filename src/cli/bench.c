@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/show.h"
 #include "cli/talk.h"
 #include "cli/values.h"
@@ -38,7 +39,6 @@ struct bench {
     uint64_t pushed, accepted, done;
     uint64_t begun_us, accepted_us, ended_us;
     struct histogram start_us;
-    struct progress progress;
 };
 
 static enum cli_exit said(const struct person *p, int err) {
@@ -162,9 +162,9 @@ static enum cli_exit run_all(struct bench *b) {
         int err = talks_turn(b->talks, -1, -1);
         if (err < 0)
             code = talk_failed(b->talk, err);
-        progress_draw(&b->progress, b->workers ? b->done : b->accepted);
+        progress_count(b->workers ? b->done : b->accepted, "jobs");
     }
-    progress_clear(&b->progress);
+    progress_clear();
     return code;
 }
 
@@ -234,7 +234,6 @@ static bool options_read(struct bench *b) {
         return refuse("--jobs, --window and --producers are at least 1");
     if (b->body < STAMP)
         return refuse("--body is at least 8: a body carries the time of its push");
-    b->progress = (struct progress){ .doing = "jobs", .counts = true };
     return true;
 }
 

@@ -1,6 +1,7 @@
 // millrace epic: how far one has come, waiting for its end, leaving out a number, forgetting it.
 #include "cli/epic_bar.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/push_sums.h"
 #include "cli/show.h"
 #include "cli/talk_state.h"
@@ -122,7 +123,7 @@ static enum cli_exit wait_for(const struct input *in, struct words *w, int64_t w
         int err = talk_send(e.talk, w);
         if (err >= 0)
             err = wait_and_draw(&e, &reply);
-        epic_bar_clear(&e.bar);
+        progress_clear();
         code = err < 0 ? talk_failed(e.talk, err) : CLI_DONE;
     }
     if (code == CLI_DONE)

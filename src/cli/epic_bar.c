@@ -3,14 +3,12 @@
 
 #include "base/clock.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-enum { LOOK_MS = 1000, LOOK_SELDOM_MS = 10000, BAR = 20, LINE = 400 };
+enum { LOOK_MS = 1000, LOOK_SELDOM_MS = 10000 };
 
 void epic_bar_init(struct epic_bar *b, const char *command, const char *epic) {
     uint64_t now = monotonic_ms();
@@ -54,56 +52,27 @@ static double all_of(const struct epic_bar *b, const mr_epic_info *e) {
     return b->share > 0 ? (double)b->read / b->share : 0;
 }
 
-static void append(char line[LINE], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(char line[LINE], const char *format, ...) {
-    size_t used = strlen(line);
-    va_list values;
-    va_start(values, format);
-    vsnprintf(line + used, LINE - used, format, values);
-    va_end(values);
-}
-
-static void append_bar(char line[LINE], double share) {
-    static const char full[] = "####################", none[] = "....................";
-    int done = share < 1 ? (int)(share * BAR) : BAR;
-    append(line, " [%.*s%.*s]", done, full, BAR - done, none);
-}
-
-static size_t columns(void) {
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
-        return 80;
-    return size.ws_col < LINE ? size.ws_col : LINE;
-}
-
-static void draw(struct epic_bar *b, const mr_epic_info *e) {
+static void draw(const struct epic_bar *b, const mr_epic_info *e) {
     uint64_t ended = ended_of(e);
     double all = all_of(b, e), per_s = rate_of(b, ended);
-    char line[LINE] = "", age[AGE_WORDS], held[EPIC_HELD];
-    append(line, "%.60s", b->epic);
+    struct progress_text t = { 0 };
+    char held[EPIC_HELD];
+    progress_add(&t, "%.60s ", b->epic);
     if (all > 0)
-        append_bar(line, (double)ended / all);
+        progress_add_bar(&t, (double)ended / all);
     if (b->read)
-        append(line, " read %" PRIu64 " ", b->read);
-    append(line, " waiting %" PRIu64 "  running %" PRIu64 "  done %" PRIu64, e->waiting, e->running,
-           e->done);
+        progress_add(&t, " read %" PRIu64 " ", b->read);
+    progress_add(&t, " waiting %" PRIu64 "  running %" PRIu64 "  done %" PRIu64, e->waiting,
+                 e->running, e->done);
     if (e->dead)
-        append(line, "  dead %" PRIu64, e->dead);
+        progress_add(&t, "  dead %" PRIu64, e->dead);
     if (per_s > 0)
-        append(line, "  %.1f/s", per_s);
+        progress_add(&t, "  %.1f/s", per_s);
     if (per_s > 0 && all > (double)ended)
-        append(line, "  %s left", age_words(age, (uint64_t)((all - (double)ended) / per_s * 1000)));
+        progress_add_left(&t, (all - (double)ended) / per_s);
     if (*epic_held(held, e))
-        append(line, "  %s", held);
-    line[text_fits(line, columns() - 1)] = 0; // a longer one would not be cleared
-    fprintf(stderr, "\r%s\033[K", line);
-    b->shown = true;
-}
-
-void epic_bar_clear(struct epic_bar *b) {
-    if (b->shown)
-        fprintf(stderr, "\r\033[K");
-    b->shown = false;
+        progress_add(&t, "  %s", held);
+    progress_show(&t);
 }
 
 static bool needs_a_person(const mr_epic_info *e) {

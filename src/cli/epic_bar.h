@@ -21,11 +21,11 @@ struct epic_bar {
     uint64_t read; // lines; 0: another process reads
     uint64_t begun_ms, looked_ms;
     uint64_t ended_before; // when it was looked at first
-    bool rich, looked, shown;
+    bool rich, looked;
     char held[EPIC_HELD]; // what was printed last, where nothing is drawn
 };
 
-// Borrows both names until epic_bar_clear.
+// Borrows both names.
 void epic_bar_init(struct epic_bar *, const char *command, const char *epic);
 
 // How long until the next look is due.
@@ -36,8 +36,6 @@ void epic_bar_moved(struct epic_bar *);
 
 // A look was made; NULL: the epic is not known, it has just begun or was dropped. Draws or prints.
 void epic_bar_show(struct epic_bar *, const mr_epic_info *);
-
-void epic_bar_clear(struct epic_bar *); // off the terminal
 
 // What the jobs of an epic wait for, in words; "" if for nothing. `out` has EPIC_HELD bytes and is
 // returned.

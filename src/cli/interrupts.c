@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -57,8 +58,10 @@ static void *listen_until_over(void *arg) {
                             { .fd = l->over, .events = POLLIN } };
     while (poll(fds, 2, -1) < 0 && errno == EINTR)
         ;
-    if (fds[0].revents & POLLIN)
+    if (fds[0].revents & POLLIN) {
+        progress_clear();
         _exit(CLI_INTERRUPTED);
+    }
     return NULL;
 }
 

@@ -1,13 +1,12 @@
 // What people read, in one hand: sizes, times and bytes look the same wherever they stand.
 #include "cli/output.h"
 
-#include "base/clock.h"
 #include "base/text.h"
+#include "cli/progress.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -15,15 +14,20 @@
 #include <unistd.h>
 #include <wchar.h>
 
-void complain(const char *format, ...) {
-    va_list values;
-    va_start(values, format);
+void complain_list(const char *format, va_list values) {
     fflush(stdout);
     flockfile(stderr); // other threads have lines of their own
+    progress_hide();
     fprintf(stderr, "millrace: ");
     vfprintf(stderr, format, values);
     fprintf(stderr, "\n");
     funlockfile(stderr);
+}
+
+void complain(const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    complain_list(format, values);
     va_end(values);
 }
 
@@ -177,32 +181,4 @@ bool output_finish(void) {
         return true;
     complain("the output could not be written: %s", errno ? strerror(errno) : "an earlier failure");
     return false;
-}
-
-// ---- Progress ---------------------------------------------------------------------------------
-
-enum { BAR = 40, FIRST_MS = 500, AGAIN_MS = 100 };
-
-void progress_draw(struct progress *p, uint64_t done) {
-    static const char bar[BAR + 1] = "########################################";
-    uint64_t now = monotonic_ms();
-    if (!p->begun_ms)
-        p->begun_ms = now;
-    if (now - p->begun_ms < FIRST_MS || now - p->drawn_ms < AGAIN_MS || !output_is_rich(stderr))
-        return;
-    int part = p->total ? (int)(done * BAR / p->total) : BAR;
-    char size[SIZE_WORDS], total[SIZE_WORDS];
-    if (p->counts)
-        fprintf(stderr, "\r%s: %" PRIu64 " lines\033[K", p->doing, done);
-    else
-        fprintf(stderr, "\r%s [%-*.*s] %s of %s\033[K", p->doing, BAR, part, bar,
-                size_words(size, done), size_words(total, p->total));
-    p->drawn_ms = now;
-    p->shown = true;
-}
-
-void progress_clear(struct progress *p) {
-    if (p->shown)
-        fprintf(stderr, "\r\033[K");
-    p->shown = false;
 }

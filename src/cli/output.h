@@ -6,12 +6,14 @@
 
 #include "millrace.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-// "millrace: " and a sentence, on stderr.
+// "millrace: " and a sentence, on stderr, in place of what progress.h has drawn there. Any thread.
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void complain_list(const char *format, va_list) __attribute__((format(printf, 1, 0)));
 
 // Whether `to` is a terminal that wants more than plain lines.
 bool output_is_rich(FILE *to);
@@ -49,18 +51,5 @@ void print_quoted(mr_bytes);
 
 // Writes out what is buffered. False: it was not all written, and that was said.
 bool output_finish(void);
-
-// A bar on stderr for work that takes long. Zero is a valid start; draws nothing for the first
-// moments, and nothing where it is not wanted.
-struct progress {
-    const char *doing;
-    uint64_t total; // bytes
-    bool counts;    // lines, and nobody knows how many there will be
-    uint64_t begun_ms, drawn_ms;
-    bool shown;
-};
-
-void progress_draw(struct progress *, uint64_t done);
-void progress_clear(struct progress *);
 
 #endif

@@ -20,6 +20,7 @@
 #include "cli/keys.h"
 #include "cli/lines.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/push_sums.h"
 #include "cli/show.h"
 
@@ -43,7 +44,7 @@ struct pushing {
     struct lines lines;
     struct keys keys;
     struct sums sums;
-    struct progress progress;
+    uint64_t file_size;  // of the input; 0: not known
     struct epic_bar bar; // of an epic that follows its workers
     bool follows;
     uint64_t resume;   // the first line to be pushed
@@ -115,9 +116,7 @@ static bool input_open(struct pushing *p) {
     if (isatty(p->fd))
         complain("push: reading lines from the terminal; Ctrl-D ends them");
     bool sized = fstat(p->fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
-    p->progress = (struct progress){ .doing = "pushing",
-                                     .total = sized ? (uint64_t)about.st_size : 0,
-                                     .counts = !sized };
+    p->file_size = sized ? (uint64_t)about.st_size : 0;
     return true;
 }
 
@@ -217,8 +216,6 @@ static void note_keyless(struct pushing *p, uint64_t number) {
     char sentence[KEYS_MISSING];
     if (p->keyless++)
         return;
-    progress_clear(&p->progress);
-    epic_bar_clear(&p->bar);
     complain("push: %s", keys_missing(&p->keys, number, sentence));
 }
 
@@ -265,12 +262,14 @@ static enum cli_exit gather(struct pushing *p) {
 
 static void draw(struct pushing *p, bool moved) {
     mr_epic_info info;
-    if (!p->follows) {
-        progress_draw(&p->progress, p->progress.counts ? p->accepted : p->bytes);
+    if (!p->follows && p->file_size)
+        progress_bytes("pushing", p->bytes, p->file_size);
+    else if (!p->follows)
+        progress_count(p->accepted, "lines pushed");
+    if (!p->follows)
         return;
-    }
     p->bar.read = p->accepted;
-    p->bar.share = p->progress.counts ? -1 : (double)p->bytes / (double)p->progress.total;
+    p->bar.share = p->file_size ? (double)p->bytes / (double)p->file_size : -1;
     if (moved)
         epic_bar_moved(&p->bar);
     if (epic_bar_wait_ms(&p->bar) > 0)
@@ -296,9 +295,9 @@ static int push_some(struct pushing *p, size_t done, int64_t room_ms, size_t *ou
                           .room_ms = room_ms };
     const mr_item *items = p->items + done;
     size_t count = p->count - done;
-    if (p->progress.total && p->bytes) // how many lines that makes
+    if (p->file_size && p->bytes) // how many lines that makes
         p->epic.expected =
-            (uint64_t)((double)p->progress.total / (double)p->bytes * (double)p->accepted);
+            (uint64_t)((double)p->file_size / (double)p->bytes * (double)p->accepted);
     return has_epic(p) ? mr_epic_push_many(p->engine, &p->epic, items, count, &o, NULL, out_n)
                        : mr_push_many(p->engine, stage_of(p), items, count, &o, NULL, out_n);
 }
@@ -408,8 +407,7 @@ enum cli_exit push_lines(const struct input *in) {
         code = push_all(&p);
     if (code == CLI_DONE && has_epic(&p))
         code = finish_epic(&p);
-    progress_clear(&p.progress);
-    epic_bar_clear(&p.bar);
+    progress_clear();
     if (begun)
         report(&p, code);
     if (mr_close(p.engine) < 0)

@@ -69,6 +69,7 @@ struct flow {
     int signals;          // a descriptor
     int halt;             // another: readable when sources shall read no more
     struct interrupts interrupts;
+    bool draws; // its progress
     uint64_t begun_us;
     uint64_t before[2];   // lines read and written, by earlier runs that the journal knows of
     uint64_t counted_us;  // when they were last kept with those of this run
@@ -143,15 +144,9 @@ mr_flow_function program_route; // a split: a line goes to the output that it ca
 
 // ---- progress.c --------------------------------------------------------------------------------
 
-struct screen {
-    bool wanted;
-    int rows; // drawn last
-    uint64_t drawn_us;
-};
-
-bool screen_is_wanted(const struct flow *);
-void screen_draw(struct screen *, struct flow *);
-void screen_clear(struct screen *);
+bool flow_is_drawn(
+    const struct flow *);       // on a terminal, unless what is printed would be torn apart
+void flow_draw(struct flow *);  // when it is time
 void flow_count(struct flow *); // keeps in the journal how many lines were read and written
 void flow_summary(struct flow *, enum cli_exit, bool over);
 

@@ -6,16 +6,14 @@
 //     count       730112 in           0 out    3 waiting  2 running
 //
 // Lines are those of this process, retried ones once more; jobs are what the engine says.
+#include "cli/progress.h"
 #include "base/clock.h"
 #include "cli/flow/flow.h"
 #include "cli/json.h"
 #include "cli/output.h"
 
 #include <inttypes.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
-
-enum { BAR = 20, ROW = 160, FIRST_MS = 500, AGAIN_MS = 200 };
 
 // ---- Figures ----------------------------------------------------------------------------------
 
@@ -51,32 +49,13 @@ static mr_stage_info jobs_of(const struct actor *a) {
     return info;
 }
 
-// ---- The screen -------------------------------------------------------------------------------
+// ---- While it runs ----------------------------------------------------------------------------
 
-// On a terminal, unless what is printed there would be torn apart.
-bool screen_is_wanted(const struct flow *f) {
+bool flow_is_drawn(const struct flow *f) {
     bool prints = false;
     for (size_t i = 0; i < f->plan->count; i++)
         prints = prints || f->plan->nodes[i].verb == VERB_STDOUT;
-    if (!output_is_rich(stderr))
-        return false;
     return f->options.progress || !prints || !isatty(STDOUT_FILENO);
-}
-
-static struct winsize terminal(void) {
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0 || size.ws_row == 0)
-        size = (struct winsize){ .ws_col = 80, .ws_row = 24 };
-    return size;
-}
-
-// Rows that have scrolled away could not be drawn again.
-static void row_print(struct screen *s, const char *row) {
-    struct winsize size = terminal();
-    if (s->rows + 1 >= size.ws_row)
-        return;
-    fprintf(stderr, "\r\033[K%.*s\n", size.ws_col < ROW ? size.ws_col - 1 : ROW - 1, row);
-    s->rows++;
 }
 
 // How much of all is done: through a node has gone what went through those before it, less what
@@ -98,61 +77,46 @@ static double share_done(const struct flow *f, const struct read_so_far *r) {
     return least;
 }
 
-static void draw_head(struct screen *s, const struct flow *f) {
-    static const char full[] = "####################", none[] = "....................";
+static void add_head(struct progress_text *t, const struct flow *f) {
     struct read_so_far r = read_so_far(f);
     double seconds = (double)(monotonic_us() - f->begun_us) / 1e6, rate = (double)r.lines / seconds;
-    char row[ROW], left[AGE_WORDS];
     if (!r.total) {
-        snprintf(row, sizeof row, "%" PRIu64 " lines read  %.0f lines/s", r.lines, rate);
-    } else {
-        double share = share_done(f, &r), wait = share > 0 ? seconds * (1 - share) / share : 0;
-        int bar = (int)(share * BAR);
-        snprintf(row, sizeof row, "[%.*s%.*s] %.0f %%  %.0f lines/s  %s left", bar, full, BAR - bar,
-                 none, share * 100, rate, age_words(left, (uint64_t)(wait * 1000)));
+        progress_add(t, "%" PRIu64 " lines read  %.0f lines/s", r.lines, rate);
+        return;
     }
-    row_print(s, row);
+    double share = share_done(f, &r);
+    progress_add_bar(t, share);
+    progress_add(t, " %.0f %%  %.0f lines/s", share * 100, rate);
+    progress_add_left(t, share > 0 ? seconds * (1 - share) / share : 0);
 }
 
-static void draw_actor(struct screen *s, const struct actor *a, int name_width) {
+static void add_actor(struct progress_text *t, const struct actor *a, int name_width) {
     mr_stage_info info = jobs_of(a);
-    char in[40] = "", out[40] = "", jobs[64] = "", bad[64] = "", row[2 * ROW];
+    char in[40] = "", out[40] = "";
     if (a->node->kind != KIND_SOURCE)
         snprintf(in, sizeof in, "%" PRIu64 " in", a->in);
     if (a->node->kind != KIND_SINK)
         snprintf(out, sizeof out, "%" PRIu64 " out", a->out);
+    progress_add(t, "\n%-*s %14s %14s   ", name_width, a->node->name, in, out);
     if (info.waiting || info.running)
-        snprintf(jobs, sizeof jobs, "%" PRIu64 " waiting  %" PRIu64 " running", info.waiting,
-                 info.running);
+        progress_add(t, "%" PRIu64 " waiting  %" PRIu64 " running", info.waiting, info.running);
     if (info.failed || info.dead)
-        snprintf(bad, sizeof bad, "  %" PRIu64 " failed  %" PRIu64 " dead", info.failed, info.dead);
-    snprintf(row, sizeof row, "%-*s %14s %14s   %s%s", name_width, a->node->name, in, out, jobs,
-             bad);
-    row_print(s, row);
+        progress_add(t, "  %" PRIu64 " failed  %" PRIu64 " dead", info.failed, info.dead);
 }
 
-void screen_clear(struct screen *s) {
-    if (s->rows)
-        fprintf(stderr, "\r\033[%dA\033[J", s->rows); // the ^C of a terminal stands there
-    s->rows = 0;
-}
-
-void screen_draw(struct screen *s, struct flow *f) {
-    uint64_t now = monotonic_us();
+void flow_draw(struct flow *f) {
+    struct progress_text t = { 0 };
     int name_width = 0;
-    if (!s->wanted || now - f->begun_us < FIRST_MS * 1000 || now - s->drawn_us < AGAIN_MS * 1000)
+    if (!f->draws || !progress_is_due())
         return;
-    s->drawn_us = now;
     for (size_t i = 0; i < f->plan->count; i++) {
         int size = (int)strlen(f->plan->nodes[i].name);
         name_width = size > name_width ? size : name_width;
     }
-    if (s->rows)
-        fprintf(stderr, "\033[%dA", s->rows);
-    s->rows = 0;
-    draw_head(s, f);
+    add_head(&t, f);
     for (size_t i = 0; i < f->plan->count; i++)
-        draw_actor(s, &f->actors[i], name_width);
+        add_actor(&t, &f->actors[i], name_width);
+    progress_show(&t);
 }
 
 // ---- The summary ------------------------------------------------------------------------------

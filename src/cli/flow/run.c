@@ -11,6 +11,7 @@
 
 #include "base/errors.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "work/process.h"
 
 #include <errno.h>
@@ -202,13 +203,12 @@ static int halt(struct flow *f) {
 }
 
 // A filter that does not answer would be waited for without end.
-static void end_silent(struct flow *f, struct screen *screen, uint64_t since_us) {
+static void end_silent(struct flow *f, uint64_t since_us) {
     for (size_t i = 0; i < f->plan->count; i++) {
         struct actor *a = &f->actors[i];
         if (!a->filters || a->ended || !program_is_stuck(a, since_us))
             continue;
         a->ended = true;
-        screen_clear(screen);
         complain("flow: %s: it does not answer; it is ended, and its lines go back", a->title);
         filters_stop_any(a->filters);
     }
@@ -225,48 +225,44 @@ static void guard_end(struct flow *f) {
 }
 
 // Waits for what runs; a signal ends that, and a filter that does not answer is not waited for.
-static void drain(struct flow *f, struct screen *screen) {
+static void drain(struct flow *f) {
     uint64_t since_us = monotonic_us();
     int err = halt(f);
     for (; err == MR_EBUSY; err = mr_flow_stop(f->flow, LOOK_MS)) {
         guard_end(f);
         if (hears(f) && !atomic_load(&f->ending)) {
-            screen_clear(screen);
             complain("flow: ending what runs");
             end_all(f);
         }
-        end_silent(f, screen, since_us);
-        screen_draw(screen, f);
+        end_silent(f, since_us);
+        flow_draw(f);
     }
     if (err < 0)
         complain("flow: %s", mr_error());
-    screen_clear(screen);
+    progress_clear();
 }
 
-static enum cli_exit interrupted(struct flow *f, struct screen *screen) {
-    screen_clear(screen);
+static enum cli_exit interrupted(struct flow *f) {
     if (f->is_remote)
         interrupts_guard_end();
     if (halt(f) == MR_EBUSY)
         complain("flow: reading no more; what runs may finish (again to end it)");
-    drain(f, screen);
+    drain(f);
     return CLI_INTERRUPTED;
 }
 
-static enum cli_exit given_up(struct flow *f, struct screen *screen) {
-    screen_clear(screen);
+static enum cli_exit given_up(struct flow *f) {
     end_all(f);
-    drain(f, screen);
+    drain(f);
     if (f->why[0])
         complain("flow: %s", f->why);
     return f->why[0] ? CLI_FAILED : CLI_INTERRUPTED;
 }
 
 // Something died for which the flow has to halt, or which it went around.
-static enum cli_exit died(struct flow *f, struct screen *screen, bool over) {
-    screen_clear(screen);
+static enum cli_exit died(struct flow *f, bool over) {
     if (!over)
-        drain(f, screen);
+        drain(f);
     each_dead(f, false);
     if (!over)
         complain("flow: halted, as on-dead: halt says; mend it and run the same command again, or "
@@ -276,21 +272,18 @@ static enum cli_exit died(struct flow *f, struct screen *screen, bool over) {
 }
 
 // It cannot go on: what a source reads from has failed, or the engine.
-static enum cli_exit failed(struct flow *f, struct screen *screen, int err) {
-    screen_clear(screen);
+static enum cli_exit failed(struct flow *f, int err) {
     enum cli_exit code = refuse(err);
-    drain(f, screen);
+    drain(f);
     return code;
 }
 
 // A filter that holds back its answers would be waited for in silence.
-static void tell_silent(struct flow *f, struct screen *screen) {
+static void tell_silent(struct flow *f) {
     char sentence[512];
     for (size_t i = 0; i < f->plan->count; i++)
-        if (f->actors[i].filters && program_is_silent(&f->actors[i], sentence, sizeof sentence)) {
-            screen_clear(screen);
+        if (f->actors[i].filters && program_is_silent(&f->actors[i], sentence, sizeof sentence))
             complain("flow: %s", sentence);
-        }
 }
 
 // So that a run that is killed is in the count of the next one, but for its last moment.
@@ -302,27 +295,26 @@ static void count_now_and_then(struct flow *f) {
     flow_count(f);
 }
 
-static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over) {
+static enum cli_exit watch(struct flow *f, bool *out_over) {
     for (;;) {
         mr_flow_info info = { 0 };
         int err = mr_flow_wait(f->flow, LOOK_MS);
         if (atomic_load(&f->hopeless))
-            return given_up(f, screen);
+            return given_up(f);
         if (err == MR_EDEAD && mr_flow_look(f->flow, &info) == 0) {
             *out_over = info.over;
-            return died(f, screen, info.over);
+            return died(f, info.over);
         }
         if (err < 0 && err != MR_EAGAIN)
-            return failed(f, screen, err);
+            return failed(f, err);
         if (err == 0) {
-            screen_clear(screen);
             *out_over = true;
             return CLI_DONE;
         }
         if (hears(f))
-            return interrupted(f, screen);
-        tell_silent(f, screen);
-        screen_draw(screen, f);
+            return interrupted(f);
+        tell_silent(f);
+        flow_draw(f);
         count_now_and_then(f);
     }
 }
@@ -353,10 +345,10 @@ static void finish(struct flow *f, enum cli_exit code) {
 }
 
 static enum cli_exit flow_go(struct flow *f) {
-    struct screen screen = { .wanted = screen_is_wanted(f) };
     bool over = false;
     each_dead(f, true);
     f->begun_us = monotonic_us();
+    f->draws = flow_is_drawn(f);
     int err = mr_flow_start(f->flow);
     if (err < 0) {
         refuse(err);
@@ -364,7 +356,8 @@ static enum cli_exit flow_go(struct flow *f) {
             complain("flow: or begin anew: --fresh");
         return exit_of(err);
     }
-    enum cli_exit code = watch(f, &screen, &over);
+    enum cli_exit code = watch(f, &over);
+    progress_clear();
     flow_summary(f, code, over);
     if (!over)
         flow_count(f);

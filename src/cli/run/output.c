@@ -4,6 +4,7 @@
 #include "base/codec.h"
 #include "base/errors.h"
 #include "base/mem.h"
+#include "cli/output.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -84,27 +85,11 @@ void output_close(struct output *o) {
 
 // ---- The terminal -----------------------------------------------------------------------------
 
-static void bar_clear(struct output *o) {
-    if (o->bar_shown)
-        fprintf(stderr, "\r\033[K");
-    o->bar_shown = false;
-}
-
-static void bar_again(struct output *o) {
-    if (o->bar[0] && !o->within_line) {
-        fprintf(stderr, "\r%s\033[K", o->bar);
-        o->bar_shown = true;
-    }
-}
-
-void output_bar(struct output *o, const char *line) {
+void output_bar(struct output *o, const struct progress_text *text) {
     if (pthread_mutex_trylock(&o->lock) != 0)
         return;
-    snprintf(o->bar, sizeof o->bar, "%s", line);
-    if (*line)
-        bar_again(o);
-    else
-        bar_clear(o);
+    if (!o->within_line)
+        progress_show(text);
     pthread_mutex_unlock(&o->lock);
 }
 
@@ -112,19 +97,14 @@ void output_say(struct output *o, const char *format, ...) {
     va_list values;
     va_start(values, format);
     pthread_mutex_lock(&o->lock);
-    bar_clear(o);
-    fprintf(stderr, "millrace: ");
-    vfprintf(stderr, format, values);
-    fprintf(stderr, "\n");
+    complain_list(format, values);
     pthread_mutex_unlock(&o->lock);
     va_end(values);
 }
 
 void output_try_say(struct output *o, const char *sentence) {
     bool locked = pthread_mutex_trylock(&o->lock) == 0;
-    if (locked)
-        bar_clear(o);
-    fprintf(stderr, "millrace: %s\n", sentence);
+    complain("%s", sentence);
     if (locked)
         pthread_mutex_unlock(&o->lock);
 }
@@ -172,7 +152,7 @@ static int print(struct output *o, const struct held_stream *output,
     if (o->broken)
         return error_set(MR_EIO, "an earlier output could not be written");
     if (!is_empty(output) || !is_empty(errors))
-        bar_clear(o);
+        progress_hide();
     int err = print_stream(o, output, STDOUT_FILENO);
     if (err < 0)
         o->broken = errno ? errno : EIO;
@@ -181,7 +161,8 @@ static int print(struct output *o, const struct held_stream *output,
     const struct held_stream *last = is_empty(errors) && o->to_terminal ? output : errors;
     if (!is_empty(last)) {
         o->within_line = ends_within_line(o, last);
-        bar_again(o);
+        if (!o->within_line)
+            progress_again();
     }
     return err;
 }

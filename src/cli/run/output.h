@@ -10,12 +10,13 @@
 #ifndef CLI_RUN_OUTPUT_H
 #define CLI_RUN_OUTPUT_H
 
+#include "cli/progress.h"
 #include "work/spool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { ORDER_AHEAD = 1024, HELD_MEMORY = 16 << 20, BAR_MOST = 200, MARK_FAILED = 24 };
+enum { ORDER_AHEAD = 1024, HELD_MEMORY = 16 << 20, MARK_FAILED = 24 };
 
 // Of a line that has ended: a spool in memory, or a part of the file.
 struct held_stream {
@@ -39,9 +40,7 @@ struct output {
     uint64_t file_end, file_uses; // behind the last part; parts in it
     int mark;                     // a file that says what was printed; -1: none …
     uint64_t round;               // … of which run
-    char bar[BAR_MOST];           // as drawn last; "": none
-    bool bar_shown;
-    bool to_terminal; // stdout is one
+    bool to_terminal;             // stdout is one
     bool within_line; // the terminal's cursor is, behind what a command wrote: no place for a bar
     int broken;       // why a write has failed, an errno: nothing more is printed then
 };
@@ -70,7 +69,7 @@ void output_say(struct output *, const char *format, ...) __attribute__((format(
 // says it anyway.
 void output_try_say(struct output *, const char *sentence);
 
-// Replaces the bar, a line without its end; "" clears it. Not while somebody is printing.
-void output_bar(struct output *, const char *line);
+// Draws the bar, unless a thread is printing.
+void output_bar(struct output *, const struct progress_text *);
 
 #endif

@@ -1,6 +1,6 @@
 // What people see of a run: a bar while it lasts, a summary when it is over.
 //
-//     [##########··········] 512 of 1000  45.2/s  4 at once  2 failed  12 s left
+//     [##########··········] 512 of 1000  45.2/s  4 at once  2 failed  12s left
 //
 // How many there will be is known only when the input has been read; until then the bar says how
 // many were read, and no time.
@@ -11,11 +11,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
-
-enum { BAR = 20 };
 
 // ---- The bar ----------------------------------------------------------------------------------
 
@@ -23,23 +19,6 @@ bool bar_is_wanted(const struct run_options *o) {
     if (!output_is_rich(stderr))
         return false;
     return o->progress || !isatty(STDOUT_FILENO);
-}
-
-static const char *time_words_short(char *out, size_t size, uint64_t s) {
-    if (s < 60)
-        snprintf(out, size, "%" PRIu64 " s", s);
-    else if (s < 3600)
-        snprintf(out, size, "%" PRIu64 " m %02" PRIu64 " s", s / 60, s % 60);
-    else
-        snprintf(out, size, "%" PRIu64 " h %02" PRIu64 " m", s / 3600, s / 60 % 60);
-    return out;
-}
-
-static int columns(void) {
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
-        return 80;
-    return size.ws_col < BAR_MOST ? size.ws_col : BAR_MOST;
 }
 
 struct figures {
@@ -56,36 +35,23 @@ static struct figures look(const struct run *r) {
     return f;
 }
 
-static void append(char *line, size_t size, const char *text) {
-    size_t used = strlen(line);
-    snprintf(line + used, size - used, "%s", text);
-}
-
 void bar_draw(struct run *r) {
     if (r->worker)
         (void)mr_worker_look(r->worker, &r->look); // the worker is open
-    static const char full[] = "####################", none[] = "....................";
     struct figures f = look(r);
-    char line[BAR_MOST] = "", part[64], left[32];
-    int done = f.read ? (int)(f.ended * BAR / f.read) : 0;
-    if (r->input_over)
-        snprintf(line, sizeof line, "[%.*s%.*s] %" PRIu64 " of %" PRIu64, done, full, BAR - done,
-                 none, f.ended, f.read);
-    else
-        snprintf(line, sizeof line, "%" PRIu64 " done, %" PRIu64 " read", f.ended, f.read);
-    snprintf(part, sizeof part, "  %.1f/s  %" PRIu32 " at once", f.per_s, f.level);
-    append(line, sizeof line, part);
-    if (f.failed) {
-        snprintf(part, sizeof part, "  %" PRIu64 " failed", f.failed);
-        append(line, sizeof line, part);
+    struct progress_text t = { 0 };
+    if (r->input_over) {
+        progress_add_bar(&t, f.read ? (double)f.ended / (double)f.read : 0);
+        progress_add(&t, " %" PRIu64 " of %" PRIu64, f.ended, f.read);
+    } else {
+        progress_add(&t, "%" PRIu64 " done, %" PRIu64 " read", f.ended, f.read);
     }
-    if (r->input_over && f.per_s > 0) {
-        uint64_t s = (uint64_t)((double)(f.read - f.ended) / f.per_s + 0.5);
-        snprintf(part, sizeof part, "  %s left", time_words_short(left, sizeof left, s));
-        append(line, sizeof line, part);
-    }
-    line[columns() - 1] = 0; // a longer one would not be cleared
-    output_bar(&r->output, line);
+    progress_add(&t, "  %.1f/s  %" PRIu32 " at once", f.per_s, f.level);
+    if (f.failed)
+        progress_add(&t, "  %" PRIu64 " failed", f.failed);
+    if (r->input_over && f.per_s > 0)
+        progress_add_left(&t, (double)(f.read - f.ended) / f.per_s);
+    output_bar(&r->output, &t);
 }
 
 // ---- The summary ------------------------------------------------------------------------------
@@ -153,7 +119,7 @@ static bool is_telling(const struct run *r, enum cli_exit code) {
 }
 
 void summary_print(struct run *r, enum cli_exit code) {
-    output_bar(&r->output, "");
+    progress_clear();
     if (r->options->json)
         print_json(r, code);
     else if (r->options->progress || (is_telling(r, code) && !r->quiet))

@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BAR_MS = 100, FIRST_BAR_MS = 500, LAST_COMMIT_MS = 20, LAST_WAIT_MS = EXEC_GRACE_MS + 3000 };
+enum { LAST_COMMIT_MS = 20, LAST_WAIT_MS = EXEC_GRACE_MS + 3000 };
 
 // ---- Opening ----------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ static int loop_wait_ms(const struct run *r, bool bar) {
     if (r->input_over && r->running == 0 && lines_outstanding(r) <= 0)
         return 0; // whoever asked the engine has waited already
     if (bar || r->leave_at_us)
-        return BAR_MS;
+        return PROGRESS_MS;
     if (!ms)
         return -1;
     uint64_t now = monotonic_us(), until = r->begun_us + (uint64_t)ms * 1000;
@@ -272,25 +272,21 @@ static int loop_wait(struct run *r, bool bar) {
     return input && (at_once || polled[2].revents) ? input_take(r) : 0;
 }
 
-static void look_at_time(struct run *r, bool bar, uint64_t *drawn_us) {
-    uint64_t now = monotonic_us();
+static void look_at_time(struct run *r, bool bar) {
     if (deadline_is_over(r) && !r->leave_at_us)
         end_all(r, CLI_DEADLINE, "the deadline has passed; ending what runs");
-    if (r->leave_at_us && now >= r->leave_at_us)
+    if (r->leave_at_us && monotonic_us() >= r->leave_at_us)
         leave_at_once(r);
-    if (!bar || now - r->begun_us < FIRST_BAR_MS * 1000 || now - *drawn_us < BAR_MS * 1000)
-        return;
-    bar_draw(r);
-    *drawn_us = now;
+    if (bar && progress_is_due())
+        bar_draw(r);
 }
 
 static int run_loop(struct run *r) {
     bool bar = bar_is_wanted(r->options);
-    uint64_t drawn_us = 0;
     int err = 0;
     while (err >= 0 && !is_over(r)) {
         err = loop_wait(r, bar);
-        look_at_time(r, bar, &drawn_us);
+        look_at_time(r, bar);
     }
     return err;
 }

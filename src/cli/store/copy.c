@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/store/reshard.h"
 #include "shard/group.h"
 
@@ -29,7 +30,7 @@ struct copy {
     const char *from_dir, *to_dir;
     char making[LOG_PATH]; // where the target is until it is whole
     struct reshard reshard;
-    struct progress progress;
+    uint64_t total;   // bytes to be scanned
     uint64_t scanned; // bytes of shards that are done with
 };
 
@@ -148,7 +149,7 @@ static int copy_shard(struct copy *c, uint32_t shard) {
             err = flush_all(&c->reshard);
         if (err == 0 && store_interrupted)
             err = error_set(MR_ECANCELLED, "interrupted");
-        progress_draw(&c->progress, c->scanned + at - log.head);
+        progress_bytes("copying", c->scanned + at - log.head, c->total);
     }
     c->scanned += log.tail - log.head;
     return err;
@@ -158,16 +159,15 @@ static int copy_shards(struct copy *c) {
     int err = reshard_begin(&c->reshard);
     for (uint32_t i = 0; err == 0 && i < c->reshard.from_count; i++)
         err = copy_shard(c, i);
-    progress_clear(&c->progress);
+    progress_clear();
     return err < 0 ? err : reshard_end(&c->reshard);
 }
 
 static int copy_logs(struct copy *c) {
     struct log_state log = { 0 };
-    c->progress = (struct progress){ .doing = "copying" };
     for (uint32_t i = 0; i < c->reshard.from_count; i++) {
         log_look(c->reshard.from[i].log, &log);
-        c->progress.total += log.tail - log.head;
+        c->total += log.tail - log.head;
     }
     int err = making_open(c, log.segment_size);
     if (err == 0)
