@@ -149,9 +149,13 @@ static int check_ages(const struct core *c, const struct stage *s) {
 }
 
 static int check_stages(const struct core *c, struct tally *t) {
-    uint64_t ready = 0, parked = 0, leases = 0;
+    uint64_t ready = 0, parked = 0, leases = 0, granted = 0;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         const struct stage *s = c->stages[i];
+        EXPECT(list_empty(&s->of_starved) || !list_empty(&s->pushers), "no push is starved");
+        EXPECT(!s->ended.count || stage_set_next(&c->ended_stages, i, i),
+               "a stage is not listed for its ended jobs");
+        granted += s->granted_rooms;
         const struct job_line *lines[] = { &s->ready, &s->parked, &s->delayed,
                                            &s->dead,  &s->ended,  &s->idle };
         static const char *const names[] = {
@@ -190,6 +194,7 @@ static int check_stages(const struct core *c, struct tally *t) {
     EXPECT(parked == t->parked, "%" PRIu64 " channels are parked, %" PRIu64 " stand in line",
            t->parked, parked);
     EXPECT(leases == c->leases.used, "leases are miscounted");
+    EXPECT(granted || !c->granted_bytes, "granted room is miscounted");
     return 0;
 }
 

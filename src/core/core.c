@@ -65,6 +65,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->channels, sizeof(struct channel), 0);
     pool_init(&c->keys);
     list_init(&c->sources_by_use);
+    list_init(&c->starved);
     live_init(&c->live, c->config.segment_size);
     slab_init(&c->attrs, sizeof(struct attr), 0);
     slab_init(&c->instants, sizeof(struct instant), 0);

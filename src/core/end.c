@@ -1,6 +1,6 @@
 // The end of a job (done, cancelled, expired), its callers, and the commands await, cancel, retry
 // and drop.
-#include "core/state.h"
+#include "core/limit.h"
 
 #include "base/errors.h"
 
@@ -118,12 +118,6 @@ APART static void drop_ended_attrs(struct core *c, struct job *j) {
         once_release(c, j);
 }
 
-static APART void wake_pushers(struct core *c) {
-    for (uint32_t i = 1; i <= c->stage_count; i++)
-        if (!list_empty(&c->stages[i]->pushers))
-            stage_wake(c, c->stages[i]);
-}
-
 void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t at,
                uint32_t size) {
     struct job *j = job_at(c, number);
@@ -140,12 +134,14 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     if (job_has_attrs(j))
         drop_ended_attrs(c, j);
     job_line_add(c, &s->ended, number, AT_TAIL);
+    if (s->ended.count == 1)
+        stage_set_add(&c->ended_stages, s->number);
     stage_depth_decreased(c, s);
     stage_forget_ended(c, s);
     stage_plan_sweep(c, s);
     stage_wake(c, s);
     if (c->room_pushes)
-        wake_pushers(c);
+        memory_wake(c);
 }
 
 // A job that ended long ago is not in the processor's cache: prefetches the one after the next.
@@ -358,7 +354,7 @@ int core_drop(struct core *c, uint64_t id) {
         return err;
     job_remove(c, number);
     if (c->room_pushes)
-        wake_pushers(c);
+        memory_wake(c);
     settle(c);
     return 0;
 }

@@ -350,7 +350,7 @@ void job_die(struct core *c, uint32_t number) {
         channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
     }
     dead_add(c, s, number);
-    stage_note_dead(c, s);
+    stage_set_add(&c->dead_stages, s->number);
     stage_depth_changed(c, s);
 }
 

@@ -33,6 +33,18 @@ static inline int memory_check(struct core *c, uint64_t bytes) {
     return c->limits.max_bytes || c->limits.max_memory ? memory_make_room(c, bytes) : 0;
 }
 
+// What a push that waits will need.
+static inline uint64_t pusher_needs(const struct pusher *p) {
+    return entry_size(RECORD_MAX, p->bytes);
+}
+
+// Whether there is room for the push that has waited longest at this stage. If not, the stage is
+// woken when there is.
+bool memory_has_room_at(struct core *, struct stage *);
+
+// Memory may have become free: wakes the first of the stages that wait for it, if there is room.
+void memory_wake(struct core *);
+
 // Tells the other shards that the stage is forgotten, if they know a high mark of it.
 int stage_notify_forgotten(const struct core *, struct stage *);
 

@@ -272,30 +272,15 @@ static int walk_line(struct core *c, const struct job_line *l,
     return 0;
 }
 
-void stage_note_dead(struct core *c, const struct stage *s) {
-    c->dead_stages[s->number / 64] |= UINT64_C(1) << s->number % 64;
-}
-
-static bool has_dead(struct core *c, uint32_t number) {
-    bool has = c->stages[number] && c->stages[number]->dead.count;
-    if (!has)
-        c->dead_stages[number / 64] &= ~(UINT64_C(1) << number % 64);
-    c->steps++;
-    return has;
-}
-
 uint32_t core_next_dead_stage(struct core *c, uint32_t number, mr_bytes *out_name) {
-    for (number++; number <= c->stage_count; number++) {
-        uint64_t bits = c->dead_stages[number / 64] >> number % 64;
-        if (!bits) {
-            number |= 63;
-            continue;
-        }
-        number += (uint32_t)__builtin_ctzll(bits);
-        if (number <= c->stage_count && has_dead(c, number)) {
-            *out_name = bytes_of(c->stages[number]->name, c->stages[number]->name_size);
+    while ((number = stage_set_next(&c->dead_stages, number + 1, c->stage_count))) {
+        const struct stage *s = c->stages[number];
+        c->steps++;
+        if (s && s->dead.count) {
+            *out_name = bytes_of(s->name, s->name_size);
             return number;
         }
+        stage_set_remove(&c->dead_stages, number);
     }
     return 0;
 }

@@ -1,5 +1,9 @@
 // Memory: how much the index uses, and whether there is room for more. Freed entries do not count
 // although their chunks stay allocated: they are reused before anything grows.
+//
+// Stages whose first push waits for memory stand in a list, so that a change costs no more than
+// what it wakes. One of them is woken at a time, and wakes the next when it needs no more. Room
+// that was granted is counted as used, so that no more pushes are granted room than there is.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -38,28 +42,38 @@ uint64_t core_memory(const struct core *c) {
 }
 
 static bool bytes_are_short(const struct core *c, uint64_t bytes) {
-    return c->limits.max_bytes && c->live_bytes + bytes > c->limits.max_bytes;
+    return c->limits.max_bytes && c->live_bytes + c->granted_bytes + bytes > c->limits.max_bytes;
 }
 
 bool core_memory_is_short(const struct core *c) {
-    return c->limits.max_memory && core_memory(c) + c->outside_bytes >= c->limits.max_memory;
+    uint64_t used = c->outside_bytes + c->granted_bytes;
+    return c->limits.max_memory && core_memory(c) + used >= c->limits.max_memory;
 }
 
 static bool is_short(const struct core *c, uint64_t bytes) {
     return bytes_are_short(c, bytes) || core_memory_is_short(c);
 }
 
-enum { EARLY = 1000 }; // jobs forgotten at once to free memory
+enum { EARLY = 1000 };        // jobs forgotten at once to free memory
+enum { STEPS_FORGOTTEN = 2 }; // cost of one of them
 
-// Forgets ended jobs early rather than refuse pushes: as many as needed for `max_bytes`; for
+// Ended jobs are forgotten early rather than pushes refused: as many as needed for `max_bytes`; for
 // `max_memory`, which also counts other users, at most EARLY at a time.
+static bool must_forget(const struct core *c, uint64_t bytes, uint32_t left) {
+    return bytes_are_short(c, bytes) || (left && core_memory_is_short(c));
+}
+
 static void forget_early(struct core *c, uint64_t bytes) {
     bool cannot_fit = c->limits.max_bytes && bytes > c->limits.max_bytes;
-    uint32_t left = EARLY;
-    for (uint32_t i = 1; !cannot_fit && i <= c->stage_count; i++)
-        while ((bytes_are_short(c, bytes) || (left && core_memory_is_short(c))) &&
-               stage_forget_early(c, c->stages[i]))
-            left -= left > 0;
+    uint32_t left = EARLY, number = 0;
+    while (!cannot_fit && must_forget(c, bytes, left) &&
+           (number = stage_set_next(&c->ended_stages, number + 1, c->stage_count))) {
+        struct stage *s = c->stages[number];
+        for (; must_forget(c, bytes, left) && stage_forget_early(c, s); left -= left > 0)
+            c->steps += STEPS_FORGOTTEN;
+        if (!s->ended.count)
+            stage_set_remove(&c->ended_stages, number);
+    }
 }
 
 APART int memory_make_room(struct core *c, uint64_t bytes) {
@@ -73,12 +87,40 @@ APART int memory_make_room(struct core *c, uint64_t bytes) {
     return 0;
 }
 
+static bool memory_has_room(struct core *c, const struct stage *s) {
+    uint64_t bytes = pusher_needs(list_entry(s->pushers.next, struct pusher, of_stage));
+    forget_early(c, bytes);
+    return !is_short(c, bytes);
+}
+
+bool memory_has_room_at(struct core *c, struct stage *s) {
+    bool room = memory_has_room(c, s);
+    if (!room && list_empty(&s->of_starved))
+        list_append(&c->starved, &s->of_starved);
+    return room;
+}
+
+// A push that needs less than those before it may have room where they have none; but without
+// memory for the index there is none for any.
+APART void memory_wake(struct core *c) {
+    for (struct list *l = c->starved.next; l != &c->starved; l = l->next) {
+        struct stage *s = list_entry(l, struct stage, of_starved);
+        c->steps++;
+        if (memory_has_room(c, s)) {
+            list_remove(&s->of_starved);
+            stage_wake(c, s);
+            return;
+        }
+        if (core_memory_is_short(c))
+            return;
+    }
+}
+
 void core_set_outside_memory(struct core *c, uint64_t outside_bytes) {
     c->outside_bytes = outside_bytes;
     forget_early(c, 1);
-    if (!c->room_pushes || is_short(c, 1))
+    if (!c->room_pushes)
         return;
-    for (uint32_t i = 1; i <= c->stage_count; i++)
-        stage_wake(c, c->stages[i]);
+    memory_wake(c);
     settle(c);
 }

@@ -263,7 +263,8 @@ static int push_check_room(struct core *c, const struct push_plan *plan) {
     return push_check_limits(c, plan);
 }
 
-// A pusher that was granted room and still finds none takes its old place again.
+// A pusher that was granted room and still finds none takes its old place again, which is at or
+// near the front.
 static void pushers_insert(struct stage *s, struct pusher *p) {
     struct list *before = s->pushers.next;
     while (before != &s->pushers && list_entry(before, struct pusher, of_stage)->order < p->order)
@@ -285,9 +286,15 @@ APART static int push_wait_for_room(struct core *c, const struct push_plan *plan
     c->room_pushes++;
     if (waiting->conn)
         list_append(&waiting->conn->pushers, &waiting->of_conn);
-    if (!plan->room_granted)
+    struct stage *s = c->stages[plan->stage];
+    if (plan->room_granted) {
+        pushers_insert(s, waiting);
+    } else {
         waiting->order = ++c->last_pusher;
-    pushers_insert(c->stages[plan->stage], waiting);
+        list_append(&s->pushers, &waiting->of_stage);
+    }
+    if (s->pushers.next == &waiting->of_stage)
+        (void)memory_has_room_at(c, s); // if it waits for memory, it is woken when there is some
     return MR_EAGAIN;
 }
 
@@ -305,47 +312,66 @@ static int push_admit(struct core *c, const struct push_plan *plan) {
     return err < 0 ? push_wait_for_room(c, plan) : 0;
 }
 
-static void pusher_unlink(struct core *c, struct pusher *p) {
-    c->room_pushes -= !list_empty(&p->of_stage);
+// It waits no longer.
+static void pusher_unlink(struct core *c, struct stage *s, struct pusher *p) {
+    c->room_pushes--;
+    c->room_bytes -= p->bytes;
     list_remove(&p->of_conn);
     list_remove(&p->of_stage);
-    c->room_bytes -= p->bytes;
-    p->bytes = 0;
+    if (list_empty(&s->pushers))
+        list_remove(&s->of_starved);
 }
 
-// Whether there is no room for the push that has waited longest.
-static bool stage_is_full(struct core *c, struct stage *s) {
-    const struct pusher *first = list_entry(s->pushers.next, struct pusher, of_stage);
-    return memory_check(c, entry_size(RECORD_MAX, first->bytes)) < 0 || stage_is_choked(s) ||
-           !stage_has_room(s);
+// Reserves room for a pusher until it pushes again or leaves.
+static void room_grant(struct core *c, struct stage *s, struct pusher *p) {
+    p->granted = true;
+    s->granted_rooms++;
+    c->granted_bytes += pusher_needs(p);
+    if (p->conn)
+        list_append(&p->conn->pushers, &p->of_conn);
+}
+
+static void room_end_grant(struct core *c, struct stage *s, struct pusher *p) {
+    p->granted = false;
+    s->granted_rooms--;
+    c->granted_bytes -= pusher_needs(p);
+    list_remove(&p->of_conn);
+}
+
+// Whether there is room for the push that has waited longest.
+static bool stage_fits_first(struct core *c, struct stage *s) {
+    return !stage_is_choked(s) && stage_has_room(s) && memory_has_room_at(c, s);
 }
 
 // When the stage drains, all waiting pushers are notified; they are refused when they push again.
+// What they leave of the memory is for other stages.
 APART void pushers_notify_room(struct core *c, struct stage *s) {
-    while (!list_empty(&s->pushers) && (s->draining || !stage_is_full(c, s))) {
+    while (!list_empty(&s->pushers) && (s->draining || stage_fits_first(c, s))) {
         struct pusher *p = list_entry(s->pushers.next, struct pusher, of_stage);
-        pusher_unlink(c, p);
-        p->granted = true;
-        s->granted_rooms++;
-        if (p->conn)
-            list_append(&p->conn->pushers, &p->of_conn);
+        pusher_unlink(c, s, p);
+        room_grant(c, s, p);
         if (c->config.events.room)
             c->config.events.room(c->config.owner, p);
         if (s->policy.max_channel && !s->draining)
             break; // it may have waited for its channel only: notify one at a time
     }
+    if (c->room_pushes)
+        memory_wake(c);
 }
 
 void pusher_leave(struct core *c, struct pusher *p) {
     struct stage *s = p->stage ? c->stages[p->stage] : NULL;
     if (!s)
         return;
-    pusher_unlink(c, p);
     if (p->granted)
-        s->granted_rooms--;
+        room_end_grant(c, s, p);
+    else if (!list_empty(&p->of_stage))
+        pusher_unlink(c, s, p);
     *p = (struct pusher){ .conn = p->conn };
     stage_depth_changed(c, s);
     stage_wake(c, s);
+    if (c->room_pushes)
+        memory_wake(c);
     stage_forget_unused(c, bytes_of(s->name, s->name_size));
 }
 
@@ -452,10 +478,7 @@ static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) 
 static bool room_use_grant(struct core *c, struct pusher *p) {
     if (!p || !p->granted)
         return false;
-    struct stage *s = c->stages[p->stage];
-    list_remove(&p->of_conn);
-    p->granted = false;
-    s->granted_rooms--;
+    room_end_grant(c, c->stages[p->stage], p);
     return true;
 }
 
@@ -486,20 +509,22 @@ static bool is_transient_error(int err) {
     return err == MR_ENOMEM || err == MR_EFULL || err == MR_EIO || err == MR_ESTOPPED;
 }
 
-static void room_keep_grant(struct core *c, struct pusher *p) {
-    p->granted = true;
-    c->stages[p->stage]->granted_rooms++;
-    if (p->conn)
-        list_append(&p->conn->pushers, &p->of_conn);
+// Others may get what a pusher has not used of its room. If it waits again, then for its channel or
+// for memory: its stage is woken when that has changed.
+APART static void room_pass_on(struct core *c, const struct pusher *p, int err) {
+    if (err != MR_EAGAIN)
+        stage_wake(c, c->stages[p->stage]);
+    if (c->room_pushes)
+        memory_wake(c);
 }
 
 HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
     bool room_granted = room_use_grant(c, p->pusher);
     int err = push(c, p, room_granted, out);
     if (room_granted && is_transient_error(err))
-        room_keep_grant(c, p->pusher);
-    else if (room_granted && err != MR_EAGAIN) // the next pusher may get the room
-        stage_wake(c, c->stages[p->pusher->stage]);
+        room_grant(c, c->stages[p->pusher->stage], p->pusher);
+    else if (room_granted)
+        room_pass_on(c, p->pusher, err);
     settle(c);
     if (err < 0)
         stage_forget_unused(c, p->stage);

@@ -399,7 +399,7 @@ static void job_place(struct core *c, uint32_t number) {
         if (keyed)
             channel_pin(c, j->owner);
         job_line_add(c, &s->dead, number, AT_TAIL);
-        stage_note_dead(c, s);
+        stage_set_add(&c->dead_stages, s->number);
         break;
     case JOB_RUNNING:
     case JOB_DONE:
@@ -543,6 +543,7 @@ static int replay_end(struct core *c, const struct record *r, const struct repla
     if (!r->has_once)
         once_release(c, j);
     job_line_add(c, &s->ended, number, AT_TAIL);
+    stage_set_add(&c->ended_stages, s->number);
     if (r->copy &&
         (err = replay_source_of_job(c, r, number)) < 0) // a copy: the end was counted before
         return err;

@@ -82,6 +82,7 @@ int stage_get_number(struct core *c, uint32_t number, struct stage **out) {
         s->policy = policy_default();
         list_init(&s->takers);
         list_init(&s->pushers);
+        list_init(&s->of_starved);
         c->stages[number] = s;
         if (number > c->stage_count)
             c->stage_count = number;
@@ -159,6 +160,17 @@ int stage_get(struct core *c, mr_bytes name, uint32_t *out) {
     if (!number)
         return stage_create(c, name, out);
     *out = number;
+    return 0;
+}
+
+uint32_t stage_set_next(const struct stage_set *set, uint32_t from, uint32_t last) {
+    for (uint32_t number = from; number <= last; number = (number | 63) + 1) {
+        uint64_t bits = set->bits[number / 64] >> number % 64;
+        if (!bits)
+            continue;
+        number += (uint32_t)__builtin_ctzll(bits);
+        return number <= last ? number : 0;
+    }
     return 0;
 }
 
@@ -247,6 +259,7 @@ static void stage_clear(struct core *c, struct stage *s) {
     s->serve_timer = kept.serve_timer;
     list_init(&s->takers);
     list_init(&s->pushers);
+    list_init(&s->of_starved); // without pushers it is not starved
 }
 
 // Replay sees OUTBOX records of emits to this stage before this record; so acknowledgements are

@@ -137,6 +137,11 @@ struct stage_edge {
     bool in_cycle;
 };
 
+// Stages, by their numbers. A bit may stay set for a while after its reason has gone.
+struct stage_set {
+    uint64_t bits[(UINT16_MAX + 1) / 64];
+};
+
 enum { DEPTHS = 512 }; // lists of channels of about the same depth
 
 struct stage {
@@ -165,6 +170,7 @@ struct stage {
     uint64_t halted;                // channels that a dead job halts
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
+    struct list of_starved; // its first push waits for memory
     uint32_t taker_count, next_dirty;
     uint32_t sources; // epics and clients that number their pushes into it
     struct stage_edge edges[CORE_EDGES];
@@ -258,7 +264,9 @@ struct core {
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
     uint64_t live_bytes, last_pusher, next_source, room_pushes, room_bytes;
+    uint64_t granted_bytes; // reserved for pushers that were granted room
     uint64_t outside_bytes; // see core_set_outside_memory
+    struct list starved;    // stages whose first push waits for memory: see memory.c
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
     bool replaying, sources_timer;
@@ -278,11 +286,12 @@ struct core {
     uint32_t stage_count, stage_capacity, nameless_stages;
     uint32_t least_nameless; // no lower number is nameless
     struct map stage_by_name, maker_by_name;
-    uint32_t last_stage;                         // the latest result of stage_find
-    uint32_t stageless_epics;                    // sources without a stage
-    uint64_t steps;                              // see core_take_steps
-    uint64_t dead_stages[(UINT16_MAX + 1) / 64]; // bit n: stage n may have dead jobs
-    bool stages_pinned;                          // a command uses several: none may be dropped
+    uint32_t last_stage;           // the latest result of stage_find
+    uint32_t stageless_epics;      // sources without a stage
+    uint64_t steps;                // see core_take_steps
+    struct stage_set dead_stages;  // stages that may have dead jobs
+    struct stage_set ended_stages; // stages that may have ended jobs
+    bool stages_pinned;            // a command uses several: none may be dropped
     uint64_t stages_searched_ms; // the latest search for empty stages: one in an instant is enough
     struct link_end *links;      // by shard
     uint32_t link_count;
@@ -456,7 +465,6 @@ int stage_drop(struct core *, struct stage *); // an empty stage: records that i
 void stage_drop_if_idle(struct core *, struct stage *); // if it is empty and has no settings
 void stage_replay_drop(struct core *, uint32_t number);
 void stage_forget_sources(struct core *, uint32_t number); // source.c; replay of a dropped stage
-void stage_note_dead(struct core *, const struct stage *); // for core_next_dead_stage
 int stage_set_name(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
 void stage_update_mark(struct core *, struct stage *);
@@ -469,6 +477,17 @@ void stage_plan_sweep(struct core *, struct stage *);
 int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
 int stage_record(struct core *, struct stage *, enum room); // writes its record
 void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
+
+static inline void stage_set_add(struct stage_set *set, uint32_t number) {
+    set->bits[number / 64] |= UINT64_C(1) << number % 64;
+}
+
+static inline void stage_set_remove(struct stage_set *set, uint32_t number) {
+    set->bits[number / 64] &= ~(UINT64_C(1) << number % 64);
+}
+
+// The first number from `from` to `last`; 0: there is none.
+uint32_t stage_set_next(const struct stage_set *, uint32_t from, uint32_t last);
 
 // A waiting take may get a job now, or a waiting push room: settle will check.
 static inline void stage_wake(struct core *c, struct stage *s) {

@@ -6,7 +6,7 @@
 // calls. Commands that start or end a job check its deadline themselves. Only the order within a
 // channel needs care: the position of a delayed job is the instant it is due, so a push to its
 // channel that comes before it is delivered is delayed too (push_plan_due).
-#include "core/state.h"
+#include "core/limit.h"
 
 static uint32_t timer_kind(struct heap_entry e) {
     return e.value >> ATTR_SHIFT;
@@ -115,6 +115,8 @@ void timer_retry(struct core *c, enum timer kind, uint32_t number) {
 static int sweep_fires(struct core *c, struct stage *s) {
     s->sweep_at_ms = 0;
     due_spend(c, stage_sweep(c, s, c->due_left + 1));
+    if (c->room_pushes)
+        memory_wake(c);
     stage_plan_sweep(c, s);
     if (!s->sweep_at_ms)
         stage_drop_if_idle(c, s);

@@ -597,6 +597,104 @@ static void rule13_what_is_retained_makes_room(void **state) {
     core_fixture_destroy(t);
 }
 
+// A push to a stage of its own that waits for room.
+static int push_waiting(struct core_fixture *t, int pusher, const char *body) {
+    struct pushed pushed;
+    char stage[8];
+    snprintf(stage, sizeof stage, "w%d", pusher);
+    if (!t->pushers[pusher].granted)
+        t->pushers[pusher] = (struct pusher){ .conn = &t->conns[0] };
+    struct push p = { .stage = mr_str(stage), .body = mr_str(body), .pusher = &t->pushers[pusher] };
+    return core_push(t->core, &p, &pushed);
+}
+
+// Fills memory with jobs of stage s; returns the first id.
+static uint64_t fill_memory(struct core_fixture *t) {
+    static char body[2000];
+    struct push p = { .stage = mr_str("s"), .body = bytes_of(body, sizeof body) };
+    struct pushed pushed;
+    must(core_push(t->core, &p, &pushed));
+    uint64_t first = pushed.id;
+    while (core_push(t->core, &p, &pushed) == 0)
+        continue;
+    return first;
+}
+
+#define NEEDS_AS_MUCH "a push needs room for its body and for the longest head that there is ......"
+
+// U4: memory that becomes free wakes as many pushes as it is enough for, each stage in its turn.
+static void U4_no_more_pushes_are_woken_than_there_is_memory_for(void **state) {
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_bytes = 20000 });
+    (void)state;
+    uint64_t id = fill_memory(t);
+    while (push_waiting(t, 0, NEEDS_AS_MUCH) == 0)
+        continue;
+    for (int i = 1; i < 4; i++)
+        assert_int_equal(push_waiting(t, i, NEEDS_AS_MUCH), MR_EAGAIN);
+    must(core_drop(t->core, id));
+    expect_events(t, "room 0\n");
+    must(core_drop(t->core, id + 1));
+    expect_events(t, "room 1\n");
+    must(push_waiting(t, 0, NEEDS_AS_MUCH)); // it uses less than was reserved
+    expect_events(t, "room 2\n");
+    core_push_leave(t->core, &t->pushers[2]); // and this one nothing
+    expect_events(t, "room 3\n");
+    must(push_waiting(t, 1, NEEDS_AS_MUCH));
+    must(push_waiting(t, 3, NEEDS_AS_MUCH));
+    core_fixture_check(t->core, "in the end");
+    core_fixture_destroy(t);
+}
+
+// U4: a push that needs less may have room where one before it has none.
+static void U4_a_large_push_that_waits_holds_up_no_small_one(void **state) {
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_bytes = 20000 });
+    static char large[9000];
+    (void)state;
+    uint64_t id = fill_memory(t);
+    memset(large, 'x', sizeof large - 1);
+    assert_int_equal(push_waiting(t, 0, large), MR_EAGAIN);
+    while (push_waiting(t, 1, NEEDS_AS_MUCH) == 0)
+        continue;
+    must(core_drop(t->core, id));
+    expect_events(t, "room 1\n");
+    must(push_waiting(t, 1, NEEDS_AS_MUCH));
+    for (int i = 1; i < 6; i++)
+        must(core_drop(t->core, id + (uint64_t)i));
+    expect_events(t, "room 0\n");
+    must(push_waiting(t, 0, large));
+    core_fixture_destroy(t);
+}
+
+// U4: while memory is short, no command looks at all stages.
+static void U4_a_lack_of_memory_costs_no_look_at_all_stages(void **state) {
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_memory = 100 << 20 });
+    enum { STAGES = 1000 };
+    struct pushed pushed;
+    char name[16];
+    (void)state;
+    for (int i = 0; i < STAGES; i++) {
+        snprintf(name, sizeof name, "stage-%d", i);
+        struct push p = { .stage = mr_str(name), .body = mr_str("x") };
+        must(core_push(t->core, &p, &pushed));
+    }
+    core_set_outside_memory(t->core, 100 << 20);
+    for (int i = 0; i < FIXTURE_SLOTS; i++)
+        assert_int_equal(push_waiting(t, i, "x"), MR_EAGAIN);
+    (void)core_take_steps(t->core);
+    struct push hasty = { .stage = mr_str("stage-1"), .body = mr_str("x") };
+    refused(MR_EFULL, core_push(t->core, &hasty, &pushed));
+    must(core_drop(t->core, 1));
+    core_set_outside_memory(t->core, 100 << 20);
+    assert_true(core_take_steps(t->core) < 10);
+    core_set_outside_memory(t->core, 0);
+    assert_true(core_take_steps(t->core) < 10 * FIXTURE_SLOTS);
+    expect_events(t, "room 0\nroom 1\nroom 2\nroom 3\nroom 4\nroom 5\nroom 6\nroom 7\n");
+    core_fixture_destroy(t);
+}
+
 static void rule13_what_is_too_large_is_named(void **state) {
     struct core_fixture *t = core_fixture_create(
         MODE_PLAIN,
@@ -981,6 +1079,9 @@ int main(void) {
         CORE_TEST(rule13_memory_is_bounded),
         CORE_TEST(rule13_many_that_are_retained_make_room_for_a_large_one),
         CORE_TEST(rule13_what_is_retained_makes_room),
+        CORE_TEST(U4_no_more_pushes_are_woken_than_there_is_memory_for),
+        CORE_TEST(U4_a_large_push_that_waits_holds_up_no_small_one),
+        CORE_TEST(U4_a_lack_of_memory_costs_no_look_at_all_stages),
         CORE_TEST(rule13_what_is_too_large_is_named),
         CORE_TEST(rule13_everything_has_a_number_that_is_most),
         CORE_TEST(rule13_a_refused_push_leaves_nothing),

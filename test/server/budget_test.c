@@ -477,6 +477,47 @@ static void U4_the_backlog_is_served_in_rotation(void **state) {
         forget_heard(d, i);
 }
 
+// What a stage takes up of max-bytes.
+static uint64_t stage_memory(void) {
+    struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+    ask(d, 0, "PUSH a x", "\"*\"");
+    uint64_t one = host_memory(&d->host);
+    ask(d, 0, "PUSH b x", "\"*\"");
+    uint64_t two = host_memory(&d->host);
+    dialogue_destroy(d);
+    return two - one;
+}
+
+// U4: while memory is short, no command costs a look at all stages, nor does what it frees.
+static void U4_pushes_that_wait_for_memory_cost_what_is_woken(void **state) {
+    static char drops[ATTACK];
+    uint64_t most = (STAGES + 10) * stage_memory();
+    struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ .max_memory = most });
+    size_t used = 0;
+    (void)state;
+    d->host.max_bytes = most;
+    make_stages(d);
+    do {
+        forget_heard(d, 0);
+        say(d, 0, "PUSH s 'some bytes'");
+    } while (((const char *)d->clients[0].heard.data)[0] != '-');
+    forget_heard(d, 0);
+    attack_with(d, "PUSH stage-1 x\r\n"); // refused
+    for (int i = 2; i < DIALOGUE_CLIENTS; i++) {
+        connect_client(d, i);
+        sayf(d, i, "PUSH stage-%d x ROOM -1", i);
+        hear_nothing(d, i);
+    }
+    uint64_t before = d->host.steps;
+    for (int id = 100; used + 20 < sizeof drops; id++)
+        used += (size_t)snprintf(drops + used, sizeof drops - used, "DROP %d\r\n", id);
+    attack(d, (mr_bytes){ drops, used });
+    assert_true(d->host.steps - before < 20 * used / 8); // a command of 8 bytes and more
+    for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+        hear(d, i, "\"*\"");
+    dialogue_destroy(d);
+}
+
 // U6: of clients that do not read, the one that has left most has to go; of others none, nor does
 // anybody hear FULL.
 static void U6_the_client_that_left_most_unread_is_closed(void **state) {
@@ -540,6 +581,7 @@ int main(void) {
         DIALOGUE(U4_what_a_token_does_not_see_costs_too),
         DIALOGUE(U4_an_empty_place_makes_no_look_longer),
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
+        cmocka_unit_test(U4_pushes_that_wait_for_memory_cost_what_is_woken),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),
     };
     dialogue_in_one_loop = true; // a turn's work is counted in one host
