@@ -352,10 +352,11 @@ int core_release(struct core *, uint64_t id, const struct token *);
 
 // The body of a job that was just leased cannot be read. The first job of a lease fails, as with
 // core_fail; any other goes back without a counted attempt while those before it stay leased, so
-// that next time it is the first. All jobs behind it under the lease go back.
+// that next time it is the first. All jobs behind it under the lease go back. `why` is the error of
+// reading it: what is damaged (MR_ECORRUPT) stays so, other errors may be temporary.
+int core_unreadable(struct core *, uint64_t id, const struct token *, mr_bytes reason, int why);
+
 // Extends the lease. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop working on it.
-int core_unreadable(struct core *, uint64_t id, const struct token *, mr_bytes reason,
-                    int64_t retry_ms);
 int core_beat(struct core *, uint64_t id, const struct token *);
 
 // ---- Operator commands ------------------------------------------------------------------------
@@ -525,9 +526,9 @@ struct stage_counts {
 bool core_stage_counts(struct core *, uint32_t number, struct stage_counts *out);
 
 // Walks dead jobs, longest dead first. `each` returns nonzero to stop and must not change anything.
-// For tests: walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
 int core_each_dead(struct core *, mr_bytes stage, int (*each)(void *, const struct job_info *),
                    void *arg);
+// For tests: walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
 int core_each_job(struct core *, mr_bytes stage, mr_bytes key,
                   int (*each)(void *, const struct job_info *), void *arg);
 

@@ -502,14 +502,13 @@ static uint32_t lease_last_running(const struct core *c, const struct lease *l, 
     return lease_job(c, l, before);
 }
 
-int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
-                    int64_t retry_ms) {
+int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes reason, int why) {
     uint32_t lease = lease_of_token(c, t), place = 0;
     struct lease *l = lease ? lease_at(c, lease) : NULL;
     bool behind = false, held = l && lease_place(c, l, id, &place, &behind);
     uint32_t job = held ? lease_running(c, l, place) : 0;
     if (!held || (job && !behind))
-        return core_fail(c, id, t, reason, retry_ms);
+        return core_fail(c, id, t, reason, why == MR_ECORRUPT ? MR_NEVER : MR_BACKOFF);
     int err =
         behind ? lease_record_cut(c, l, lease_last_running(c, l, place)) : lease_write_end(c, l);
     if (err < 0)

@@ -495,6 +495,13 @@ bool reasons_next(mr_bytes body, size_t *at, struct reason *out) {
     return true;
 }
 
+mr_bytes reasons_last(mr_bytes body) {
+    struct reason reason = { .text = mr_str("no reason was kept") };
+    for (size_t at = 0; reasons_next(body, &at, &reason);)
+        continue;
+    return reason.text;
+}
+
 // Drops the oldest reasons until at most `most` are left.
 static void reasons_shorten(struct buffer *body, uint32_t most) {
     uint32_t count = 0;

@@ -192,5 +192,7 @@ int reasons_add(struct buffer *body, const struct reason *, uint32_t most);
 
 // Steps through; `at` starts at 0. False at the end, or when the rest cannot be read.
 bool reasons_next(mr_bytes body, size_t *at, struct reason *out);
+// The text of the last one, borrowed; without any, a sentence that says so.
+mr_bytes reasons_last(mr_bytes body);
 
 #endif

@@ -290,8 +290,6 @@ void shared_take_leave(struct shared_take *); // ends its waits at all shards
 // finds it again if the cleaner has moved it.
 enum home { HOME_BODY, HOME_REASONS, HOME_STATE };
 int local_read(struct local_shard *, mr_id, enum home, uint64_t at, struct buffer *out);
-// The last reason in the body of a FAIL entry; borrowed from it.
-mr_bytes reason_last(mr_bytes reasons);
 
 // Asks the shard that the id was issued by, and the others only if it does not know the job: a
 // store that was copied into another number of shards keeps its ids.

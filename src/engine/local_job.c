@@ -179,7 +179,6 @@ int job_load(struct local_shard *s, struct mr_job *job) {
     return err;
 }
 
-// A damaged body stays damaged; other read errors may be temporary.
 struct mr_job *jobs_leave_out(struct local_shard *s, struct mr_job *bad, int err) {
     char why[REASON_MOST + 1];
     size_t size = strnlen(error_text(), REASON_MOST);
@@ -187,8 +186,7 @@ struct mr_job *jobs_leave_out(struct local_shard *s, struct mr_job *bad, int err
     why[size] = 0;
     struct token token = token_of(bad);
     if (local_enter(s) >= 0)
-        (void)core_unreadable(s->core, bad->id, &token, (mr_bytes){ why, size },
-                              err == MR_ECORRUPT ? MR_NEVER : MR_BACKOFF);
+        (void)core_unreadable(s->core, bad->id, &token, (mr_bytes){ why, size }, err);
     for (bool more = true; more;) {
         struct mr_job *job = bad;
         more = leased_job_is_followed(job);

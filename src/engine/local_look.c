@@ -57,13 +57,6 @@ int local_read(struct local_shard *s, mr_id id, enum home home, uint64_t at, str
     return 0;
 }
 
-mr_bytes reason_last(mr_bytes reasons) {
-    struct reason reason = { .text = mr_str("no reason was kept") };
-    for (size_t at = 0; reasons_next(reasons, &at, &reason);)
-        continue;
-    return reason.text;
-}
-
 // ---- Waiting for an empty stage ---------------------------------------------------------------
 
 struct empty_waiter {
@@ -331,7 +324,7 @@ static int job_row_call(struct local_shard *s, struct job_row *row, mr_bytes key
     row->info.key = row->has_key ? key : ended_key(s, row, &head);
     if (row->reasons_at &&
         local_read(s, row->info.id, HOME_REASONS, row->reasons_at, &reasons) >= 0) {
-        mr_bytes last = reason_last(buffer_bytes(&reasons));
+        mr_bytes last = reasons_last(buffer_bytes(&reasons));
         snprintf(reason, sizeof reason, "%.*s", (int)last.size, (const char *)last.data);
     }
     row->info.reason = reason;
@@ -423,7 +416,7 @@ static int dead_show(struct local_shard *s, mr_id id,
     struct dead_job job = { 0 };
     int err = dead_look(s, id, &job);
     if (err >= 0) {
-        mr_bytes last = reason_last(buffer_bytes(&job.reasons));
+        mr_bytes last = reasons_last(buffer_bytes(&job.reasons));
         char reason[REASON_MOST + 1];
         snprintf(reason, sizeof reason, "%.*s", (int)last.size, (const char *)last.data);
         err = each(id, buffer_bytes(&job.key), reason, arg) != 0;

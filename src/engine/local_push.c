@@ -4,6 +4,7 @@
 // lock, and writes the sentence.
 #include "base/errors.h"
 #include "base/mem.h"
+#include "core/record.h"
 #include "engine/local.h"
 
 #include <inttypes.h>
@@ -178,7 +179,7 @@ void event_ended(void *owner, struct caller *caller, const struct outcome *outco
 static int say_dead(struct local_shard *s, const struct outcome *o) {
     struct buffer reasons = { 0 };
     int err = o->at ? local_read(s, o->id, HOME_REASONS, o->at, &reasons) : 0;
-    mr_bytes last = err < 0 ? mr_str(error_text()) : reason_last(buffer_bytes(&reasons));
+    mr_bytes last = err < 0 ? mr_str(error_text()) : reasons_last(buffer_bytes(&reasons));
     char text[REASON_MOST + 1];
     size_t size = last.size < sizeof text ? last.size : sizeof text - 1;
     memcpy(text, size ? last.data : "", size);

@@ -139,7 +139,7 @@ static bool share_lease(const struct grant *a, const struct grant *b) {
 static void skip_from(struct session *s, const struct grant *grants, size_t count, size_t i,
                       int err, bool *skip) {
     const struct grant *bad = &grants[i];
-    host_note_unreadable(s->host, bad, err == MR_ECORRUPT);
+    host_note_unreadable(s->host, bad, err);
     for (; i < count && share_lease(&grants[i], bad); i++)
         skip[i] = true;
 }
@@ -191,12 +191,9 @@ bool answer_grants(struct session *s, const struct grant *grants, size_t count, 
 static void answer_dead(struct session *s, const struct outcome *o) {
     struct buffer *b = &s->host->scratch;
     buffer_clear(b);
-    struct reason last = { .text = mr_str("") };
-    size_t next = 0;
-    if (o->at && shard_read(shard_at(s->host, o->shard), o->at, b) == 0)
-        while (reasons_next(buffer_bytes(b), &next, &last))
-            continue;
-    reply_error(&s->reply, code_name(CODE_DEAD), last.text);
+    if (o->at && shard_read(shard_at(s->host, o->shard), o->at, b) < 0)
+        buffer_clear(b);
+    reply_error(&s->reply, code_name(CODE_DEAD), reasons_last(buffer_bytes(b)));
 }
 
 static void say_ended(struct session *s, enum code code, uint64_t id, const char *how) {

@@ -136,14 +136,12 @@ struct piece {
 // Whether the reason of its last failure contains the text.
 static bool has_reason(struct session *s, const struct job_info *i, mr_bytes text) {
     struct buffer *kept = &s->host->scratch;
-    struct reason last = { .text = mr_str("") };
     buffer_clear(kept);
     budget_spend(s, STEPS_READ);
     if (!i->reasons_at || shard_read(shard_at(s->host, i->shard), i->reasons_at, kept) < 0)
         return false;
-    for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &last);)
-        continue;
-    return memmem(last.text.data, last.text.size, text.data, text.size) != NULL;
+    mr_bytes last = reasons_last(buffer_bytes(kept));
+    return memmem(last.data, last.size, text.data, text.size) != NULL;
 }
 
 static int piece_add(void *arg, const struct job_info *i) {

@@ -189,22 +189,21 @@ void host_take_back(struct host *h, struct buffer *b) {
 }
 
 // Where there are too many the rest fail when their leases run out.
-void host_note_unreadable(struct host *h, const struct grant *g, bool for_good) {
+void host_note_unreadable(struct host *h, const struct grant *g, int why) {
     if (h->unreadable_count == HOST_UNREADABLE)
         return;
     h->unreadable[h->unreadable_count].id = g->id;
     h->unreadable[h->unreadable_count].shard = g->shard;
-    h->unreadable[h->unreadable_count].for_good = for_good;
+    h->unreadable[h->unreadable_count].why = why;
     h->unreadable[h->unreadable_count++].token = g->token;
 }
 
 static void fail_unreadable(struct host *h) {
     while (h->unreadable_count) {
         uint32_t i = --h->unreadable_count;
-        (void)core_unreadable(h->parts[h->unreadable[i].shard].core, h->unreadable[i].id,
-                              &h->unreadable[i].token,
-                              mr_str("its body could not be read from the store"),
-                              h->unreadable[i].for_good ? MR_NEVER : MR_BACKOFF);
+        (void)core_unreadable(
+            h->parts[h->unreadable[i].shard].core, h->unreadable[i].id, &h->unreadable[i].token,
+            mr_str("its body could not be read from the store"), h->unreadable[i].why);
     }
 }
 

@@ -90,7 +90,7 @@ struct host {
         uint64_t id;
         struct token token;
         uint32_t shard;
-        bool for_good;             // it will not be read another time either
+        int why;                   // it will not be read another time either
     } unreadable[HOST_UNREADABLE]; // jobs to be failed at the end of the turn
     uint32_t unreadable_count;
     // Has it read by another thread, and ended (see fetch.h). Negative: it cannot. NULL: the disk
@@ -199,8 +199,8 @@ int host_reserve_wait(struct host *);
 // Sees to it that the session hears of the end of its wait.
 void host_plan_wait(struct host *, struct session *);
 
-// The body of a leased job cannot be read, now or `for_good`: see core_unreadable.
-void host_note_unreadable(struct host *, const struct grant *, bool for_good);
+// The body of a leased job cannot be read: see core_unreadable.
+void host_note_unreadable(struct host *, const struct grant *, int why);
 
 // An empty buffer for replies, with memory from those that were given back.
 void host_lend(struct host *, struct buffer *out);

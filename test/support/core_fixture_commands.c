@@ -299,7 +299,7 @@ int find_unreadable(struct core_fixture *t, struct taken taken) {
     int err;
     struct attempt s = attempt_begin(t);
     do
-        err = core_unreadable(t->core, taken.id, &taken.token, mr_str("damaged"), MR_NEVER);
+        err = core_unreadable(t->core, taken.id, &taken.token, mr_str("damaged"), MR_ECORRUPT);
     while (attempt_repeats(&s, err));
     return err;
 }
