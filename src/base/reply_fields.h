@@ -165,4 +165,44 @@
     X(server, name, bytes, "name", "its name")                                                     \
     X(server, type, bytes, "type", "string")
 
+// The lines of INFO. X(section, seen, loops, member, kind, name, about)
+//     seen    all: by every token; whole: by those that may see all stages
+//     loops   what a server of several loops says: their sum, or what the first of them says
+#define INFO_FIELDS(X)                                                                             \
+    X(SERVER, all, first, redis_version, bytes, "redis_version", "of Redis, for its clients")      \
+    X(SERVER, all, first, redis_mode, bytes, "redis_mode", "standalone")                           \
+    X(SERVER, all, first, millrace_version, bytes, "millrace_version", "its version")              \
+    X(SERVER, all, first, uptime_s, count, "uptime_in_seconds", "since the store was read")        \
+    X(SERVER, whole, first, store, bytes, "store", "where it is")                                  \
+    X(SERVER, all, first, shards, count, "shards", "of the store")                                 \
+    X(CLIENTS, whole, sum, clients, count, "connected_clients", "connections now")                 \
+    X(CLIENTS, whole, sum, blocked, count, "blocked_clients", "those whose command waits")         \
+    X(CLIENTS, whole, sum, workers, count, "workers", "those that take jobs")                      \
+    X(MEMORY, whole, sum, memory, count, "used_memory", "bytes that max-bytes counts")             \
+    X(MEMORY, whole, first, max_memory, count, "maxmemory", "max-bytes; 0: there is no limit")     \
+    X(MEMORY, whole, sum, index_bytes, count, "index_bytes", "bytes of the index of jobs")         \
+    X(MEMORY, whole, sum, buffer_bytes, count, "buffer_bytes", "bytes of requests and replies")    \
+    X(MEMORY, whole, sum, max_buffers, count, "maxbuffers", "most bytes of these")                 \
+    X(MEMORY, whole, sum, refused_full, count, "refused_full",                                     \
+      "pushes and requests that were refused for lack of room")                                    \
+    X(PERSISTENCE, all, sum, loading, count, "loading", "0 once the store has been read")          \
+    X(PERSISTENCE, whole, sum, log_bytes, count, "log_bytes", "bytes of the log")                  \
+    X(PERSISTENCE, whole, sum, live_bytes, count, "live_bytes", "bytes of it that are needed")     \
+    X(PERSISTENCE, all, sum, log_full, count, "log_full", "0 unless the disk is full")             \
+    X(PERSISTENCE, all, first, log_stopped, bytes, "log_stopped", "why the log failed, or empty")  \
+    X(STATS, whole, sum, connections, count, "total_connections_received", "connections so far")   \
+    X(STATS, whole, sum, commands, count, "total_commands_processed", "commands so far")           \
+    X(STATS, whole, sum, rejections, count, "rejected_connections",                                \
+      "connections that were refused at a limit")                                                  \
+    X(STATS, whole, sum, refused_secrets, count, "refused_secrets", "wrong secrets")               \
+    X(STATS, all, sum, waiting, count, "waiting", "jobs of all stages, as in STAGES")              \
+    X(STATS, all, sum, running, count, "running", "likewise")                                      \
+    X(STATS, all, sum, delayed, count, "delayed", "likewise")                                      \
+    X(STATS, all, sum, dead, count, "dead", "likewise")                                            \
+    X(STATS, all, sum, pushed, count, "pushed", "likewise")                                        \
+    X(STATS, all, sum, done, count, "done", "likewise")                                            \
+    X(STATS, all, sum, failed, count, "failed", "likewise")                                        \
+    X(REPLICATION, all, first, role, bytes, "role", "master")                                      \
+    X(REPLICATION, all, first, slaves, count, "connected_slaves", "0")
+
 #endif

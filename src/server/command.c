@@ -226,7 +226,7 @@ static bool value_read(const struct option *o, mr_bytes word, void *to) {
     return number <= INT64_MAX;
 }
 
-static const struct option *option_find(const struct option *options, mr_bytes word) {
+const struct option *option_find(const struct option *options, mr_bytes word) {
     for (const struct option *o = options; o->name; o++)
         if (word_is(word, o->name))
             return o;

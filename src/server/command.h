@@ -109,6 +109,9 @@ bool command_admit(struct session *, const mr_bytes *words, uint32_t count);
 void commands_prepare(void);
 const struct command *command_row(mr_bytes name); // NULL: there is none
 
+// The option of this name, in any case; NULL: there is none.
+const struct option *option_find(const struct option *options, mr_bytes word);
+
 // Reads one option at `a->at` into `into`. 1: done; 0: the word is no option of these; -1: refused,
 // and the session was told why.
 int option_read(struct session *, struct arguments *a, const struct option *options, void *into);
@@ -134,6 +137,7 @@ void run_await(struct session *, struct arguments *);
 void run_cancel(struct session *, struct arguments *);
 
 void run_take(struct session *, struct arguments *); // command_work.c
+extern const struct option take_options[];
 void run_done(struct session *, struct arguments *);
 void run_fail(struct session *, struct arguments *);
 void run_release(struct session *, struct arguments *);
@@ -167,7 +171,6 @@ void run_auth(struct session *, struct arguments *); // command_connect.c
 void run_hello(struct session *, struct arguments *);
 void run_ping(struct session *, struct arguments *);
 void run_echo(struct session *, struct arguments *);
-void run_info(struct session *, struct arguments *);
 void run_command(struct session *, struct arguments *);
 void run_client(struct session *, struct arguments *);
 void run_select(struct session *, struct arguments *);
@@ -176,5 +179,7 @@ void run_elsewhere(struct session *, struct arguments *); // what Redis has and 
 void run_browser(struct session *, struct arguments *);
 
 void run_config(struct session *, struct arguments *); // command_config.c
+
+void run_info(struct session *, struct arguments *); // command_info.c
 
 #endif

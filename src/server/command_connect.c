@@ -1,17 +1,15 @@
-// What clients say at connect and to look around: AUTH, HELLO, PING, INFO, COMMAND, CLIENT …
+// What clients say at connect and to look around: AUTH, HELLO, PING, COMMAND, CLIENT …
 #include "server/access.h"
+#include "server/info.h"
 #include "server/router.h"
 #include "server/shards.h"
 
 #include "millrace.h"
 #include "wire/code.h"
-#include "wire/replies.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-#define REDIS_VERSION "7.0.0" // what clients may rely on
 
 // ---- Who is it? -------------------------------------------------------------------------------
 
@@ -134,146 +132,6 @@ void run_select(struct session *s, struct arguments *a) {
         reply_simple(&s->reply, "OK");
     else
         session_usage(s, "there is one database, 0: use stages to keep work apart");
-}
-
-// ---- INFO -------------------------------------------------------------------------------------
-
-struct sums {
-    uint64_t waiting, running, delayed, dead, pushed, done, failed;
-};
-
-static void add_counts(struct sums *sum, const struct stage_counts *n) {
-    sum->waiting += n->waiting;
-    sum->running += n->running;
-    sum->delayed += n->delayed;
-    sum->dead += n->dead;
-    sum->pushed += n->pushed;
-    sum->done += n->done;
-    sum->failed += n->failed;
-}
-
-// Of those it may see.
-static struct sums sum_stages(const struct session *s) {
-    struct host *h = s->host;
-    struct sums sum = { 0 };
-    struct stage_counts n;
-    for (uint32_t i = h->first; i < h->end; i++)
-        for (uint32_t k = 1; core_stage_counts(h->parts[i].core, k, &n); k++)
-            if (n.name.size && access_sees(s, n.name))
-                add_counts(&sum, &n);
-    return sum;
-}
-
-static bool wants(const struct arguments *a, const char *section) {
-    bool wanted = a->at == a->count;
-    for (uint32_t i = a->at; i < a->count; i++)
-        wanted = wanted || word_is(a->words[i], section) || word_is(a->words[i], "ALL") ||
-                 word_is(a->words[i], "DEFAULT") || word_is(a->words[i], "EVERYTHING");
-    return wanted;
-}
-
-// What tells of everybody's work is for those who may see all of it: how much there is, who comes,
-// and where it lies. Whether pushes are accepted concerns all.
-static bool sees_server(const struct session *s) {
-    return !s->who || s->who->all;
-}
-
-static size_t info_server(const struct session *s, char *to, size_t room) {
-    const struct host *h = s->host;
-    uint64_t up_ms = host_now_ms(h) - h->started_ms;
-    bool all = sees_server(s);
-    return (size_t)snprintf(to, room,
-                            "# Server\r\nredis_version:" REDIS_VERSION
-                            "\r\nredis_mode:standalone\r\nmillrace_version:%s\r\n"
-                            "uptime_in_seconds:%" PRIu64 "\r\n%s%s%sshards:%u\r\n",
-                            mr_version(), up_ms / 1000, all ? "store:" : "", all ? h->store : "",
-                            all ? "\r\n" : "", h->shards);
-}
-
-static size_t info_persistence(const struct session *s, char *to, size_t room) {
-    const struct host *h = s->host;
-    struct log_state log;
-    char sizes[80] = "";
-    host_look(h, &log);
-    if (sees_server(s))
-        snprintf(sizes, sizeof sizes, "log_bytes:%" PRIu64 "\r\nlive_bytes:%" PRIu64 "\r\n",
-                 log.bytes, shards_live_bytes(h));
-    return (size_t)snprintf(to, room,
-                            "# Persistence\r\nloading:%d\r\n%slog_full:%d\r\nlog_stopped:%s\r\n",
-                            !h->shards, sizes, log.full, log.stopped);
-}
-
-static size_t info_memory(const struct session *s, char *to, size_t room) {
-    const struct host *h = s->host;
-    if (!sees_server(s))
-        return 0;
-    return (size_t)snprintf(to, room,
-                            "# Memory\r\nused_memory:%" PRIu64 "\r\nmaxmemory:%" PRIu64
-                            "\r\nindex_bytes:%" PRIu64 "\r\nbuffer_bytes:%" PRIu64
-                            "\r\nmaxbuffers:%" PRIu64 "\r\nrefused_full:%" PRIu64 "\r\n",
-                            host_memory(h), h->max_bytes, shards_memory(h), h->buffered,
-                            host_client_limit(h), h->refused);
-}
-
-static size_t info_stats(const struct session *s, char *to, size_t room) {
-    const struct host *h = s->host;
-    struct sums sum = sum_stages(s);
-    char comers[200] = "";
-    if (sees_server(s))
-        snprintf(comers, sizeof comers,
-                 "total_connections_received:%" PRIu64 "\r\ntotal_commands_processed:%" PRIu64
-                 "\r\nrejected_connections:%" PRIu64 "\r\nrefused_secrets:%" PRIu64 "\r\n",
-                 h->connections, h->commands, h->rejections, h->refusals);
-    return (size_t)snprintf(
-        to, room,
-        "# Stats\r\n%swaiting:%" PRIu64 "\r\nrunning:%" PRIu64 "\r\ndelayed:%" PRIu64
-        "\r\ndead:%" PRIu64 "\r\npushed:%" PRIu64 "\r\ndone:%" PRIu64 "\r\nfailed:%" PRIu64 "\r\n",
-        comers, sum.waiting, sum.running, sum.delayed, sum.dead, sum.pushed, sum.done, sum.failed);
-}
-
-static size_t info_clients(const struct session *s, char *to, size_t room) {
-    const struct host *h = s->host;
-    size_t connected = 0, blocked = 0, workers = 0;
-    if (!sees_server(s))
-        return 0;
-    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next, s->host->steps++) {
-        const struct session *one = list_entry(l, struct session, of_host);
-        blocked += wait_is_open(one);
-        connected += !one->remote; // its connection is counted where it is
-        workers += !one->remote && one->stages[0] != 0;
-    }
-    return (size_t)snprintf(to, room,
-                            "# Clients\r\nconnected_clients:%zu\r\nblocked_clients:%zu\r\n"
-                            "workers:%zu\r\n",
-                            connected, blocked, workers);
-}
-
-static size_t info_replication(const struct session *s, char *to, size_t room) {
-    (void)s;
-    return (size_t)snprintf(to, room, "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
-}
-
-void run_info(struct session *s, struct arguments *a) {
-    static const struct {
-        const char *name;
-        size_t (*write)(const struct session *, char *to, size_t room);
-    } sections[] = { { "SERVER", info_server }, { "CLIENTS", info_clients },
-                     { "MEMORY", info_memory }, { "PERSISTENCE", info_persistence },
-                     { "STATS", info_stats },   { "REPLICATION", info_replication } };
-    char text[4096];
-    size_t size = 0;
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-        size_t more = 0;
-        if (wants(a, sections[i].name))
-            more = sections[i].write(s, text + size, sizeof text - size);
-        if (!more)
-            continue;
-        size += more;
-        if (size > sizeof text - 2) // a store's name may be long
-            size = sizeof text - 2;
-        text[size++] = '\r', text[size++] = '\n';
-    }
-    reply_bulk(&s->reply, (mr_bytes){ text, size });
 }
 
 // ---- COMMAND, CLIENT --------------------------------------------------------------------------

@@ -19,7 +19,7 @@ struct take_options {
 
 #define TAKE(field) offsetof(struct take_options, field)
 
-static const struct option take_options[] = {
+const struct option take_options[] = {
     { "COUNT", OPTION_COUNT, TAKE(count) },
     { "BATCH", OPTION_COUNT, TAKE(batch) },
     { "WAIT", OPTION_WAIT, TAKE(wait_ms) },

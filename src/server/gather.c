@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/info.h"
 #include "server/router.h"
 #include "wire/number.h"
 
@@ -96,13 +97,9 @@ static mr_bytes behind_line(mr_bytes reply) {
 
 // Names of stages stand first, one at least; the first word that is an option ends them.
 static uint32_t take_stages(const mr_bytes *words, uint32_t count) {
-    static const char *const options[] = { "COUNT",    "BATCH", "WAIT", "LEASE",
-                                           "DETACHED", "LEVEL", "SLOTS" };
     uint32_t i = 2;
-    for (; i < count; i++)
-        for (size_t k = 0; k < sizeof options / sizeof *options; k++)
-            if (word_is(words[i], options[k]))
-                return i - 1;
+    while (i < count && !option_find(take_options, words[i]))
+        i++;
     return i - 1;
 }
 
@@ -544,18 +541,13 @@ static void say_beats(struct session *s, struct gather *g) {
             reply_bulk(&s->reply, g->words[i]);
 }
 
-// ---- INFO: lines of name:value. What counts is added, the rest is that of the first loop.
-// ---------
+// ---- INFO: its table says which lines are added; the others are those of the first loop ---------
 
 static bool adds_up(const char *line, size_t size) {
-    static const char *const kept[] = { "uptime_in_seconds:", "shards:", "loops:", "maxmemory:",
-                                        "connected_slaves:" };
-    const char *value = memchr(line, ':', size);
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (strncmp(line, kept[i], strlen(kept[i])) == 0)
-            return false;
-    size_t digits = value ? strspn(value + 1, "0123456789") : 0;
-    return digits && digits == strcspn(value + 1, "\r");
+    const char *colon = memchr(line, ':', size);
+    const struct info_field *f =
+        colon ? info_field_named((mr_bytes){ line, (size_t)(colon - line) }) : NULL;
+    return f && f->is_sum;
 }
 
 static uint64_t info_sum(const struct buffer *texts, const char *name, size_t size) {

@@ -3,9 +3,9 @@
 
 #include "core/policy.h"
 #include "server/command.h"
+#include "server/info.h"
 #include "wire/code.h"
 #include "wire/port.h"
-#include "wire/replies.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -103,6 +103,14 @@ static void add_fields(struct reply *r, const struct reply_table *t) {
         add(r, "| `%s` | %s |\n", t->fields[i].name, t->fields[i].about);
 }
 
+static void add_info(struct reply *r) {
+    const struct info_field *f;
+    add(r, "\n| line | |\n|---|---|\n");
+    for (size_t i = 0; (f = info_field(i)) != NULL; i++)
+        add(r, "| `%s` | %s%s |\n", f->field.name, f->field.about,
+            f->is_whole ? " (if the token may see all stages)" : "");
+}
+
 static void add_command(struct reply *r, const struct command *c) {
     add(r, "\n### %s\n\n```\n%s%s%s\n```\n", c->name, c->name, *c->syntax ? " " : "", c->syntax);
     add(r, "%c%s.\n\nReply: %s.\n\nRole: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1,
@@ -113,6 +121,8 @@ static void add_command(struct reply *r, const struct command *c) {
     for (size_t i = 0; i < sizeof described / sizeof *described; i++)
         if (strcmp(described[i].name, c->name) == 0)
             add_fields(r, described[i].fields);
+    if (strcmp(c->name, "INFO") == 0)
+        add_info(r);
 }
 
 static void add_policies(struct reply *r) {

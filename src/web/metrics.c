@@ -4,6 +4,7 @@
 #include "web/state.h"
 
 #include "millrace.h"
+#include "server/info.h"
 #include "wire/json.h"
 
 #include <inttypes.h>
@@ -43,33 +44,31 @@ static const char *number(char out[32], int64_t value, bool ms) {
 
 struct figure {
     const char *name, *type, *help;
-    const char *field;
+    size_t field;      // its offset in struct info_reply, or in struct stage_reply
     const char *label; // beside the stage
-    bool ms;
 };
 
+#define INFO(member) offsetof(struct info_reply, member)
+#define STAGE(member) offsetof(struct stage_reply, member)
+
 static const struct figure server_figures[] = {
-    { "millrace_uptime_seconds", "gauge", "Time since the store was read.", "uptime_in_seconds", "",
-      false },
-    { "millrace_log_bytes", "gauge", "Size of the log.", "log_bytes", "", false },
-    { "millrace_log_live_bytes", "gauge", "Bytes of the log that are still needed.", "live_bytes",
-      "", false },
+    { "millrace_uptime_seconds", "gauge", "Time since the store was read.", INFO(uptime_s), "" },
+    { "millrace_log_bytes", "gauge", "Size of the log.", INFO(log_bytes), "" },
+    { "millrace_log_live_bytes", "gauge", "Bytes of the log that are still needed.",
+      INFO(live_bytes), "" },
     { "millrace_log_full", "gauge", "Is 1 while the disk is full and pushes are refused.",
-      "log_full", "", false },
-    { "millrace_memory_used_bytes", "gauge", "Memory that max-bytes counts.", "used_memory", "",
-      false },
+      INFO(log_full), "" },
+    { "millrace_memory_used_bytes", "gauge", "Memory that max-bytes counts.", INFO(memory), "" },
     { "millrace_memory_limit_bytes", "gauge", "The limit of that, max-bytes; 0 if there is none.",
-      "maxmemory", "", false },
-    { "millrace_clients", "gauge", "Connections now.", "connected_clients", "", false },
-    { "millrace_clients_total", "counter", "Connections so far.", "total_connections_received", "",
-      false },
+      INFO(max_memory), "" },
+    { "millrace_clients", "gauge", "Connections now.", INFO(clients), "" },
+    { "millrace_clients_total", "counter", "Connections so far.", INFO(connections), "" },
     { "millrace_clients_rejected_total", "counter", "Connections refused at a limit.",
-      "rejected_connections", "", false },
-    { "millrace_secrets_refused_total", "counter", "Wrong secrets.", "refused_secrets", "", false },
-    { "millrace_commands_total", "counter", "Commands run.", "total_commands_processed", "",
-      false },
+      INFO(rejections), "" },
+    { "millrace_secrets_refused_total", "counter", "Wrong secrets.", INFO(refused_secrets), "" },
+    { "millrace_commands_total", "counter", "Commands run.", INFO(commands), "" },
     { "millrace_refused_full_total", "counter", "Pushes and requests refused for lack of room.",
-      "refused_full", "", false },
+      INFO(refused_full), "" },
 };
 
 static void put_server(struct doc *d, mr_bytes info) {
@@ -80,14 +79,15 @@ static void put_server(struct doc *d, mr_bytes info) {
     put_family(d, "millrace_log_stopped", "gauge",
                "Is 1 once the log has failed: only looks are answered until a restart.");
     put_sample(d, "millrace_log_stopped", (mr_bytes){ 0 }, "",
-               info_text(info, "log_stopped").size ? "1" : "0");
+               info_text(info, INFO_NAME(log_stopped)).size ? "1" : "0");
     for (size_t i = 0; i < sizeof server_figures / sizeof *server_figures; i++) {
         const struct figure *f = &server_figures[i];
-        if (!info_text(info, f->field).size)
+        const char *name = info_name(f->field);
+        if (!info_text(info, name).size)
             continue; // not for this token
         put_family(d, f->name, f->type, f->help);
         put_sample(d, f->name, (mr_bytes){ 0 }, "",
-                   number(value, (int64_t)info_number(info, f->field), false));
+                   number(value, (int64_t)info_number(info, name), false));
     }
 }
 
@@ -100,51 +100,53 @@ static void put_server(struct doc *d, mr_bytes info) {
 
 // Rows of one name stand together.
 static const struct figure stage_figures[] = {
-    { JOBS, "waiting", "status=\"waiting\"", false },
-    { JOBS, "running", "status=\"running\"", false },
-    { JOBS, "delayed", "status=\"delayed\"", false },
-    { JOBS, "dead", "status=\"dead\"", false },
+    { JOBS, STAGE(waiting), "status=\"waiting\"" },
+    { JOBS, STAGE(running), "status=\"running\"" },
+    { JOBS, STAGE(delayed), "status=\"delayed\"" },
+    { JOBS, STAGE(dead), "status=\"dead\"" },
     { "millrace_channels_parked", "gauge", "Channels whose head waits out a backoff or halts.",
-      "parked", "", false },
+      STAGE(parked), "" },
     { "millrace_job_oldest_seconds", "gauge",
-      "Age of the oldest job not ended; -1 if there is none.", "oldest-ms", "", true },
-    { "millrace_workers", "gauge", "Connections that take jobs.", "workers", "", false },
+      "Age of the oldest job not ended; -1 if there is none.", STAGE(oldest_ms), "" },
+    { "millrace_workers", "gauge", "Connections that take jobs.", STAGE(workers), "" },
     { "millrace_workers_level", "gauge", "Jobs at once by the tuners of workers that tell.",
-      "level", "", false },
-    { "millrace_states", "gauge", "Channels that keep a state.", "states", "", false },
-    { "millrace_jobs_pushed_total", "counter", "Jobs handed in.", "pushed", "", false },
-    { "millrace_jobs_done_total", "counter", "Jobs committed.", "done", "", false },
-    { "millrace_attempts_failed_total", "counter", "Attempts that failed.", "failed", "", false },
-    { "millrace_jobs_expired_total", "counter", "Jobs not done by their deadline.", "expired", "",
-      false },
-    { "millrace_jobs_cancelled_total", "counter", "Jobs cancelled.", "cancelled", "", false },
+      STAGE(level), "" },
+    { "millrace_states", "gauge", "Channels that keep a state.", STAGE(states), "" },
+    { "millrace_jobs_pushed_total", "counter", "Jobs handed in.", STAGE(pushed), "" },
+    { "millrace_jobs_done_total", "counter", "Jobs committed.", STAGE(done), "" },
+    { "millrace_attempts_failed_total", "counter", "Attempts that failed.", STAGE(failed), "" },
+    { "millrace_jobs_expired_total", "counter", "Jobs not done by their deadline.", STAGE(expired),
+      "" },
+    { "millrace_jobs_cancelled_total", "counter", "Jobs cancelled.", STAGE(cancelled), "" },
     { "millrace_jobs_vain_seconds_total", "counter",
-      "Time waited by jobs that were cancelled or expired before they started.", "vain-ms", "",
-      true },
-    { WAIT, "wait-p50-ms", "quantile=\"0.5\"", true },
-    { WAIT, "wait-p99-ms", "quantile=\"0.99\"", true },
-    { "millrace_job_wait_seconds_sum", NULL, NULL, "waited-ms", "", true },
-    { "millrace_job_wait_seconds_count", NULL, NULL, "waits", "", false },
-    { RUN, "run-p50-ms", "quantile=\"0.5\"", true },
-    { RUN, "run-p99-ms", "quantile=\"0.99\"", true },
-    { "millrace_job_run_seconds_sum", NULL, NULL, "ran-ms", "", true },
-    { "millrace_job_run_seconds_count", NULL, NULL, "runs", "", false },
+      "Time waited by jobs that were cancelled or expired before they started.",
+      STAGE(wasted_wait_ms), "" },
+    { WAIT, STAGE(wait_p50_ms), "quantile=\"0.5\"" },
+    { WAIT, STAGE(wait_p99_ms), "quantile=\"0.99\"" },
+    { "millrace_job_wait_seconds_sum", NULL, NULL, STAGE(waited_ms), "" },
+    { "millrace_job_wait_seconds_count", NULL, NULL, STAGE(wait_count), "" },
+    { RUN, STAGE(run_p50_ms), "quantile=\"0.5\"" },
+    { RUN, STAGE(run_p99_ms), "quantile=\"0.99\"" },
+    { "millrace_job_run_seconds_sum", NULL, NULL, STAGE(ran_ms), "" },
+    { "millrace_job_run_seconds_count", NULL, NULL, STAGE(run_count), "" },
 };
 
-static const struct response_value *field(const struct response_value *map, const char *name) {
+static const struct response_value *field(const struct response_value *map, size_t at) {
     static const struct response_value none = { .type = RESPONSE_NULL };
-    const struct response_value *found = response_field(map, name);
+    const struct response_value *found =
+        response_field(map, reply_field_at(&stage_replies, at)->name);
     return found ? found : &none;
 }
 
 static void put_figure(struct doc *d, const struct figure *f, const struct response_value *stages) {
     char value[32];
     uint32_t at = 1;
+    bool ms = reply_is_ms(reply_field_at(&stage_replies, f->field));
     for (uint32_t i = 0; i < stages->count; i++, at = response_skip(stages, at)) {
         const struct response_value *v = field(stages + at, f->field);
         int64_t n = v->type == RESPONSE_INTEGER ? v->integer : 0;
-        put_sample(d, f->name, field(stages + at, "name")->bytes, f->label,
-                   number(value, n, f->ms));
+        put_sample(d, f->name, field(stages + at, STAGE(name))->bytes, f->label,
+                   number(value, n, ms));
     }
 }
 
@@ -174,7 +176,8 @@ static void put_stages(struct doc *d, const struct response_value *stages) {
                "Is 1 for each reason why a stage starts nothing.");
     uint32_t at = 1;
     for (uint32_t i = 0; i < stages->count; i++, at = response_skip(stages, at))
-        put_holds(d, field(stages + at, "name")->bytes, field(stages + at, "held-by")->bytes);
+        put_holds(d, field(stages + at, STAGE(name))->bytes,
+                  field(stages + at, STAGE(held_by))->bytes);
 }
 
 void respond_metrics(struct visit *v, const struct replies *replies) {

@@ -7,6 +7,7 @@
 #include "server/session.h"
 #include "server/shards.h"
 #include "wire/json.h"
+#include "wire/replies.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -173,22 +174,17 @@ void past_turn(struct past *p, struct host *h) {
 
 // ---- Telling ------------------------------------------------------------------------------------
 
+// A column has the name of the field of STAGES.
+#define COLUMN(field, member)                                                                      \
+    { offsetof(struct stage_reply, field), offsetof(struct sample, member) }
+
 static const struct {
-    const char *name;
-    size_t offset;
+    size_t field, offset;
 } columns[] = {
-    { "waiting", offsetof(struct sample, waiting) },
-    { "running", offsetof(struct sample, running) },
-    { "delayed", offsetof(struct sample, delayed) },
-    { "dead", offsetof(struct sample, dead) },
-    { "pushed", offsetof(struct sample, pushed) },
-    { "done", offsetof(struct sample, done) },
-    { "failed", offsetof(struct sample, failed) },
-    { "wait-p50-ms", offsetof(struct sample, wait_p50) },
-    { "wait-p99-ms", offsetof(struct sample, wait_p99) },
-    { "run-p50-ms", offsetof(struct sample, run_p50) },
-    { "run-p99-ms", offsetof(struct sample, run_p99) },
-    { "level", offsetof(struct sample, level) },
+    COLUMN(waiting, waiting),    COLUMN(running, running),      COLUMN(delayed, delayed),
+    COLUMN(dead, dead),          COLUMN(pushed, pushed),        COLUMN(done, done),
+    COLUMN(failed, failed),      COLUMN(wait_p50_ms, wait_p50), COLUMN(wait_p99_ms, wait_p99),
+    COLUMN(run_p50_ms, run_p50), COLUMN(run_p99_ms, run_p99),   COLUMN(level, level),
 };
 
 static const struct sample *sample_at(const struct past_stage *s, uint32_t i) {
@@ -214,7 +210,7 @@ void past_write(const struct past *p, mr_bytes stage, struct doc *d) {
         doc_number(d, NULL, (int64_t)sample_at(s, i)->at_ms);
     doc_close(d, ']');
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        doc_open(d, columns[i].name, '[');
+        doc_open(d, reply_field_at(&stage_replies, columns[i].field)->name, '[');
         write_column(d, s, columns[i].offset);
         doc_close(d, ']');
     }

@@ -1,0 +1,205 @@
+// INFO: lines about the server, in sections that can be asked for one by one.
+#include "server/access.h"
+#include "server/info.h"
+#include "server/shards.h"
+
+#include "base/bytes.h"
+#include "millrace.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { LIKELY_SIZE = 1000 }; // bytes of all sections
+
+// ---- The table --------------------------------------------------------------------------------
+
+enum { SEEN_all = false, SEEN_whole = true, LOOPS_first = false, LOOPS_sum = true };
+
+#define INFO_FIELD(section, seen, loops, member, kind, name, about)                                \
+    { INFO_##section,                                                                              \
+      SEEN_##seen,                                                                                 \
+      LOOPS_##loops,                                                                               \
+      { name, REPLY_##kind, offsetof(struct info_reply, member), about } },
+
+static const struct info_field fields[] = { INFO_FIELDS(INFO_FIELD) };
+
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+const struct info_field *info_field(size_t index) {
+    return index < FIELDS ? &fields[index] : NULL;
+}
+
+const struct info_field *info_field_named(mr_bytes name) {
+    for (size_t i = 0; i < FIELDS; i++)
+        if (bytes_equal(name, mr_str(fields[i].field.name)))
+            return &fields[i];
+    return NULL;
+}
+
+const char *info_name(size_t offset) {
+    size_t i = 0;
+    while (i < FIELDS && fields[i].field.offset != offset)
+        i++;
+    assert(i < FIELDS);
+    return fields[i].field.name;
+}
+
+// ---- Values -----------------------------------------------------------------------------------
+
+struct info_values {
+    struct info_reply reply;
+    struct log_state log; // texts of the reply lie in it
+};
+
+static void fill_server(const struct session *s, struct info_values *to) {
+    const struct host *h = s->host;
+    struct info_reply *r = &to->reply;
+    r->redis_version = mr_str(REDIS_VERSION);
+    r->redis_mode = mr_str("standalone");
+    r->millrace_version = mr_str(mr_version());
+    r->uptime_s = (host_now_ms(h) - h->started_ms) / 1000;
+    r->store = mr_str(h->store);
+    r->shards = h->shards;
+}
+
+static void fill_clients(const struct session *s, struct info_values *to) {
+    const struct host *h = s->host;
+    struct info_reply *r = &to->reply;
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next, s->host->steps++) {
+        const struct session *one = list_entry(l, struct session, of_host);
+        r->blocked += wait_is_open(one);
+        r->clients += !one->remote; // its connection is counted where it is
+        r->workers += !one->remote && one->stages[0] != 0;
+    }
+}
+
+static void fill_memory(const struct session *s, struct info_values *to) {
+    const struct host *h = s->host;
+    struct info_reply *r = &to->reply;
+    r->memory = host_memory(h);
+    r->max_memory = h->max_bytes;
+    r->index_bytes = shards_memory(h);
+    r->buffer_bytes = h->buffered;
+    r->max_buffers = host_client_limit(h);
+    r->refused_full = h->refused;
+}
+
+static void fill_persistence(const struct session *s, struct info_values *to) {
+    const struct host *h = s->host;
+    struct info_reply *r = &to->reply;
+    host_look(h, &to->log);
+    r->loading = !h->shards;
+    r->log_bytes = to->log.bytes;
+    r->live_bytes = shards_live_bytes(h);
+    r->log_full = to->log.full;
+    r->log_stopped = mr_str(to->log.stopped);
+}
+
+// Jobs of the stages that this session may see.
+static void sum_stages(const struct session *s, struct info_reply *r) {
+    struct host *h = s->host;
+    struct stage_counts n;
+    for (uint32_t i = h->first; i < h->end; i++)
+        for (uint32_t k = 1; core_stage_counts(h->parts[i].core, k, &n); k++) {
+            if (!n.name.size || !access_sees(s, n.name))
+                continue;
+            r->waiting += n.waiting;
+            r->running += n.running;
+            r->delayed += n.delayed;
+            r->dead += n.dead;
+            r->pushed += n.pushed;
+            r->done += n.done;
+            r->failed += n.failed;
+        }
+}
+
+static void fill_stats(const struct session *s, struct info_values *to) {
+    const struct host *h = s->host;
+    struct info_reply *r = &to->reply;
+    r->connections = h->connections;
+    r->commands = h->commands;
+    r->rejections = h->rejections;
+    r->refused_secrets = h->refusals;
+    sum_stages(s, r);
+}
+
+static void fill_replication(const struct session *s, struct info_values *to) {
+    (void)s;
+    to->reply.role = mr_str("master");
+}
+
+// ---- Lines ------------------------------------------------------------------------------------
+
+static const struct {
+    const char *word, *title;
+    void (*fill)(const struct session *, struct info_values *);
+} sections[INFO_SECTIONS] = {
+    [INFO_SERVER] = { "SERVER", "Server", fill_server },
+    [INFO_CLIENTS] = { "CLIENTS", "Clients", fill_clients },
+    [INFO_MEMORY] = { "MEMORY", "Memory", fill_memory },
+    [INFO_PERSISTENCE] = { "PERSISTENCE", "Persistence", fill_persistence },
+    [INFO_STATS] = { "STATS", "Stats", fill_stats },
+    [INFO_REPLICATION] = { "REPLICATION", "Replication", fill_replication },
+};
+
+static bool wants(const struct arguments *a, const char *section) {
+    bool wanted = a->at == a->count;
+    for (uint32_t i = a->at; i < a->count; i++)
+        wanted = wanted || word_is(a->words[i], section) || word_is(a->words[i], "ALL") ||
+                 word_is(a->words[i], "DEFAULT") || word_is(a->words[i], "EVERYTHING");
+    return wanted;
+}
+
+// How much work there is, who connects and where the store is concerns only those who may see all
+// stages. Whether pushes are accepted concerns everyone.
+static bool sees(const struct session *s, const struct info_field *f) {
+    return !f->is_whole || !s->who || s->who->all;
+}
+
+static void add_text(struct reply *r, mr_bytes text) {
+    if (!r->err)
+        r->err = buffer_append(r->out, text.data, text.size);
+}
+
+static void add_line(struct reply *r, const struct reply_field *f, const struct info_reply *from) {
+    const void *value = (const char *)from + f->offset;
+    char digits[24];
+    add_text(r, mr_str(f->name));
+    add_text(r, mr_str(":"));
+    if (f->kind == REPLY_bytes) {
+        add_text(r, *(const mr_bytes *)value);
+    } else {
+        (void)snprintf(digits, sizeof digits, "%" PRIu64, *(const uint64_t *)value);
+        add_text(r, mr_str(digits));
+    }
+    add_text(r, mr_str("\r\n"));
+}
+
+// Nothing is written, or computed, of a section without a line that the session may see.
+static void add_section(struct session *s, enum info_section section) {
+    struct info_values values = { 0 };
+    bool begun = false;
+    for (size_t i = 0; i < FIELDS; i++) {
+        if (fields[i].section != section || !sees(s, &fields[i]))
+            continue;
+        if (!begun) {
+            sections[section].fill(s, &values);
+            add_text(&s->reply, mr_str("# "));
+            add_text(&s->reply, mr_str(sections[section].title));
+            add_text(&s->reply, mr_str("\r\n"));
+        }
+        begun = true;
+        add_line(&s->reply, &fields[i].field, &values.reply);
+    }
+    if (begun)
+        add_text(&s->reply, mr_str("\r\n"));
+}
+
+void run_info(struct session *s, struct arguments *a) {
+    size_t begin = reply_bulk_begin(&s->reply, LIKELY_SIZE);
+    for (enum info_section i = INFO_SERVER; i < INFO_SECTIONS; i++)
+        if (wants(a, sections[i].word))
+            add_section(s, i);
+    reply_bulk_end(&s->reply, begin);
+}
