@@ -1,11 +1,12 @@
-// Events: how all stages are, once a second, for as long as somebody listens. What is sent is made
-// once for all who may see the same: one of them asks in his session, and everybody gets what
-// became of the replies. Each time it is another, so that whoever has gone deaf holds up nobody for
-// long.
+// Events: a snapshot of all stages once a second, while a client receives events. A snapshot is
+// made once for all clients with the same rights: one of them runs the commands in its session, and
+// all get the event made of the replies. Each second another client runs them, so that an
+// unresponsive one delays the others only briefly.
 //
-//     timer ─► one of each kind asks ─► replies ─► a snapshot ─► all of his kind
+//     timer ─► one client of each kind runs the commands ─► replies ─► a snapshot ─► all of the
+//     kind
 //
-// Whoever has not read the last snapshot yet is not given the next, but keeps that one in memory.
+// A client that has not read the last snapshot does not get the next; its old one stays in memory.
 #include "web/state.h"
 
 #include "base/errors.h"
@@ -15,7 +16,7 @@
 
 // ---- Snapshots ----------------------------------------------------------------------------------
 
-static void snapshot_leave(struct web *w, struct snapshot *s) {
+static void snapshot_release(struct web *w, struct snapshot *s) {
     if (--s->readers)
         return;
     w->place.host->buffered -= s->text.capacity;
@@ -23,8 +24,8 @@ static void snapshot_leave(struct web *w, struct snapshot *s) {
     mem_free(s);
 }
 
-// With one reader, the caller. Whoever reads slowly keeps it alive, so the host knows of it as of
-// every buffer. NULL: no memory.
+// Makes a snapshot with one reader, the caller. A slow reader keeps it in memory, so the host
+// counts it as it counts buffers. NULL: no memory.
 static struct snapshot *snapshot_create(struct web *w, const struct replies *replies) {
     struct snapshot *s = mem_alloc(sizeof *s);
     if (!s)
@@ -43,33 +44,33 @@ static struct snapshot *snapshot_create(struct web *w, const struct replies *rep
     w->place.host->buffered += s->text.capacity;
     if (!d.err)
         return s;
-    snapshot_leave(w, s);
+    snapshot_release(w, s);
     return NULL;
 }
 
 // ---- Streams ------------------------------------------------------------------------------------
 
-mr_bytes stream_ready(const struct visit *v) {
+mr_bytes stream_ready(const struct web_connection *v) {
     if (!v->snapshot)
         return (mr_bytes){ 0 };
     return (mr_bytes){ v->snapshot->text.data + v->snapshot_sent,
                        v->snapshot->text.size - v->snapshot_sent };
 }
 
-static void snapshot_drop(struct visit *v) {
+static void snapshot_drop(struct web_connection *v) {
     if (v->snapshot)
-        snapshot_leave(v->web, v->snapshot);
+        snapshot_release(v->web, v->snapshot);
     v->snapshot = NULL;
     v->snapshot_sent = 0;
 }
 
-void stream_sent(struct visit *v, size_t size) {
+void stream_sent(struct web_connection *v, size_t size) {
     v->snapshot_sent += size;
     if (v->snapshot_sent == v->snapshot->text.size)
         snapshot_drop(v);
 }
 
-void stream_leave(struct visit *v) {
+void stream_leave(struct web_connection *v) {
     struct web *w = v->web;
     snapshot_drop(v);
     if (list_empty(&v->of_streams))
@@ -79,16 +80,16 @@ void stream_leave(struct visit *v) {
         uv_timer_stop(&w->event_timer);
 }
 
-static bool sees_all(const struct visit *v) {
+static bool sees_all(const struct web_connection *v) {
     return !v->session->who || v->session->who->all;
 }
 
-static bool sees_the_same(const struct visit *a, const struct visit *b) {
+static bool sees_the_same(const struct web_connection *a, const struct web_connection *b) {
     return a->session->who == b->session->who || (sees_all(a) && sees_all(b));
 }
 
-// A client that has not read the last one is not given another.
-static void give(struct visit *v, struct snapshot *s) {
+// Skips a client that has not read the last snapshot.
+static void snapshot_send(struct web_connection *v, struct snapshot *s) {
     bool behind = v->snapshot || v->out.size;
     if (behind)
         return;
@@ -97,24 +98,24 @@ static void give(struct visit *v, struct snapshot *s) {
     session_touch(v->session);
 }
 
-static void give_all(struct visit *v, const struct replies *replies) {
+static void snapshot_send_all(struct web_connection *v, const struct replies *replies) {
     struct web *w = v->web;
     struct snapshot *s = snapshot_create(w, replies);
     if (!s)
-        return; // the next one may have memory
+        return; // skip this event; the next one tries again
     for (struct list *l = w->streams.next; l != &w->streams; l = l->next) {
-        struct visit *other = list_entry(l, struct visit, of_streams);
+        struct web_connection *other = list_entry(l, struct web_connection, of_streams);
         if (sees_the_same(v, other))
-            give(other, s);
+            snapshot_send(other, s);
     }
-    snapshot_leave(w, s);
+    snapshot_release(w, s);
 }
 
-static void stream_begin(struct visit *v, const struct replies *replies) {
+static void stream_begin(struct web_connection *v, const struct replies *replies) {
     struct web *w = v->web;
     if (w->stream_count == WEB_STREAMS) {
-        error_set(MR_EFULL, "%d listen to events already", WEB_STREAMS);
-        respond_wrong(v, HTTP_FULL);
+        error_set(MR_EFULL, "%d clients receive events already", WEB_STREAMS);
+        respond_failure(v, HTTP_FULL);
         return;
     }
     bool head_only = v->head_only;
@@ -130,36 +131,37 @@ static void stream_begin(struct visit *v, const struct replies *replies) {
         uv_timer_start(&w->event_timer, on_event, WEB_EVENT_MS, WEB_EVENT_MS);
 }
 
-void respond_events(struct visit *v, const struct replies *replies) {
-    bool listens = !list_empty(&v->of_streams);
+void respond_events(struct web_connection *v, const struct replies *replies) {
+    bool is_stream = !list_empty(&v->of_streams);
     if (replies->of[1]->type == RESPONSE_ERROR)
-        v->session->broken = true; // what may ask for stages may ask for this
-    else if (listens)
-        give_all(v, replies);
+        v->session->broken = true; // INFO needs no more rights than STAGES
+    else if (is_stream)
+        snapshot_send_all(v, replies);
     else
         stream_begin(v, replies);
 }
 
 // ---- Once a second ------------------------------------------------------------------------------
 
-// Who asks this time stands behind all others.
-static bool is_asked_for(const struct web *w, const struct visit *v) {
+// Whether a client with the same rights runs the commands of this event. Such clients are at the
+// end of the list.
+static bool is_requested(const struct web *w, const struct web_connection *v) {
     for (struct list *l = w->streams.prev; l != &w->streams; l = l->prev) {
-        const struct visit *asker = list_entry(l, struct visit, of_streams);
-        if (asker->event != w->event)
+        const struct web_connection *other = list_entry(l, struct web_connection, of_streams);
+        if (other->event != w->event)
             return false;
-        if (sees_the_same(asker, v))
+        if (sees_the_same(other, v))
             return true;
     }
     return false;
 }
 
-static void ask(struct visit *v) {
+static void request_snapshot(struct web_connection *v) {
     struct form none = { 0 };
     v->event = v->web->event;
     list_remove(&v->of_streams);
     list_append(&v->web->streams, &v->of_streams);
-    if (visit_ask(v, v->route, mr_str(v->route->path), &none) < 0)
+    if (web_connection_run(v, v->route, mr_str(v->route->path), &none) < 0)
         v->session->broken = true;
     form_finish(&none);
 }
@@ -170,11 +172,11 @@ void on_event(uv_timer_t *timer) {
     host_begin(w->place.host);
     w->event++;
     for (uint32_t left = w->stream_count; left; left--) {
-        struct visit *v = list_entry(next, struct visit, of_streams);
+        struct web_connection *v = list_entry(next, struct web_connection, of_streams);
         next = next->next;
-        visit_hear(v); // nobody else does if he is deaf
-        if (!v->asked && !v->session->closing && !is_asked_for(w, v))
-            ask(v);
+        web_connection_respond(v); // an unresponsive client has no other occasion
+        if (!v->asked && !v->session->closing && !is_requested(w, v))
+            request_snapshot(v);
     }
     w->place.turn_end(w->place.server);
 }

@@ -1,4 +1,4 @@
-// See form.h. Names and values are copied into one buffer; fields say where.
+// See form.h. Names and values are copied into one buffer; fields hold their offsets.
 #include "web/form.h"
 
 #include "base/bytes.h"
@@ -48,13 +48,13 @@ const struct form_field *form_next(struct form *f, const mr_bytes *name) {
 // ---- Adding -------------------------------------------------------------------------------------
 
 static int no_memory(void) {
-    return error_set(MR_ENOMEM, "no memory for what the request says");
+    return error_set(MR_ENOMEM, "no memory for the parameters of the request");
 }
 
-// A field whose value is what is appended from now on.
+// Starts a field; the text that is appended from now on is its value.
 static int field_begin(struct form *f, enum form_kind kind, size_t name, size_t name_size) {
     if (f->count == WEB_WORDS)
-        return error_set(MR_EINVAL, "a request says at most %d things", WEB_WORDS);
+        return error_set(MR_EINVAL, "a request has at most %d parameters", WEB_WORDS);
     if (f->count == f->capacity) {
         uint32_t capacity = f->capacity ? 2 * f->capacity : 16;
         struct form_field *fields = mem_resize(f->fields, capacity * sizeof *fields);
@@ -78,7 +78,7 @@ static int field_end(struct form *f, int err) {
 static int refuse_twice(const struct form *f, const struct form_field *x) {
     for (const struct form_field *other = f->fields; other < x; other++)
         if (bytes_equal(form_name(f, other), form_name(f, x)))
-            return error_set(MR_EINVAL, "'%.*s' stands twice",
+            return error_set(MR_EINVAL, "'%.*s' is given twice",
                              (int)(x->name_size < 64 ? x->name_size : 64),
                              (const char *)form_name(f, x).data);
     return 0;
@@ -99,7 +99,7 @@ int form_unescape(struct buffer *out, mr_bytes bytes, bool plus_is_blank) {
     for (; err == 0 && p < end; p++) {
         int high = *p == '%' && end - p > 2 ? hex(p[1]) : -1, low = high >= 0 ? hex(p[2]) : -1;
         if (*p == '%' && low < 0)
-            return error_set(MR_EINVAL, "behind a %% stand two hexadecimal digits");
+            return error_set(MR_EINVAL, "a %% must be followed by two hexadecimal digits");
         out->data[out->size++] = *p == '%'                    ? (uint8_t)(high * 16 + low)
                                  : *p == '+' && plus_is_blank ? ' '
                                                               : (uint8_t)*p;
@@ -137,17 +137,17 @@ int form_read_query(struct form *f, mr_bytes query) {
 
 // ---- JSON ---------------------------------------------------------------------------------------
 //
-// A member's value is a field, and so is each item of a list; but a list or an object that is the
-// body of a job is that body. A string is its letters; anything else the JSON that it is, as it was
-// sent: a number that was read and written again might be another.
+// The value of a member becomes a field, and so does each item of a list; but a list or an object
+// that is the body of a job becomes the body. The value of a string is its text; of anything else
+// it is the JSON as sent: a number that is parsed and printed again could differ.
 
 static const char base64[] = "-base64";
 
 static int refuse_base64(void) {
-    return error_set(MR_EINVAL, "what ends in -base64 is a string of base64");
+    return error_set(MR_EINVAL, "a member whose name ends in -base64 must be a string of base64");
 }
 
-// Values that become fields are inside so many brackets.
+// The depth of values that become fields.
 static uint32_t field_depth(const struct form_json *j) {
     return j->is_list ? 2 : 1;
 }
@@ -174,7 +174,7 @@ static int end_field(struct form *f, const struct form_json *j, int err) {
     return err < 0 || j->is_list ? err : refuse_twice(f, &f->fields[f->count - 1]);
 }
 
-// A value ends that is no string: it is kept as it was sent.
+// Ends a value that is not a string: its text is kept as sent.
 static int add_raw(struct form *f, struct form_json *j, const char *text, size_t to) {
     if (j->is_base64)
         return refuse_base64();
@@ -209,7 +209,7 @@ static int json_closes(struct form *f, struct form_json *j, const char *text) {
     return j->read.depth == field_depth(j) ? add_raw(f, j, text, j->read.at) : 0;
 }
 
-// The letters of a name, or of a string that is a field.
+// Appends a part of a name, or of a string that becomes a field.
 static int add_piece(struct form *f, struct form_json *j) {
     const struct json_read *r = &j->read;
     bool begins = !r->piece.size;
@@ -236,7 +236,7 @@ static int string_ends(struct form *f, struct form_json *j) {
     return j->decodes ? 0 : end_field(f, j, 0);
 }
 
-// Undoes base64 where it stands; the letters of four at a time.
+// Decodes base64 in place, four characters at a time.
 static int decode_some(struct form *f, struct form_json *j, size_t *steps) {
     struct form_field *x = &f->fields[f->count - 1];
     size_t letters = f->text.size - x->at, left = letters - j->read_so_far, size = 0;

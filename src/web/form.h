@@ -1,10 +1,9 @@
-// Form: what a request says beside its path, by name: the query behind the question mark, or the
-// members of the JSON object that it carries. Values are texts; a flag has none, and of a list each
-// item is a field of the same name.
+// Form: the parameters of a request by name: its query, or the members of the JSON object in its
+// body. Values are text; a flag has no value; each item of a list is a field with the list's name.
 //
 //     ?stage=mail&top=3          {"stage": "mail", "dry": true, "max": 3, "ids": ["1", "2"]}
 //
-// What nobody has asked for can be told at the end.
+// Fields that the route has not used can be listed at the end, so that unknown ones are refused.
 #ifndef WEB_FORM_H
 #define WEB_FORM_H
 
@@ -14,8 +13,8 @@
 enum form_kind {
     FORM_TEXT,
     FORM_FLAG, // true
-    FORM_OFF,  // false or null: as if it were not there
-    FORM_ITEM, // of a list, or an object
+    FORM_OFF,  // false or null: same as a missing field
+    FORM_ITEM, // an item of a list, or an object
 };
 
 struct form_field {
@@ -28,39 +27,40 @@ struct form_field {
 struct form {
     struct form_field *fields;
     uint32_t count, capacity;
-    struct buffer text; // of all of them
+    struct buffer text; // names and values of all fields
 };
 
-void form_finish(struct form *); // also after a failure, and of an empty one
+void form_finish(struct form *); // valid after a failure, and for an empty form
 
-// MR_EINVAL: it cannot be read, and why; MR_ENOMEM.
+// Reads a query. MR_EINVAL: it is malformed; MR_ENOMEM.
 int form_read_query(struct form *, mr_bytes query);
 
-// How far a JSON object has been read. Zero is a valid start.
+// The progress of reading a JSON object. Zero is a valid start.
 struct form_json {
     struct json_read read;
-    size_t name, name_size; // of the member at hand, in the form's text
-    size_t from;            // where its value, or the item of its list, begins
+    size_t name, name_size; // of the current member, in the form's text
+    size_t from;            // start of its value, or of the current item of its list
     bool is_body, is_base64, is_list;
-    bool decodes;       // its base64 is being undone …
-    size_t read_so_far; // … of so many letters
+    bool decodes;       // its base64 is being decoded …
+    size_t read_so_far; // … and this many characters of it are done
 };
 
-// Reads on in at most `*steps` steps, one a byte, which it takes off. 1: that was all; 0: there is
-// more. Errors as above; MR_ETOOBIG: a bound of JSON. The same text is given each time.
+// Continues to read `text`, at most one byte per step, and subtracts the steps used from `*steps`.
+// Returns 1 at the end of the text, 0 if more is left. Errors as above; MR_ETOOBIG: a limit of
+// JSON. Every call gets the same text.
 int form_read_json(struct form *, struct form_json *, mr_bytes text, size_t *steps);
 
-// The field of that name; NULL: there is none, or it is false or null.
+// The field of this name; NULL: it is missing, false or null.
 const struct form_field *form_find(struct form *, mr_bytes name);
 
-// The next that nobody has asked for, of that name or (NULL) of any; NULL: none.
+// The next field that was not returned yet, of this name or (NULL) of any; NULL: none.
 const struct form_field *form_next(struct form *, const mr_bytes *name);
 
-// Until more is read.
+// Valid until more is read.
 mr_bytes form_name(const struct form *, const struct form_field *);
 mr_bytes form_value(const struct form *, const struct form_field *);
 
-// Undoes percent signs in `bytes` and appends what they stand for. MR_EINVAL; MR_ENOMEM.
+// Appends `bytes` with percent escapes decoded. MR_EINVAL; MR_ENOMEM.
 int form_unescape(struct buffer *, mr_bytes bytes, bool plus_is_blank);
 
 #endif

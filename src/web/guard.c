@@ -17,7 +17,7 @@ static int refuse(enum http_status status, const char *why) {
 
 // ---- Host ---------------------------------------------------------------------------------------
 
-// "localhost:7412" and "[::1]:7412" without port and brackets. False: it is no such thing.
+// Removes port and brackets: "localhost:7412", "[::1]:7412". False: it is malformed.
 static bool name_of(mr_bytes host, char out[NAME]) {
     const char *from = host.data, *end = from + host.size;
     bool brackets = host.size && *from == '[';
@@ -60,8 +60,8 @@ static bool is_named(const char *names, const char *name) {
     return false;
 }
 
-// A name of somebody else's, made to lead here, is none of ours; an address in digits leads here
-// only because it does.
+// Any name can be made to resolve to this machine (DNS rebinding), so only known names count; a
+// numeric address cannot be redirected.
 static bool is_ours(const struct guard *g, const char *name) {
     static const uint8_t all[16];
     uint8_t asked[16], ours[16];
@@ -75,11 +75,10 @@ static bool is_ours(const struct guard *g, const char *name) {
 static int check_host(const struct guard *g, mr_bytes host) {
     char name[NAME];
     if (!host.data || !name_of(host, name))
-        return refuse(HTTP_BAD, "Host has to say how this server was called");
+        return refuse(HTTP_BAD, "the header Host is missing or malformed");
     if (is_ours(g, name))
         return 0;
-    error_set(MR_EINVAL, "this server is not called '%.100s'; --http-name adds names that it is",
-              name);
+    error_set(MR_EINVAL, "'%.100s' is not a name of this server; --http-name adds names", name);
     return HTTP_HOST;
 }
 
@@ -92,7 +91,7 @@ static bool is_same_origin(mr_bytes origin, mr_bytes host) {
            strncasecmp(p + scheme, host.data, host.size) == 0;
 }
 
-// A form of a page elsewhere cannot send this type without asking first, and is not told yes.
+// A form on another site cannot send this type without a CORS preflight, which is refused.
 static bool is_json(mr_bytes type) {
     static const char json[] = "application/json";
     size_t size = sizeof json - 1;
@@ -101,18 +100,18 @@ static bool is_json(mr_bytes type) {
            (type.size == size || p[size] == ';' || p[size] == ' ');
 }
 
-// A browser adds no Bearer token by itself, and a page elsewhere would have to ask first: a request
-// with one needs no Origin. One that has an Origin comes from a page, with a token or without.
+// A browser adds no Bearer token by itself, and a page of another site would need a preflight to
+// send one: a request with a token needs no Origin. An Origin is checked with or without a token.
 static int check_post(const struct http_request *r) {
     if (!is_json(r->content_type))
-        return refuse(HTTP_TYPE, "a POST carries JSON and says so: Content-Type: application/json");
+        return refuse(HTTP_TYPE, "a POST needs the header Content-Type: application/json");
     if (!r->origin.data && guard_secret(r).size)
         return 0;
     if (!r->origin.data)
-        return refuse(HTTP_FORBIDDEN, "a POST without a Bearer token needs an Origin: http://, and "
-                                      "behind it the Host");
+        return refuse(HTTP_FORBIDDEN, "a POST without a Bearer token needs the header Origin: "
+                                      "http:// followed by the value of Host");
     if (!is_same_origin(r->origin, r->host))
-        return refuse(HTTP_FORBIDDEN, "a page of another origin may not change anything here");
+        return refuse(HTTP_FORBIDDEN, "requests from pages of another origin are refused");
     return 0;
 }
 

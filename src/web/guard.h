@@ -1,6 +1,6 @@
-// Guard: whether a request may come in at all, whoever sends it. Browsers send what pages from
-// anywhere tell them to; what they do not lie about is the name they looked up (Host) and the page
-// that asks (Origin).
+// Guard: checks of a request that do not depend on its token. A page from any site can make a
+// browser send requests here; but the browser states correctly the name it looked up (Host) and the
+// site of the page (Origin), so requests under foreign names and from foreign pages are refused.
 //
 // Pure.
 #ifndef WEB_GUARD_H
@@ -9,14 +9,14 @@
 #include "web/request.h"
 
 struct guard {
-    const char *address; // where the server listens, in digits
-    const char *names;   // what else it is called, with commas between; NULL: nothing
+    const char *address; // the numeric address where the server listens
+    const char *names;   // other names of the server, separated by commas; NULL: none
 };
 
-// 0, or the status to refuse it with; the sentence is in error_text().
+// Returns 0, or the status of the refusal; the message is in error_text().
 int guard_check(const struct guard *, const struct http_request *);
 
-// The secret that the request carries; no data: none.
+// The Bearer secret of the request; data is NULL if there is none.
 mr_bytes guard_secret(const struct http_request *);
 
 #endif

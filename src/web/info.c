@@ -1,5 +1,4 @@
-// How the server is: /healthz, /api/info, /api/stage, /api/policies. What INFO says as lines is
-// said as JSON.
+// /healthz, /api/info, /api/stage, /api/policies. The lines of INFO become members of an object.
 #include "web/state.h"
 
 #include "core/policy.h"
@@ -13,7 +12,7 @@
 
 // ---- Lines of INFO ------------------------------------------------------------------------------
 
-// The next line that has a name and a value. False: there are no more.
+// Finds the next line with a name and a value. False: there is none.
 static bool next_line(mr_bytes info, size_t *at, mr_bytes *out_name, mr_bytes *out_value) {
     const char *p = info.data;
     while (*at < info.size) {
@@ -40,7 +39,7 @@ mr_bytes info_text(mr_bytes info, const char *name) {
 
 uint64_t info_number(mr_bytes info, const char *name) {
     uint64_t number = 0;
-    (void)number_parse(info_text(info, name), &number); // what is none counts as 0
+    (void)number_parse(info_text(info, name), &number); // text counts as 0
     return number;
 }
 
@@ -71,22 +70,22 @@ void write_health(struct doc *d, const struct host *h) {
     doc_text(d, "why", mr_str(why));
 }
 
-static void respond_doc(struct visit *v, struct doc *d, enum http_status status) {
+static void respond_doc(struct web_connection *v, struct doc *d, enum http_status status) {
     doc_plain(d, "\n", 1);
     if (d->err)
         v->session->broken = true;
     respond(v, &(struct http_response){ .status = status, .body = buffer_bytes(d->out) });
 }
 
-static struct doc doc_begin(struct visit *v) {
+static struct doc doc_begin(struct web_connection *v) {
     struct doc d = { .out = &v->web->scratch };
     buffer_clear(d.out);
     doc_open(&d, NULL, '{');
     return d;
 }
 
-// Anybody may ask: it does not say why.
-void respond_health(struct visit *v, const struct replies *replies) {
+// Needs no token, so it does not include the reason.
+void respond_health(struct web_connection *v, const struct replies *replies) {
     const char *why, *health = health_word(v->web->place.host, &why);
     (void)replies;
     struct doc d = doc_begin(v);
@@ -96,7 +95,7 @@ void respond_health(struct visit *v, const struct replies *replies) {
     respond_doc(v, &d, well ? HTTP_OK : HTTP_FULL);
 }
 
-// ---- Who asks -----------------------------------------------------------------------------------
+// ---- The token ----------------------------------------------------------------------------------
 
 static void write_who(struct doc *d, const struct auth_entry *who) {
     static const enum role roles[] = { ROLE_PUSH, ROLE_WORK, ROLE_READ, ROLE_ADMIN };
@@ -114,7 +113,7 @@ static void write_who(struct doc *d, const struct auth_entry *who) {
     doc_close(d, '}');
 }
 
-void respond_info(struct visit *v, const struct replies *replies) {
+void respond_info(struct web_connection *v, const struct replies *replies) {
     struct doc d = doc_begin(v);
     write_health(&d, v->web->place.host);
     doc_number(&d, "time-ms", (int64_t)web_now_ms(v->web));
@@ -127,8 +126,8 @@ void respond_info(struct visit *v, const struct replies *replies) {
 
 // ---- One stage ----------------------------------------------------------------------------------
 
-// Whoever may not see the policy sees the rest.
-void respond_stage(struct visit *v, const struct replies *replies) {
+// The policy is null for a token without the role admin.
+void respond_stage(struct web_connection *v, const struct replies *replies) {
     const struct response_value *stages = replies->of[0], *policy = replies->of[1];
     struct doc d = doc_begin(v);
     doc_number(&d, "time-ms", (int64_t)web_now_ms(v->web));
@@ -137,7 +136,7 @@ void respond_stage(struct visit *v, const struct replies *replies) {
         doc_value(&d, "policy", policy, 0);
     else
         doc_raw(&d, "policy", "null");
-    web_write_past(v->web, stages[3].bytes, &d);
+    web_write_series(v->web, stages[3].bytes, &d);
     doc_close(&d, '}');
     respond_doc(v, &d, HTTP_OK);
 }
@@ -148,8 +147,8 @@ static const char *policy_form(const struct policy_row *row) {
     return row->kind == POLICY_CHOICE ? "choice" : policy_is_duration(row) ? "duration" : "count";
 }
 
-// The rows of the table, as a page needs them to show and change values.
-void respond_policies(struct visit *v, const struct replies *replies) {
+// The table of policies, for clients that show and change values.
+void respond_policies(struct web_connection *v, const struct replies *replies) {
     const struct policy_row *row;
     struct doc d = doc_begin(v);
     (void)replies;

@@ -1,4 +1,4 @@
-// See json_read.h. What may come next is one state; open brackets are bits.
+// See json_read.h. `expected` is the state; the kinds of open brackets are bits.
 #include "web/json_read.h"
 
 #include "base/errors.h"
@@ -8,14 +8,14 @@
 
 enum { PIECE = 64 << 10 };
 
-// `at` is where in the text the mistake is.
+// Names the position `at` in the text.
 static int refuse_json(const struct json_read *j, const char *why) {
-    return error_set(MR_EINVAL, "the body is no JSON: %s (at byte %zu)", why, j->at);
+    return error_set(MR_EINVAL, "the body is not JSON: %s (at byte %zu)", why, j->at);
 }
 
 static int refuse_bound(const char *what, int most) {
-    return error_set(MR_ETOOBIG, "the body has %s: %d is the most; a string may contain any JSON",
-                     what, most);
+    return error_set(MR_ETOOBIG, "the body has %s than %d; send it as a string instead", what,
+                     most);
 }
 
 static uint8_t bit_of(uint32_t depth) {
@@ -42,7 +42,7 @@ static int hex4(const uint8_t *p) {
     return code;
 }
 
-// Writes the code as UTF-8; returns how many bytes.
+// Writes a code point as UTF-8 and returns its size.
 static size_t write_letter(uint32_t code, uint8_t *to) {
     static const uint8_t first[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
     size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -52,7 +52,8 @@ static size_t write_letter(uint32_t code, uint8_t *to) {
     return size;
 }
 
-// \u and four digits, or two of these for one letter beyond U+FFFF. Returns the bytes used; 0: bad.
+// \u and four digits, or two of these for a code point above U+FFFF. Returns the bytes used; 0:
+// invalid.
 static size_t read_code(const uint8_t *p, size_t size, uint32_t *out) {
     int high = size >= 6 ? hex4(p + 2) : -1;
     if (high < 0 || (high >= 0xdc00 && high < 0xe000))
@@ -73,14 +74,16 @@ static int read_escape(struct json_read *j, const uint8_t *p, size_t size, size_
     uint32_t code;
     *out_used = found ? 2 : size > 1 && p[1] == 'u' ? read_code(p, size, &code) : 0;
     if (!*out_used)
-        return refuse_json(j, "behind a backslash stands one of \"\\/bfnrt, or u and four digits");
+        return refuse_json(
+            j, "a backslash must be followed by one of \"\\/bfnrt, or u and four digits");
     if (found)
         code = (uint8_t)to[found - from];
     j->piece = (mr_bytes){ j->letter, write_letter(code, j->letter) };
     return 0;
 }
 
-// Letters up to the next quote, backslash or mistake; at most `most` bytes and one letter.
+// The number of bytes up to the next quote, backslash or error; at most `most`, and the rest of one
+// character.
 static size_t plain_size(const uint8_t *p, size_t size, size_t most) {
     size_t at = 0, letter = 1;
     while (letter && at < size && at < most) {
@@ -107,7 +110,7 @@ static int read_string(struct json_read *j, const uint8_t *p, size_t size, size_
     } else if (size && *p == '\\') {
         err = read_escape(j, p, size, out_used);
     } else {
-        err = refuse_json(j, size ? "a string is UTF-8 without control characters"
+        err = refuse_json(j, size ? "a string must be UTF-8 without control characters"
                                   : "a string does not end");
     }
     return err;
@@ -131,7 +134,7 @@ static size_t digits(const uint8_t *p, size_t size) {
     return count;
 }
 
-// The bytes of the number that begins here; 0: it is none.
+// The size of the number at `p`; 0: it is not a number.
 static size_t number_size(const uint8_t *p, size_t size) {
     size_t at = size && *p == '-', whole = digits(p + at, size - at);
     if (!whole || (whole > 1 && p[at] == '0'))
@@ -166,7 +169,7 @@ static int read_scalar(struct json_read *j, const uint8_t *p, size_t size, size_
     if (used > WEB_NUMBER)
         return refuse_bound("a number with more digits", WEB_NUMBER);
     if (!used)
-        return refuse_json(j, "that is no value");
+        return refuse_json(j, "this is not a value");
     j->expected = JSON_COMMA_OR_CLOSE;
     *out_used = used;
     return 0;
@@ -176,7 +179,7 @@ static int read_scalar(struct json_read *j, const uint8_t *p, size_t size, size_
 
 static int open_bracket(struct json_read *j, bool object) {
     if (j->depth == WEB_DEPTH)
-        return refuse_bound("more brackets inside one another", WEB_DEPTH);
+        return refuse_bound("a deeper nesting", WEB_DEPTH);
     j->depth++;
     uint8_t *bits = &j->objects[(j->depth - 1) / 8];
     *bits = (uint8_t)(object ? *bits | bit_of(j->depth) : *bits & ~bit_of(j->depth));
@@ -186,7 +189,7 @@ static int open_bracket(struct json_read *j, bool object) {
 
 static int close_bracket(struct json_read *j, bool object) {
     if (object != json_read_in_object(j))
-        return refuse_json(j, object ? "a list ends with ]" : "an object ends with }");
+        return refuse_json(j, object ? "a list must end with ]" : "an object must end with }");
     j->depth--;
     j->expected = j->depth ? JSON_COMMA_OR_CLOSE : JSON_NOTHING;
     return 0;
@@ -212,7 +215,7 @@ static int read_value(struct json_read *j, const uint8_t *p, size_t size, size_t
 
 // ---- Tokens -------------------------------------------------------------------------------------
 
-// What stands between values. Sets JSON_MORE: no token, but one may follow.
+// Reads a bracket, colon or comma between values. Sets JSON_MORE if it is not a token.
 static int read_sign(struct json_read *j, uint8_t sign, size_t *out_used, enum json_token *out) {
     bool may_close = j->expected == JSON_COMMA_OR_CLOSE || j->expected == JSON_VALUE_OR_CLOSE ||
                      j->expected == JSON_NAME_OR_CLOSE;
@@ -235,10 +238,11 @@ static int read_sign(struct json_read *j, uint8_t sign, size_t *out_used, enum j
         j->expected = json_read_in_object(j) ? JSON_NAME_NEXT : JSON_VALUE;
         return 0;
     }
-    return refuse_json(j, may_name                      ? "a name in quotes is missing"
-                          : j->expected == JSON_COLON   ? "a colon is missing"
-                          : j->expected == JSON_NOTHING ? "something stands behind its end"
-                                                        : "a comma or a bracket is missing");
+    return refuse_json(j, may_name                    ? "a name in quotes is missing"
+                          : j->expected == JSON_COLON ? "a colon is missing"
+                          : j->expected == JSON_NOTHING
+                              ? "there is text after the end of the object"
+                              : "a comma or a bracket is missing");
 }
 
 static int read_token(struct json_read *j, const uint8_t *p, size_t size, size_t steps,
@@ -248,9 +252,9 @@ static int read_token(struct json_read *j, const uint8_t *p, size_t size, size_t
     bool closes = size && (*p == ']' || *p == '}');
     bool value = j->expected == JSON_VALUE || (j->expected == JSON_VALUE_OR_CLOSE && !closes);
     if (j->expected == JSON_FIRST && (!size || *p != '{'))
-        return error_set(MR_EINVAL, "the body is no JSON object, such as {}");
+        return error_set(MR_EINVAL, "the body must be a JSON object, such as {}");
     if (!size)
-        return refuse_json(j, "it does not end");
+        return refuse_json(j, "the end is missing");
     if (value || j->expected == JSON_FIRST)
         return read_value(j, p, size, out_used, out);
     return read_sign(j, *p, out_used, out);

@@ -1,29 +1,29 @@
-// Every limit of HTTP, in one place.
+// All limits of HTTP.
 #ifndef WEB_LIMITS_H
 #define WEB_LIMITS_H
 
 enum {
-    WEB_HEAD = 16 << 10,              // bytes of a request before its body
-    WEB_HEADERS = 64,                 // lines of these
-    WEB_BODY = 32 << 20,              // bytes of a body that carries a job's …
-    WEB_BODY_SMALL = 64 << 10,        // … and of any other
-    WEB_DEPTH = 128,                  // brackets of JSON inside one another
-    WEB_JSON_VALUES = 1 << 20,        // values of it
-    WEB_NUMBER = 1024,                // bytes of a number in it
-    WEB_STEP_BYTES = 16,              // of JSON that are read in one step (see server/budget.h)
-    WEB_WORDS = 1024,                 // words of a command: ids, policies
-    WEB_VALUES = 1 << 17,             // values of all replies to one request
-    WEB_HEAD_MS = 10000,              // from the first byte of a request to the end of its head …
-    WEB_BODY_MS = 60000,              // … and of its body
-    WEB_IDLE_MS = 60000,              // from a response to the next request
-    WEB_LINGER_MS = 2000,             // from a refusal to the end of what was not read
-    WEB_CONNECTIONS = 2000,           // in all …
+    WEB_HEAD = 16 << 10,       // bytes of a request before its body
+    WEB_HEADERS = 64,          // header lines of a request
+    WEB_BODY = 32 << 20,       // bytes of a request body that contains a job's body …
+    WEB_BODY_SMALL = 64 << 10, // … and of any other
+    WEB_DEPTH = 128,           // nesting of JSON
+    WEB_JSON_VALUES = 1 << 20, // values in a JSON body
+    WEB_NUMBER = 1024,         // bytes of a number in JSON
+    WEB_STEP_BYTES = 16,       // bytes of JSON per step (see server/budget.h)
+    WEB_WORDS = 1024,          // words of a command: ids, policies
+    WEB_VALUES = 1 << 17,      // values of all replies to one request
+    WEB_HEAD_MS = 10000,       // from the first byte of a request to the end of its head …
+    WEB_BODY_MS = 60000,       // … and of its body
+    WEB_IDLE_MS = 60000,       // from a response to the next request
+    WEB_LINGER_MS = 2000,      // from a refusal until the unread rest of the request is abandoned
+    WEB_CONNECTIONS = 2000,    // in all …
     WEB_CONNECTIONS_OF_ADDRESS = 500, // … and from one address
     WEB_STREAMS = 1000,               // of events
     WEB_EVENT_MS = 1000,              // from one event to the next
-    WEB_STAGES = 256,                 // whose past is kept …
-    WEB_SAMPLES = 600,                // … in so many samples …
-    WEB_SAMPLE_MS = 1000,             // … at least so far apart
+    WEB_STAGES = 256,                 // stages whose samples are kept …
+    WEB_SAMPLES = 600,                // … this many each …
+    WEB_SAMPLE_MS = 1000,             // … at least this far apart
 };
 
 #endif

@@ -1,6 +1,6 @@
-// Figures for Prometheus, in its text format: a table says which field of which reply is which
-// metric. Times are seconds, sizes bytes; the only labels are stages, of which there are at most as
-// many as one STAGES lists, and a few fixed words.
+// Metrics for Prometheus, in its text format: a table maps fields of replies to metrics. Times are
+// in seconds, sizes in bytes; labels are stages, at most as many as one STAGES lists, and fixed
+// words.
 #include "web/state.h"
 
 #include "millrace.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- Words --------------------------------------------------------------------------------------
+// ---- Text format --------------------------------------------------------------------------------
 
 static void put_family(struct doc *d, const char *name, const char *type, const char *help) {
     char text[512];
@@ -19,7 +19,7 @@ static void put_family(struct doc *d, const char *name, const char *type, const 
     doc_plain(d, text, (size_t)size);
 }
 
-// Stages have no letters that would have to be escaped.
+// Names of stages have no characters that need escaping.
 static void put_sample(struct doc *d, const char *name, mr_bytes stage, const char *label,
                        const char *value) {
     char text[512];
@@ -40,12 +40,12 @@ static const char *number(char out[32], int64_t value, bool ms) {
     return out;
 }
 
-// ---- Of the server ------------------------------------------------------------------------------
+// ---- Metrics of the server ----------------------------------------------------------------------
 
 struct figure {
     const char *name, *type, *help;
     size_t field;      // its offset in struct info_reply, or in struct stage_reply
-    const char *label; // beside the stage
+    const char *label; // in addition to the stage
 };
 
 #define INFO(member) offsetof(struct info_reply, member)
@@ -59,7 +59,7 @@ static const struct figure server_figures[] = {
     { "millrace_log_full", "gauge", "Is 1 while the disk is full and pushes are refused.",
       INFO(log_full), "" },
     { "millrace_memory_used_bytes", "gauge", "Memory that max-bytes counts.", INFO(memory), "" },
-    { "millrace_memory_limit_bytes", "gauge", "The limit of that, max-bytes; 0 if there is none.",
+    { "millrace_memory_limit_bytes", "gauge", "The value of max-bytes; 0 if there is no limit.",
       INFO(max_memory), "" },
     { "millrace_clients", "gauge", "Connections now.", INFO(clients), "" },
     { "millrace_clients_total", "counter", "Connections so far.", INFO(connections), "" },
@@ -73,11 +73,11 @@ static const struct figure server_figures[] = {
 
 static void put_server(struct doc *d, mr_bytes info) {
     char value[32], label[128];
-    put_family(d, "millrace_info", "gauge", "Always 1; which version this is.");
+    put_family(d, "millrace_info", "gauge", "Always 1; the label has the version.");
     snprintf(label, sizeof label, "version=\"%s\"", mr_version());
     put_sample(d, "millrace_info", (mr_bytes){ 0 }, label, "1");
     put_family(d, "millrace_log_stopped", "gauge",
-               "Is 1 once the log has failed: only looks are answered until a restart.");
+               "Is 1 once the log has failed: only read commands are answered until a restart.");
     put_sample(d, "millrace_log_stopped", (mr_bytes){ 0 }, "",
                info_text(info, INFO_NAME(log_stopped)).size ? "1" : "0");
     for (size_t i = 0; i < sizeof server_figures / sizeof *server_figures; i++) {
@@ -91,28 +91,28 @@ static void put_server(struct doc *d, mr_bytes info) {
     }
 }
 
-// ---- Of stages ----------------------------------------------------------------------------------
+// ---- Metrics of stages --------------------------------------------------------------------------
 
 #define JOBS "millrace_jobs", "gauge", "Jobs by status."
 #define WAIT                                                                                       \
     "millrace_job_wait_seconds", "summary", "From a job's arrival in its channel to its start."
 #define RUN "millrace_job_run_seconds", "summary", "From a job's start to its commit."
 
-// Rows of one name stand together.
+// Rows of one metric must be adjacent.
 static const struct figure stage_figures[] = {
     { JOBS, STAGE(waiting), "status=\"waiting\"" },
     { JOBS, STAGE(running), "status=\"running\"" },
     { JOBS, STAGE(delayed), "status=\"delayed\"" },
     { JOBS, STAGE(dead), "status=\"dead\"" },
-    { "millrace_channels_parked", "gauge", "Channels whose head waits out a backoff or halts.",
-      STAGE(parked), "" },
+    { "millrace_channels_parked", "gauge",
+      "Channels whose first job waits for a retry, or is halted.", STAGE(parked), "" },
     { "millrace_job_oldest_seconds", "gauge",
       "Age of the oldest job not ended; -1 if there is none.", STAGE(oldest_ms), "" },
     { "millrace_workers", "gauge", "Connections that take jobs.", STAGE(workers), "" },
-    { "millrace_workers_level", "gauge", "Jobs at once by the tuners of workers that tell.",
-      STAGE(level), "" },
+    { "millrace_workers_level", "gauge",
+      "Number of concurrent jobs chosen by the tuners of workers.", STAGE(level), "" },
     { "millrace_states", "gauge", "Channels that keep a state.", STAGE(states), "" },
-    { "millrace_jobs_pushed_total", "counter", "Jobs handed in.", STAGE(pushed), "" },
+    { "millrace_jobs_pushed_total", "counter", "Jobs pushed.", STAGE(pushed), "" },
     { "millrace_jobs_done_total", "counter", "Jobs committed.", STAGE(done), "" },
     { "millrace_attempts_failed_total", "counter", "Attempts that failed.", STAGE(failed), "" },
     { "millrace_jobs_expired_total", "counter", "Jobs not done by their deadline.", STAGE(expired),
@@ -150,7 +150,7 @@ static void put_figure(struct doc *d, const struct figure *f, const struct respo
     }
 }
 
-// What holds a stage, a word each: "no-worker", "downstream" …
+// The reasons why jobs of a stage wait, one word each: "no-worker", "downstream" …
 static void put_holds(struct doc *d, mr_bytes stage, mr_bytes held_by) {
     const char *at = held_by.data, *end = at + held_by.size;
     while (at < end) {
@@ -173,14 +173,14 @@ static void put_stages(struct doc *d, const struct response_value *stages) {
         put_figure(d, f, stages);
     }
     put_family(d, "millrace_stage_held", "gauge",
-               "Is 1 for each reason why a stage starts nothing.");
+               "Is 1 for each reason why a stage starts no jobs.");
     uint32_t at = 1;
     for (uint32_t i = 0; i < stages->count; i++, at = response_skip(stages, at))
         put_holds(d, field(stages + at, STAGE(name))->bytes,
                   field(stages + at, STAGE(held_by))->bytes);
 }
 
-void respond_metrics(struct visit *v, const struct replies *replies) {
+void respond_metrics(struct web_connection *v, const struct replies *replies) {
     struct buffer *body = &v->web->scratch;
     struct doc d = { .out = body };
     buffer_clear(body);

@@ -1,4 +1,4 @@
-// In place of all of this folder, in a build without HTTP.
+// Replaces this folder in a build without HTTP.
 #include "web/web.h"
 
 const struct front_impl *web_front(void) {

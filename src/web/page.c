@@ -1,4 +1,4 @@
-// Serves the page's files. Anybody gets them: what they show is asked for with a token.
+// Serves the files of the page. They need no token; the data that the page requests does.
 #include "web/page.h"
 
 #include "base/errors.h"
@@ -13,18 +13,18 @@ static const struct page_file *find(mr_bytes path) {
     return NULL;
 }
 
-// Whether the client has it already.
+// Whether the client has the same version in its cache.
 static bool has_same_tag(const struct page_file *f, mr_bytes tags) {
     return tags.data && memmem(tags.data, tags.size, f->etag, strlen(f->etag));
 }
 
-bool respond_page(struct visit *v, const struct http_request *r) {
+bool respond_page(struct web_connection *v, const struct http_request *r) {
     const struct page_file *f = find(r->path);
     if (!f)
         return false;
-    if (f->gzip && !r->unpacks) {
-        error_set(MR_EINVAL, "the page is sent packed only: Accept-Encoding: gzip");
-        respond_wrong(v, HTTP_PACKED);
+    if (f->gzip && !r->accepts_gzip) {
+        error_set(MR_EINVAL, "the page is sent compressed only: Accept-Encoding: gzip is required");
+        respond_failure(v, HTTP_PACKED);
         return true;
     }
     bool known = has_same_tag(f, r->if_none_match);

@@ -1,10 +1,11 @@
-// In place of the page, where it was not made.
+// Replaces the page in a build without npm.
 #include "web/page.h"
 
 static const uint8_t text[] =
     "<!doctype html>\n<html lang=\"en\">\n<title>Millrace</title>\n<h1>Millrace</h1>\n"
-    "<p>The server is here; the page was not built into it. <code>make</code> in a checkout with "
-    "npm builds it.\n"
+    "<p>This server was built without its page. <code>make</code> in a checkout, with npm "
+    "installed, "
+    "builds it.\n"
     "<p>Meanwhile: <a href=\"/api/stages\">stages</a>, <a href=\"/api/info\">info</a>, "
     "<a href=\"/metrics\">metrics</a>; <code>docs/http.md</code> lists the rest.\n</html>\n";
 

@@ -75,7 +75,7 @@ bool http_same(mr_bytes text, const char *with) {
 
 // ---- Parts of a line ----------------------------------------------------------------------------
 
-// Letters of methods and of names of lines.
+// Characters of methods and of names of headers.
 static bool is_token(char c) {
     return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') ||
            (c && strchr("!#$%&'*+-.^_`|~", c));
@@ -93,7 +93,7 @@ static mr_bytes trimmed(const char *from, const char *to) {
     return cut(from, to);
 }
 
-// Whether a list such as "gzip, br;q=0.5" has that word, and not with q=0.
+// Whether a list such as "gzip, br;q=0.5" has this word, and not with q=0.
 static bool lists(mr_bytes list, const char *word) {
     const char *at = list.data, *end = at + list.size;
     while (at < end) {
@@ -122,20 +122,21 @@ static enum http_method method_of(mr_bytes word) {
 
 static int read_version(mr_bytes version, struct http_request *out) {
     if (version.size != 8 || memcmp(version.data, "HTTP/", 5) != 0)
-        return refuse(HTTP_BAD, "that is not HTTP");
+        return refuse(HTTP_BAD, "the request is not HTTP");
     char minor = ((const char *)version.data)[7];
     if (memcmp(version.data, "HTTP/1.", 7) != 0 || minor < '0' || minor > '9')
-        return refuse(HTTP_VERSION, "HTTP/1.1 is spoken here");
-    out->keep = minor != '0';
+        return refuse(HTTP_VERSION, "the server supports only HTTP/1.1");
+    out->keep_alive = minor != '0';
     return 0;
 }
 
 static int read_target(const char *from, const char *to, struct http_request *out) {
     if (from == to || *from != '/')
-        return refuse(HTTP_BAD, "what is asked for has to be a path, which begins with /");
+        return refuse(HTTP_BAD, "the target must be a path that begins with /");
     for (const char *c = from; c < to; c++)
         if (*c <= ' ' || *c > '~')
-            return refuse(HTTP_BAD, "a path has printable letters only; others as %XX");
+            return refuse(HTTP_BAD,
+                          "a path must have printable ASCII characters only; others as %XX");
     const char *mark = memchr(from, '?', (size_t)(to - from));
     out->path = cut(from, mark ? mark : to);
     out->query = mark ? cut(mark + 1, to) : (mr_bytes){ "", 0 };
@@ -146,16 +147,16 @@ static int read_first(const char *from, const char *to, struct http_request *out
     const char *blank = memchr(from, ' ', (size_t)(to - from));
     const char *second = blank ? memchr(blank + 1, ' ', (size_t)(to - blank - 1)) : NULL;
     if (!second || blank == from)
-        return refuse(HTTP_BAD, "a request begins with method, path and HTTP/1.1");
+        return refuse(HTTP_BAD, "a request must begin with method, path and HTTP/1.1");
     for (const char *c = from; c < blank; c++)
         if (!is_token(*c))
-            return refuse(HTTP_BAD, "that is no method");
+            return refuse(HTTP_BAD, "the method is malformed");
     out->method = method_of(cut(from, blank));
     int err = read_version(cut(second + 1, to), out);
     return err < 0 ? err : read_target(blank + 1, second, out);
 }
 
-// ---- The other lines ----------------------------------------------------------------------------
+// ---- Headers ------------------------------------------------------------------------------------
 
 static int read_length(mr_bytes value, struct http_request *out) {
     if (number_parse(value, &out->body_size) < 0)
@@ -164,11 +165,11 @@ static int read_length(mr_bytes value, struct http_request *out) {
 }
 
 static int read_expect(mr_bytes value, struct http_request *out) {
-    out->expects = http_same(value, "100-continue");
-    return out->expects ? 0 : refuse(HTTP_EXPECT, "nothing but 100-continue can be expected");
+    out->expects_continue = http_same(value, "100-continue");
+    return out->expects_continue ? 0 : refuse(HTTP_EXPECT, "Expect supports only 100-continue");
 }
 
-// What is kept as it is, by name.
+// The field of the request for a header that is kept unchanged.
 static mr_bytes *field_of(struct http_request *r, mr_bytes name) {
     return http_same(name, "host")            ? &r->host
            : http_same(name, "origin")        ? &r->origin
@@ -181,20 +182,21 @@ static mr_bytes *field_of(struct http_request *r, mr_bytes name) {
 static int read_field(mr_bytes name, mr_bytes value, bool *has_length, struct http_request *out) {
     mr_bytes *field = field_of(out, name);
     if (field && field->data)
-        return refuse(HTTP_BAD, "Host, Origin, Authorization and the like stand once");
+        return refuse(HTTP_BAD,
+                      "Host, Origin, Authorization and similar headers must not be repeated");
     if (field)
         *field = value;
     else if (http_same(name, "transfer-encoding"))
-        return refuse(HTTP_CHUNKED, "a body is sent whole, with its Content-Length");
+        return refuse(HTTP_CHUNKED, "chunked bodies are not supported: send Content-Length");
     else if (http_same(name, "expect"))
         return read_expect(value, out);
     else if (http_same(name, "accept-encoding"))
-        out->unpacks = out->unpacks || lists(value, "gzip");
+        out->accepts_gzip = out->accepts_gzip || lists(value, "gzip");
     else if (http_same(name, "connection"))
-        out->keep = (out->keep || lists(value, "keep-alive")) && !lists(value, "close");
+        out->keep_alive = (out->keep_alive || lists(value, "keep-alive")) && !lists(value, "close");
     else if (http_same(name, "content-length")) {
         if (*has_length)
-            return refuse(HTTP_BAD, "Content-Length stands once");
+            return refuse(HTTP_BAD, "Content-Length must not be repeated");
         *has_length = true;
         return read_length(value, out);
     }
@@ -204,13 +206,13 @@ static int read_field(mr_bytes name, mr_bytes value, bool *has_length, struct ht
 static int read_line(const char *from, const char *to, bool *has_length, struct http_request *out) {
     const char *colon = memchr(from, ':', (size_t)(to - from));
     if (!colon || colon == from)
-        return refuse(HTTP_BAD, "a line of the head is NAME: VALUE");
+        return refuse(HTTP_BAD, "a header must be NAME: VALUE");
     for (const char *c = from; c < colon; c++)
         if (!is_token(*c))
-            return refuse(HTTP_BAD, "a line of the head begins with a name and a colon");
+            return refuse(HTTP_BAD, "a header must begin with a name and a colon");
     for (const char *c = colon + 1; c < to; c++)
         if ((uint8_t)*c < ' ' ? *c != '\t' : *c == 127)
-            return refuse(HTTP_BAD, "a line of the head has a control character");
+            return refuse(HTTP_BAD, "a header has a control character");
     return read_field(cut(from, colon), trimmed(colon + 1, to), has_length, out);
 }
 
@@ -219,7 +221,7 @@ static int read_lines(const char *at, const char *end, struct http_request *out)
     for (int lines = 0; at < end; lines++) {
         const char *to = memmem(at, (size_t)(end - at), "\r\n", 2);
         if (lines == WEB_HEADERS)
-            return refuse(HTTP_HEAD_TOO_BIG, "the head of a request has at most 64 lines");
+            return refuse(HTTP_HEAD_TOO_BIG, "a request has at most 64 headers");
         int err = read_line(at, to, &has_length, out);
         if (err < 0)
             return err;
@@ -230,7 +232,7 @@ static int read_lines(const char *at, const char *end, struct http_request *out)
 
 // ---- The head -----------------------------------------------------------------------------------
 
-// The size of the head; 0: its end is not there.
+// The size of the head; 0: it is not complete.
 static size_t head_size(const uint8_t *data, size_t size, size_t *searched) {
     size_t from = *searched > 3 ? *searched - 3 : 0;
     const uint8_t *end = memmem(data + from, size - from, "\r\n\r\n", 4);
@@ -242,7 +244,7 @@ ptrdiff_t http_request_read(const uint8_t *data, size_t size, size_t *searched,
                             struct http_request *out) {
     size_t head = data ? head_size(data, size, searched) : 0;
     if (head > WEB_HEAD || (!head && size >= WEB_HEAD))
-        return refuse(HTTP_HEAD_TOO_BIG, "the head of a request has at most 16384 bytes");
+        return refuse(HTTP_HEAD_TOO_BIG, "the headers of a request have at most 16384 bytes");
     if (!head)
         return 0;
     struct http_request r = { 0 };

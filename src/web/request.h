@@ -1,13 +1,13 @@
-// Requests of HTTP/1.1, read strictly: what clients in use send is understood, and whatever could
-// mean two things to two readers is refused: folded lines, blanks before a colon, a length given
-// twice, chunks.
+// Parses requests of HTTP/1.1 strictly: accepts what common clients send, and refuses everything
+// that two parsers could understand differently: folded lines, blanks before a colon, a repeated
+// length, chunked bodies.
 //
 //     POST /api/jobs?a=b HTTP/1.1\r\n        method, path, query
-//     Host: localhost:7412\r\n               lines, of which those below are kept
+//     Host: localhost:7412\r\n               headers, of which those in http_request are kept
 //     Content-Length: 17\r\n
 //     \r\n                                   the body follows
 //
-// What comes out points into the bytes. Pure.
+// The result points into the input. Pure.
 #ifndef WEB_REQUEST_H
 #define WEB_REQUEST_H
 
@@ -17,15 +17,15 @@ enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_OTHER };
 
 struct http_request {
     enum http_method method;
-    mr_bytes path, query; // as they were sent, with their percent signs; the query without its mark
-    mr_bytes host, origin, authorization, content_type, if_none_match; // no data: not there
+    mr_bytes path, query; // as sent, with percent escapes; the query without the question mark
+    mr_bytes host, origin, authorization, content_type, if_none_match; // data is NULL if missing
     uint64_t body_size;
-    bool keep;    // the connection stays
-    bool expects; // the body comes once it was asked for
-    bool unpacks; // it takes gzip
+    bool keep_alive;
+    bool expects_continue; // the client sends the body after 100 Continue
+    bool accepts_gzip;
 };
 
-// The status that says what is wrong with a request; the sentence is in error_text().
+// Statuses of responses; for a refused request the message is in error_text().
 enum http_status {
     HTTP_OK = 200,
     HTTP_NOT_MODIFIED = 304,
@@ -50,13 +50,14 @@ enum http_status {
 
 const char *http_reason(enum http_status); // "Not Found"
 
-// Reads the head that begins at `data`. Returns its size, the empty line included; 0: it is not
-// whole; negative: the status to refuse it with, after which nothing that follows can be made sense
-// of. `*searched` is how many bytes are known to have no end of it: 0 at first.
+// Parses the head of a request at `data`. Returns its size, the empty line included; 0: it is not
+// complete; negative: the status of the refusal, after which the rest of the input cannot be
+// parsed.
+// `*searched` is the number of bytes already searched for the end of the head; initially 0.
 ptrdiff_t http_request_read(const uint8_t *data, size_t size, size_t *searched,
                             struct http_request *out);
 
-bool http_same(mr_bytes, const char *lower); // in any case of letters
+bool http_same(mr_bytes, const char *lower); // case-insensitive
 bool http_begins(mr_bytes, const char *lower);
 
 #endif

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// A page may only use what this server itself has, and be in no frame of another.
+// The page may load resources of this server only, and must not be in a frame.
 #define POLICY                                                                                     \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "   \
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -59,9 +59,9 @@ static size_t write_head(const struct http_response *r, bool keeps, char *to, si
     return add(to, room, n, "Connection: %s\r\n\r\n", keeps ? "keep-alive" : "close");
 }
 
-void respond(struct visit *v, const struct http_response *r) {
+void respond(struct web_connection *v, const struct http_response *r) {
     char head[HEAD];
-    v->lingers = v->lingers || v->in.size < v->whole; // the rest of it is not to be read
+    v->lingers = v->lingers || v->in.size < v->whole; // the rest of the request is not read
     v->keeps = v->keeps && !v->lingers && !r->endless && !v->session->closing;
     size_t size = write_head(r, v->keeps, head, sizeof head);
     int err = buffer_append(&v->out, head, size);
@@ -70,7 +70,7 @@ void respond(struct visit *v, const struct http_response *r) {
     if (err < 0)
         v->session->broken = true;
     budget_spend(v->session, STEPS_COMMAND + r->body.size / STEP_BYTES_OUT);
-    visit_answered(v);
+    web_connection_end_request(v);
 }
 
 // ---- Errors -------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ static void write_refusal(struct buffer *to, const char *code, mr_bytes sentence
     doc_plain(&d, "\n", 1);
 }
 
-void respond_refusal(struct visit *v, enum http_status status, const char *code,
+void respond_refusal(struct web_connection *v, enum http_status status, const char *code,
                      mr_bytes sentence) {
     struct buffer *body = &v->web->scratch;
     buffer_clear(body);
@@ -124,7 +124,7 @@ void respond_refusal(struct visit *v, enum http_status status, const char *code,
     respond(v, &(struct http_response){ .status = status, .body = buffer_bytes(body) });
 }
 
-void respond_wrong(struct visit *v, enum http_status status) {
+void respond_failure(struct web_connection *v, enum http_status status) {
     char why[512];
     snprintf(why, sizeof why, "%s", error_text());
     enum code code = status == HTTP_FORBIDDEN ? CODE_NOPERM
@@ -144,19 +144,20 @@ size_t respond_write_full(const char *why, char *to, size_t room) {
     return size;
 }
 
-static void respond_error(struct visit *v, mr_bytes error) {
+static void respond_error(struct web_connection *v, mr_bytes error) {
     enum code code = CODE_ERR;
     mr_bytes sentence;
     if (!code_read(error, &code, &sentence))
         code = CODE_ERR;
     if (code == CODE_NOAUTH)
-        sentence = mr_str("this server asks for a token: Authorization: Bearer SECRET");
+        sentence = mr_str("this server requires a token: Authorization: Bearer SECRET");
     respond_refusal(v, status_of(code), code_name(code), sentence);
 }
 
 // ---- Replies ------------------------------------------------------------------------------------
 
-void respond_replies(struct visit *v, const struct route *r, const struct replies *replies) {
+void respond_replies(struct web_connection *v, const struct route *r,
+                     const struct replies *replies) {
     const struct response_value *first = replies->count ? replies->of[0] : NULL;
     if (first && first->type == RESPONSE_ERROR) {
         respond_error(v, first->bytes);

@@ -47,7 +47,8 @@ static const struct route routes[] = {
 
 enum { ROUTES = sizeof routes / sizeof *routes };
 
-// What the * of the pattern stands for; no data: the path is another. Without a *: all of it.
+// The part of the path that * matches, or all of it if the pattern has no *; data is NULL if the
+// path does not match.
 static mr_bytes part_of(const char *pattern, mr_bytes path) {
     const char *star = strchr(pattern, '*'), *p = path.data;
     size_t before = star ? (size_t)(star - pattern) : strlen(pattern);
@@ -60,7 +61,7 @@ static mr_bytes part_of(const char *pattern, mr_bytes path) {
     return (mr_bytes){ p + before, size };
 }
 
-// A path as it stands comes before one with a * that would include it.
+// An exact match is preferred to a pattern with *.
 const struct route *route_find(enum http_method method, mr_bytes path, uint32_t *out_methods) {
     enum http_method wanted = method == HTTP_HEAD ? HTTP_GET : method;
     const struct route *found = NULL;
@@ -84,7 +85,7 @@ const struct route *route_find(enum http_method method, mr_bytes path, uint32_t 
 
 struct words {
     struct form *form;
-    size_t part, part_size; // where in the form's text it stands
+    size_t part, part_size; // the part of the path, in the form's text
     mr_bytes words[WEB_WORDS + 64];
     uint32_t count, ends[ROUTE_COMMANDS], commands;
 };
@@ -101,7 +102,7 @@ static int refuse(const char *what, mr_bytes name) {
 static int add_field(struct words *w, mr_bytes name, bool required) {
     const struct form_field *x = form_find(w->form, name);
     if (x && x->kind == FORM_ITEM)
-        return refuse("'%.*s' is one, and no list", name);
+        return refuse("'%.*s' must be a single value, not a list", name);
     if (x)
         add(w, form_value(w->form, x));
     return x || !required ? 0 : refuse("'%.*s' is missing", name);
@@ -112,20 +113,21 @@ static int add_list(struct words *w, mr_bytes name) {
     uint64_t id;
     for (const struct form_field *x; (x = form_next(w->form, &name)) != NULL;) {
         if (number_parse(form_value(w->form, x), &id) < 0)
-            return refuse("each of '%.*s' is a number", name); // a word would be an option
+            return refuse("every item of '%.*s' must be a number",
+                          name); // a word would be an option
         add(w, form_value(w->form, x));
     }
-    return w->count > before ? 0 : refuse("'%.*s' is missing: a list of at least one", name);
+    return w->count > before ? 0 : refuse("'%.*s' is missing: a list of at least one item", name);
 }
 
 static int add_rest(struct words *w) {
     for (const struct form_field *x; (x = form_next(w->form, NULL)) != NULL;) {
         if (x->kind != FORM_TEXT)
-            return refuse("the value of '%.*s' is a text or a number", form_name(w->form, x));
+            return refuse("the value of '%.*s' must be text or a number", form_name(w->form, x));
         add(w, form_name(w->form, x));
         add(w, form_value(w->form, x));
         if (w->count > WEB_WORDS)
-            return error_set(MR_EINVAL, "that is too much at once");
+            return error_set(MR_EINVAL, "the request has too many values");
     }
     return 0;
 }
@@ -158,7 +160,7 @@ static bool is_set(mr_bytes text) {
     return !text.size || http_same(text, "1") || http_same(text, "true") || http_same(text, "yes");
 }
 
-// Commands take their options in any case.
+// Appends an option of the command, if the form has it. Commands accept options in lower case.
 static int add_option(struct words *w, mr_bytes token) {
     const char *p = token.data;
     bool flag = p[token.size - 1] == '!';
@@ -167,7 +169,7 @@ static int add_option(struct words *w, mr_bytes token) {
     if (!x)
         return 0;
     if (x->kind == FORM_ITEM || (x->kind == FORM_FLAG && !flag))
-        return refuse("the value of '%.*s' is a text or a number", name);
+        return refuse("the value of '%.*s' must be text or a number", name);
     if (flag && x->kind == FORM_TEXT && !is_set(form_value(w->form, x)))
         return 0;
     add(w, name);
@@ -197,10 +199,11 @@ static int words_fill(struct words *w, const struct route *r, mr_bytes part) {
     if (w->count)
         w->ends[w->commands++] = w->count;
     const struct form_field *unknown = err < 0 ? NULL : form_next(w->form, NULL);
-    return unknown ? refuse("'%.*s' is not known here", form_name(w->form, unknown)) : err;
+    return unknown ? refuse("'%.*s' is not a parameter of this path", form_name(w->form, unknown))
+                   : err;
 }
 
-// A path that names something has it behind the command's name.
+// A pattern "COMMAND *" has the part of the path as its first argument.
 int route_head(const struct route *r, mr_bytes path, struct buffer *text, mr_bytes out_words[2]) {
     size_t size = r->commands ? strcspn(r->commands, " ") : 0;
     bool named = size && strncmp(r->commands + size, " *", 2) == 0;

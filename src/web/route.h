@@ -1,18 +1,18 @@
-// Route: one row of a table for each path; the row says which commands of the server it becomes,
-// and what their replies become.
+// Route: a table with a row for each path. A row has the commands that the request runs, and how
+// their replies become the response.
 //
 //     POST /api/dead/retry   {"stage": "mail", "max": 3}   ─►   RETRY STAGE mail DEAD MAX 3
 //
-// The pattern of a command has its words, and in place of some:
+// A command is written as its words, with these placeholders:
 //
-//     *         what the * of the path stands for
-//     $name     the field of that name, which has to be there; ?name: if it is there
-//     @name     the numbers in the list of that name, at least one
+//     *         the part of the path that * matches
+//     $name     the value of the field `name`, which is required; ?name: an optional one
+//     @name     the numbers in the list `name`, at least one
 //     %         every other field: its name and its value
 //     ;         another command follows
 //
-// Behind the last command stand its options: the wire's words for fields of the same names in small
-// letters; those with a ! are flags.
+// `options` lists the options of the last command: fields whose names are those of the options, in
+// lower case; those with a ! are flags.
 #ifndef WEB_ROUTE_H
 #define WEB_ROUTE_H
 
@@ -20,37 +20,39 @@
 #include "web/request.h"
 #include "wire/response.h"
 
-struct visit;
+struct web_connection;
 
-enum { ROUTE_COMMANDS = 2 }; // of one request at most
+enum { ROUTE_COMMANDS = 2 }; // at most, per request
 
-// What was answered: the values of each command.
+// The replies of the commands.
 struct replies {
     const struct response_value *of[ROUTE_COMMANDS];
     uint32_t count;
 };
 
 struct route {
-    enum http_method method; // GET is also HEAD
+    enum http_method method; // GET includes HEAD
     const char *path;        // with a * for one part of it
     const char *commands;    // NULL: none
-    const char *options;     // with blanks between
-    const char *member;      // what the reply is called in the answer; NULL: ok
-    // Answers otherwise than that. The first reply is no error.
-    void (*answer)(struct visit *, const struct replies *);
-    bool open;     // to those without a token, too
-    uint32_t most; // bytes of a request's body; 0: WEB_BODY_SMALL
+    const char *options;     // separated by blanks
+    const char *member;      // the name of the reply in the response; NULL: {"ok": true}
+    // Writes the response instead, if it is not NULL. The first reply is not an error.
+    void (*answer)(struct web_connection *, const struct replies *);
+    bool open;     // needs no token
+    uint32_t most; // largest body of the request, in bytes; 0: WEB_BODY_SMALL
 };
 
-// The row for a path. NULL: there is none, and `*out_methods` has a bit for each method it has.
+// The row for a path. NULL: there is none; `*out_methods` then has a bit for each method that the
+// path does have.
 const struct route *route_find(enum http_method, mr_bytes path, uint32_t *out_methods);
 
-// What the head of a request says of the row's first command: its name and, if the path names what
-// it is about, that. Returns how many words these are, into `text`. MR_EINVAL, MR_ENOMEM.
+// The first words of the row's first command, as far as they are known from the head of the
+// request: its name and, if the path has it, its first argument. Returns the number of words; they
+// point into `text`. MR_EINVAL, MR_ENOMEM.
 int route_head(const struct route *, mr_bytes path, struct buffer *text, mr_bytes out_words[2]);
 
-// Runs the commands of the row by `run`. The form has been read; it holds what `part` was, too.
-// MR_EINVAL: a field is missing, or not known; MR_ENOMEM. Nothing was run then.
+// Calls `run` with each command of the row. The form has been read; its text also holds the decoded
+// part of the path. MR_EINVAL: a field is missing or unknown; MR_ENOMEM. Then no command was run.
 int route_run(const struct route *, mr_bytes path, struct form *,
               void (*run)(void *arg, const mr_bytes *words, uint32_t count), void *arg);
 

@@ -1,4 +1,4 @@
-// What the files of the web share: one connection (a visit), and what all of them do (the web).
+// Types that the files of this folder share: a connection, and the state common to all connections.
 #ifndef WEB_STATE_H
 #define WEB_STATE_H
 
@@ -8,12 +8,12 @@
 #include "server/timeouts.h"
 #include "web/guard.h"
 #include "web/limits.h"
-#include "web/past.h"
 #include "web/respond.h"
+#include "web/series.h"
 
 #include <uv.h>
 
-// Events that were written once and go to many.
+// An event that is written once and sent to many clients; reference-counted.
 struct snapshot {
     uint32_t readers;
     struct buffer text;
@@ -23,76 +23,77 @@ struct web {
     struct front_place place;
     struct guard guard;
     struct quota quota;
-    struct timeouts heads, bodies, idle; // with those of whom this comes, or should …
-    struct timeouts lingering;           // … and who has still to read that he was refused
+    struct timeouts heads, bodies, idle; // connections that must send a head, a body, a request …
+    struct timeouts lingering;           // … and those that have yet to read a refusal
     uv_timer_t timeouts_timer, event_timer;
-    struct list streams; // visits that listen to events
+    struct list streams; // connections that receive events
     uint32_t stream_count;
-    uint64_t event;                        // which it is
-    struct past past[LOOPS_MOST];          // of the stages of each loop …
-    pthread_mutex_t past_lock[LOOPS_MOST]; // … guarded by its lock
-    struct response_value *values;         // of the replies being read
-    struct buffer scratch;                 // the body being written
+    uint64_t event;                          // number of the last event
+    struct series series[LOOPS_MOST];        // samples of the stages of each loop …
+    pthread_mutex_t series_lock[LOOPS_MOST]; // … guarded by its lock
+    struct response_value *values;           // values of the replies being read
+    struct buffer scratch;                   // the body being written
 };
 
-struct visit {
-    struct front base; // first: a front is a visit
+struct web_connection {
+    struct front base; // first, so that a front can be cast
     struct web *web;
     struct session *session;
     struct quota_member member;
-    struct timeouts *timeouts; // in which it is; NULL: in none
+    struct timeouts *timeouts; // the list of timeouts that it is in; NULL: none
     struct timeout waited;
 
-    struct buffer in; // received: the request at hand, and what follows it
-    size_t searched;  // bytes of it that have no end of a head
-    size_t whole;     // bytes of the request; 0: its head is not there yet
-    bool follows;     // behind a request that was answered something is there, not looked at yet
-    bool head_only;   // of the response, too
-    bool keeps;       // the connection, behind this request
+    struct buffer in; // received: the current request, and bytes after it
+    size_t searched;  // bytes of it without the end of a head
+    size_t whole;     // size of the current request; 0: its head is not complete
+    bool follows;     // bytes after an answered request have not been examined yet
+    bool head_only;   // the request is HEAD: the response has no body
+    bool keeps;       // the connection stays open after this request
     const struct route *route;
-    struct form form;           // what the request says …
-    struct form_json form_json; // … and how far that was read
-    uint32_t asked;             // replies that have to come; 0: none
+    struct form form;           // parameters of the request …
+    struct form_json form_json; // … and how far the body was parsed
+    uint32_t asked;             // number of replies to wait for; 0: none
 
     struct buffer out; // responses
     size_t out_sent, buffered;
-    bool closing; // when they were sent …
-    bool lingers; // … and what follows the last request was thrown away
+    bool closing; // the connection is closed when they were sent …
+    bool lingers; // … and the rest of the input was discarded
 
-    struct list of_streams; // in none: he does not listen
-    uint64_t event;         // for which he asked last
+    struct list of_streams; // node of web.streams; unlinked if it receives no events
+    uint64_t event;         // number of the last event that it has requested
     struct snapshot *snapshot;
     size_t snapshot_sent;
 };
 
-// ---- visit.c ------------------------------------------------------------------------------------
+// ---- web_connection.c ---------------------------------------------------------------------------
+// -----------------------------------------------------------------------------
 
-// Asks for the replies of the row of the table in the visit's session. It waits for none.
-int visit_ask(struct visit *, const struct route *, mr_bytes path, struct form *);
+// Runs the commands of the row in the connection's session. Does not wait for the replies.
+int web_connection_run(struct web_connection *, const struct route *, mr_bytes path, struct form *);
 
-// Answers if the replies are there.
-void visit_hear(struct visit *);
+// Writes the response if all replies have arrived.
+void web_connection_respond(struct web_connection *);
 
-// The request at hand was answered.
-void visit_answered(struct visit *);
+// Ends the current request: its response was written.
+void web_connection_end_request(struct web_connection *);
 
-// Answers that it took too long, or says nothing where nothing was asked; and ends.
-void visit_time_over(struct visit *);
+// Ends a connection that took too long; responds with 408 if a request had begun.
+void web_connection_time_out(struct web_connection *);
 
 // ---- web.c --------------------------------------------------------------------------------------
 
 int web_start(const struct front_place *, void **out);
 void web_stop(void *web);
 void web_turn(void *web, struct host *);
-void web_write_past(struct web *, mr_bytes stage, struct doc *); // of a stage of any loop
-void web_wait(struct visit *, struct timeouts *);                // NULL: for nothing any more
-uint64_t web_now_ms(const struct web *);                         // of the engine
+void web_write_series(struct web *, mr_bytes stage, struct doc *); // a stage of any loop
+void web_wait(struct web_connection *, struct timeouts *);         // NULL: no timeout
+uint64_t web_now_ms(const struct web *);                           // the engine's time
 
 // ---- events.c -----------------------------------------------------------------------------------
 
-void stream_leave(struct visit *); // also of one who does not listen
-mr_bytes stream_ready(const struct visit *);
-void stream_sent(struct visit *, size_t size);
+void stream_leave(struct web_connection *); // does nothing for a connection without a stream
+mr_bytes stream_ready(const struct web_connection *);
+void stream_sent(struct web_connection *, size_t size);
 void on_event(uv_timer_t *);
 
 // ---- info.c -------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ struct doc;
 void write_health(struct doc *, const struct host *);
 void write_info(struct doc *, const char *name, mr_bytes info); // lines of name:value as an object
 
-// The value of a line of INFO as a number; 0: there is none.
+// The value of a line of INFO as a number; 0: there is no such line.
 uint64_t info_number(mr_bytes info, const char *name);
 mr_bytes info_text(mr_bytes info, const char *name);
 

@@ -1,4 +1,4 @@
-// What all visits share: how long they are waited for, the past, and the timers of both.
+// The state common to all connections: timeouts, samples of stages, and their timers.
 #include "web/state.h"
 
 #include "base/errors.h"
@@ -9,7 +9,7 @@ static struct timeouts *all_timeouts(struct web *w, int i) {
     return all[i];
 }
 
-enum { PATIENCES = 4 };
+enum { TIMEOUT_LISTS = 4 };
 
 uint64_t web_now_ms(const struct web *w) {
     return host_now_ms(w->place.host);
@@ -19,11 +19,11 @@ uint64_t web_now_ms(const struct web *w) {
 
 static void on_timeouts(uv_timer_t *);
 
-// The timer rings for the first of them, and not at all when nobody is waited for: an idle server
-// does not wake up.
+// Sets the timer to the earliest timeout; without any it is stopped, so that an idle server does
+// not wake up.
 static void plan_timeouts(struct web *w) {
     uint64_t next_ms = UINT64_MAX, now_ms = uv_now(w->place.loop);
-    for (int i = 0; i < PATIENCES; i++) {
+    for (int i = 0; i < TIMEOUT_LISTS; i++) {
         uint64_t at_ms = timeouts_next_ms(all_timeouts(w, i));
         next_ms = at_ms < next_ms ? at_ms : next_ms;
     }
@@ -38,18 +38,18 @@ static void plan_timeouts(struct web *w) {
 static void on_timeouts(uv_timer_t *timer) {
     struct web *w = timer->data;
     host_begin(w->place.host);
-    for (int i = 0; i < PATIENCES; i++)
+    for (int i = 0; i < TIMEOUT_LISTS; i++)
         for (struct timeout *x;
              (x = timeout_expired(all_timeouts(w, i), uv_now(w->place.loop))) != NULL;) {
-            struct visit *v = list_entry(x, struct visit, waited);
+            struct web_connection *v = list_entry(x, struct web_connection, waited);
             v->timeouts = NULL;
-            visit_time_over(v);
+            web_connection_time_out(v);
         }
     plan_timeouts(w);
     w->place.turn_end(w->place.server);
 }
 
-void web_wait(struct visit *v, struct timeouts *p) {
+void web_wait(struct web_connection *v, struct timeouts *p) {
     struct web *w = v->web;
     if (v->timeouts == p)
         return;
@@ -60,22 +60,22 @@ void web_wait(struct visit *v, struct timeouts *p) {
     plan_timeouts(w);
 }
 
-// ---- Life ---------------------------------------------------------------------------------------
+// ---- Start and stop -----------------------------------------------------------------------------
 
-// The past of a loop's stages is its own; the page asks for it from the first loop.
+// Each loop samples its own stages; the first loop, which serves HTTP, reads the samples of all.
 void web_turn(void *web, struct host *h) {
     struct web *w = web;
-    pthread_mutex_lock(&w->past_lock[h->loop]);
-    past_turn(&w->past[h->loop], h);
-    pthread_mutex_unlock(&w->past_lock[h->loop]);
+    pthread_mutex_lock(&w->series_lock[h->loop]);
+    series_turn(&w->series[h->loop], h);
+    pthread_mutex_unlock(&w->series_lock[h->loop]);
 }
 
-void web_write_past(struct web *w, mr_bytes stage, struct doc *d) {
+void web_write_series(struct web *w, mr_bytes stage, struct doc *d) {
     const struct host *h = w->place.host;
     uint32_t loop = loop_of_shard(h->loops, h->shards, route_of(h->shards, stage));
-    pthread_mutex_lock(&w->past_lock[loop]);
-    past_write(&w->past[loop], stage, d);
-    pthread_mutex_unlock(&w->past_lock[loop]);
+    pthread_mutex_lock(&w->series_lock[loop]);
+    series_write(&w->series[loop], stage, d);
+    pthread_mutex_unlock(&w->series_lock[loop]);
 }
 
 static int web_fail(struct web *w) {
@@ -89,7 +89,7 @@ int web_start(const struct front_place *place, void **out) {
         return web_fail(w);
     w->place = *place;
     for (uint32_t i = 0; i < LOOPS_MOST; i++)
-        pthread_mutex_init(&w->past_lock[i], NULL);
+        pthread_mutex_init(&w->series_lock[i], NULL);
     w->guard = (struct guard){ .address = place->address, .names = place->names };
     w->heads.ms = WEB_HEAD_MS;
     w->bodies.ms = WEB_BODY_MS;
@@ -110,8 +110,8 @@ void web_stop(void *web) {
     if (!w)
         return;
     for (uint32_t i = 0; i < LOOPS_MOST; i++) {
-        past_finish(&w->past[i]);
-        pthread_mutex_destroy(&w->past_lock[i]);
+        series_finish(&w->series[i]);
+        pthread_mutex_destroy(&w->series_lock[i]);
     }
     quota_finish(&w->quota);
     buffer_finish(&w->scratch);

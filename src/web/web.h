@@ -1,12 +1,12 @@
-// Web: the server's front for browsers and scripts, HTTP/1.1:
+// Web: HTTP/1.1 for browsers and scripts, as a front of the server (server/front.h):
 //
-//     bytes ─► request.c ─► guard.c: from whom, for whom? ─► route.c: which row?
+//     bytes ─► request.c ─► guard.c: Host, Origin ─► route.c: find the row
 //                                                               │ words of a command
-//     bytes ◄─ response.c ◄─ json.c, metrics.c … ◄─ replies ◄───┘ run in the session
+//     bytes ◄─ respond.c ◄─ info.c, metrics.c …  ◄─ replies ◄───┘ run in the session
 //
-// So whatever a request does is a command of the server's table, and who may do it, what it costs
-// and how it is refused is decided there. What one connection says is visit.c's; what all of them
-// share, web.c's: streams of events (events.c) and what stages did lately (history.c).
+// Every request runs commands of the server's table, which decides on permissions, costs and
+// refusals. web_connection.c handles one connection, web.c what all connections share: timeouts,
+// streams of events (events.c) and samples of stages (series.c).
 //
 // One thread, the server's.
 #ifndef WEB_WEB_H

@@ -79,7 +79,7 @@ static void begin(void) {
     }
     w.now_ms = 1000;
     w.heard = 0;
-    past_finish(w.web->past);
+    series_finish(w.web->series);
     struct group_options options = { .log = { .inline_writer = true },
                                      .limits = { .max_room_bytes = 4096, .max_jobs = 200 },
                                      .world = { now, now, chance, NULL } };

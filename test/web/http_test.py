@@ -358,26 +358,26 @@ def bodies_may_be_large():
 # ---- Refusals ----------------------------------------------------------------------------------
 
 @case
-def what_is_wrong_is_told():
+def invalid_requests_are_refused_with_a_reason():
     web = Web()
     web.refuses(404, "ERR", "/nowhere", "GET", "/nowhere")
     web.refuses(404, "ERR", "/api/", "GET", "/api/")
     web.refuses(404, "GONE", "nope", "GET", "/api/stage?stage=nope")
     web.refuses(404, "GONE", "17", "GET", "/api/jobs/17")
     web.refuses(400, "ERR", "'stage' is missing", "GET", "/api/channels")
-    web.refuses(400, "ERR", "'colour' is not known", "GET", "/api/stages?colour=red")
-    web.refuses(400, "ERR", "'stage' stands twice", "GET", "/api/channels?stage=a&stage=b")
+    web.refuses(400, "ERR", "'colour' is not a parameter", "GET", "/api/stages?colour=red")
+    web.refuses(400, "ERR", "'stage' is given twice", "GET", "/api/channels?stage=a&stage=b")
     web.refuses(400, "ERR", "hexadecimal", "GET", "/api/channels?stage=%zz")
     web.refuses(400, "ERR", "hexadecimal", "GET", "/api/channels?stage=%4")
     web.refuses(400, "ERR", "COUNT", "GET", "/api/jobs?stage=a&count=many")
     web.refuses(400, "ERR", "", "GET", "/api/jobs/seventeen")
-    for body, text in (("", "object"), ("{", "no JSON"), ("[]", "object"), ("7", "no JSON"), ("nul\0", "no JSON"),
-                       ('{"stage":"s","stage":"t"}', "twice"), ("[" * 100000, "no JSON"),
+    for body, text in (("", "object"), ("{", "JSON"), ("[]", "object"), ("7", "JSON"), ("nul\0", "JSON"),
+                       ('{"stage":"s","stage":"t"}', "twice"), ("[" * 100000, "JSON"),
                        ('{"stage":"s"}', "'body' is missing"), ('{"body":"x"}', "'stage' is missing"),
                        ('{"stage":"s","body":"x","what":1}', "'what'"), ('{"stage":["s"],"body":"x"}', "list"),
                        ('{"stage":"s","body-base64":"a"}', "base64"), ('{"stage":"s","body-base64":7}', "base64"),
                        ('{"stage":"s","body":"x","body-base64":"eA=="}', "twice"),
-                       ('{"stage":"s","body":"x","delay":true}', "delay"), (b'{"stage":"\xff"}', "no JSON"),
+                       ('{"stage":"s","body":"x","delay":true}', "delay"), (b'{"stage":"\xff"}', "JSON"),
                        ('{"stage":"s","body":"x","delay":-5}', "DELAY"),
                        ('{"stage":"s","body":"x","key":[]}', "'key' is an empty list"),
                        ('{"stage":"s","body":"x","what":[]}', "'what'"), ('{"stage":"s","body":"x","key":{}}', "'key'"),
@@ -407,10 +407,10 @@ def a_name_of_somebody_else_leads_nowhere():
         equal(web.ask("GET", "/api/stages", headers={"Host": host})[0], 200, host)
     for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "mill.example.evil",
                  "mill", "192.168.0.1", "10.0.0.1:7412", "[fe80::1]", "0.0.0.0"):
-        web.refuses(421, "ERR", "is not called", "GET", "/api/stages", headers={"Host": host})
-        web.refuses(421, "ERR", "is not called", "POST", "/api/jobs", {"stage": "s", "body": "x"},
+        web.refuses(421, "ERR", "is not a name of this server", "GET", "/api/stages", headers={"Host": host})
+        web.refuses(421, "ERR", "is not a name of this server", "POST", "/api/jobs", {"stage": "s", "body": "x"},
                     headers={"Host": host, "Origin": f"http://{host}"})
-        web.refuses(421, "ERR", "is not called", "GET", "/", headers={"Host": host})
+        web.refuses(421, "ERR", "is not a name of this server", "GET", "/", headers={"Host": host})
     for host in "", "[::1", "localhost:port", "localhost:80:80", "x" * 300:
         web.refuses(400, "ERR", "Host", "GET", "/api/stages", headers={"Host": host})
     equal(status_of(web.raw(b"GET /api/stages HTTP/1.1\r\n\r\n")), 400)
@@ -579,7 +579,7 @@ def others_can_reach_it_only_with_tokens():
     secret = token_of("others", "someone", "read")
     web = Web("--auth", path("others"), http="0.0.0.0:0")
     equal(web.ask("GET", "/api/stages", token=secret, headers={"Host": "192.168.0.1"})[0], 200)
-    web.refuses(421, "ERR", "is not called", "GET", "/api/stages", token=secret, headers={"Host": "evil.example"})
+    web.refuses(421, "ERR", "is not a name of this server", "GET", "/api/stages", token=secret, headers={"Host": "evil.example"})
     web.stop()
     Web("--insecure", http="0.0.0.0:0").stop()
 
@@ -605,7 +605,7 @@ def with_a_certificate_it_is_encrypted():
 # ---- Places ------------------------------------------------------------------------------------
 
 @case
-def it_can_be_off_and_a_place_that_is_taken_is_told():
+def it_can_be_off_and_a_port_in_use_is_reported():
     server = Server("--store", "mem:", http="off")
     server.stop()
     check("page" not in "".join(server.said), server.said)
@@ -664,7 +664,7 @@ def a_restart_is_seen_and_loses_nothing():
 
 # F24: a log that has failed is told wherever somebody looks.
 @case
-def F24_a_stopped_log_is_told():
+def F24_a_stopped_log_is_reported():
     orders = write("orders", "")
     web = Web(store=f"file:{path('stopped')}",
               env=dict(os.environ, LD_PRELOAD=FAULTY, MILLRACE_FAULTS=orders, ASAN_OPTIONS="verify_asan_link_order=0"))
@@ -686,7 +686,7 @@ def F24_a_stopped_log_is_told():
 
 # F25: so is a full disk.
 @case
-def F25_a_full_disk_is_told():
+def F25_a_full_disk_is_reported():
     orders = write("orders", "")
     web = Web(store=f"file:{path('full')}",
               env=dict(os.environ, LD_PRELOAD=FAULTY, MILLRACE_FAULTS=orders, ASAN_OPTIONS="verify_asan_link_order=0"))

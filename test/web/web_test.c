@@ -204,7 +204,7 @@ static void open_world(void) {
     w.web = web;
 }
 
-static struct session *visitor(void) {
+static struct session *http_session(void) {
     struct session *s;
     assert_int_equal(session_create(&w.host, &s), 0);
     assert_int_equal(web_front()->open(w.web, s, NULL, &s->front), 0);
@@ -267,7 +267,7 @@ static void U5_a_large_body_is_read_over_many_turns(void **state) {
     struct buffer body = { 0 };
     char head[512];
     open_world();
-    struct session *large = visitor(), *small = visitor();
+    struct session *large = http_session(), *small = http_session();
     assert_int_equal(buffer_append(&body, "{\"stage\":\"s\",\"body\":[{}", 23), 0);
     for (int i = 0; i < PAIRS; i++)
         assert_int_equal(buffer_append(&body, ",{}", 3), 0);
@@ -297,7 +297,7 @@ static void U5_a_large_body_is_read_over_many_turns(void **state) {
     close_world();
 }
 
-// ---- The past -----------------------------------------------------------------------------------
+// ---- Series -------------------------------------------------------------------------------------
 
 static void push_at(struct session *s, uint64_t now_ms) {
     mr_bytes words[] = { mr_str("PUSH"), mr_str("s"), mr_str("x") };
@@ -322,7 +322,7 @@ static void U12_an_idle_gap_has_nothing_in_it(void **state) {
     push_at(s, 11000); // sampled before it pushes
     w.now_ms = 60000;
     next_turn();
-    past_write(w.web->past, mr_str("s"), &d);
+    series_write(w.web->series, mr_str("s"), &d);
     assert_int_equal(buffer_append(&text, "", 1), 0);
     assert_non_null(strstr((char *)text.data, "\"time-ms\":[10000,11000,60000]"));
     assert_non_null(strstr((char *)text.data, "\"waiting\":[1,2,2]"));

@@ -1,5 +1,5 @@
-// See past.h.
-#include "web/past.h"
+// See series.h.
+#include "web/series.h"
 
 #include "base/bytes.h"
 #include "base/histogram.h"
@@ -16,34 +16,34 @@ enum { NAME = 200, NONE = UINT32_MAX };
 
 struct sample {
     uint64_t at_ms;
-    uint32_t waiting, running, delayed, dead, level; // at that instant
-    uint32_t pushed, done, failed;                   // since the sample before
-    uint32_t wait_p50, wait_p99, run_p50, run_p99;   // ms, of those; NONE: there were none
+    uint32_t waiting, running, delayed, dead, level; // at this instant
+    uint32_t pushed, done, failed;                   // since the previous sample
+    uint32_t wait_p50, wait_p99, run_p50, run_p99;   // ms, of jobs since then; NONE: no job
 };
 
-struct past_stage {
+struct series_stage {
     char name[NAME];
     size_t name_size;
     uint64_t pushed, done, failed; // at the last sample, …
-    struct histogram waits, runs;  // … and these
-    uint32_t count, next;          // samples, of at most WEB_SAMPLES
+    struct histogram waits, runs;  // … and these, too
+    uint32_t count, next;          // of `samples`, a ring
     struct sample samples[WEB_SAMPLES];
 };
 
-void past_finish(struct past *p) {
+void series_finish(struct series *p) {
     while (p->count)
         mem_free(p->stages[--p->count]);
-    *p = (struct past){ 0 };
+    *p = (struct series){ 0 };
 }
 
-// ---- Percentiles of what came since -------------------------------------------------------------
+// ---- Percentiles since the previous sample ------------------------------------------------------
 
-// What is in `now` and was not in `before`, which becomes the same.
-static void since(const struct histogram *now, struct histogram *before,
-                  struct histogram *out_between) {
+// The difference of `now` and `before`; then sets `before` to `now`.
+static void histogram_difference(const struct histogram *now, struct histogram *before,
+                                 struct histogram *out_between) {
     *out_between = (struct histogram){ .count = now->count - before->count, .max = now->max };
     for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
-        bool more = now->buckets[i] > before->buckets[i]; // less if they were halved
+        bool more = now->buckets[i] > before->buckets[i]; // a histogram can also be halved
         out_between->buckets[i] = more ? now->buckets[i] - before->buckets[i] : 0;
     }
     *before = *now;
@@ -55,46 +55,47 @@ static void note_times(const struct histogram *now, struct histogram *before, ui
     *out_p50 = *out_p99 = NONE;
     if (!now || now->count == before->count)
         return;
-    since(now, before, &between);
+    histogram_difference(now, before, &between);
     *out_p50 = (uint32_t)histogram_quantile(&between, 0.5);
     *out_p99 = (uint32_t)histogram_quantile(&between, 0.99);
 }
 
 // ---- Sampling -----------------------------------------------------------------------------------
 
-// Stages keep their places, nearly always.
-static struct past_stage *stage_named(const struct past *p, mr_bytes name, uint32_t likely) {
+// Starts at `likely`, since the order of stages seldom changes.
+static struct series_stage *stage_named(const struct series *p, mr_bytes name, uint32_t likely) {
     for (uint32_t i = 0; i < p->count; i++) {
-        struct past_stage *s = p->stages[(likely + i) % p->count];
+        struct series_stage *s = p->stages[(likely + i) % p->count];
         if (bytes_equal(bytes_of(s->name, s->name_size), name))
             return s;
     }
     return NULL;
 }
 
-// A new one begins with what it counts already. NULL: there are too many, or there is no memory.
-static struct past_stage *stage_add(struct past *p, const struct stage_info *i) {
-    struct past_stage *s = p->count < WEB_STAGES ? mem_alloc(sizeof *s) : NULL;
+// Adds a stage; in the first sample its earlier counts are left out. NULL: too many stages, or no
+// memory.
+static struct series_stage *stage_add(struct series *p, const struct stage_info *i) {
+    struct series_stage *s = p->count < WEB_STAGES ? mem_alloc(sizeof *s) : NULL;
     if (!s)
         return NULL;
     p->stages[p->count++] = s;
     memcpy(s->name, i->name.data, i->name.size);
     s->name_size = i->name.size;
     if (p->sampled_ms)
-        return s; // it came since the last sample
+        return s; // it was made since the last sample
     s->pushed = i->pushed, s->done = i->done, s->failed = i->failed;
     return s;
 }
 
-// A stage that was forgotten since and made anew counts from zero.
-static void stage_restart(struct past_stage *s, const struct stage_info *i) {
+// A stage that was removed and made again counts from zero.
+static void stage_restart(struct series_stage *s, const struct stage_info *i) {
     if (i->pushed >= s->pushed && i->done >= s->done && i->failed >= s->failed)
         return;
     s->pushed = s->done = s->failed = 0;
     s->waits = s->runs = (struct histogram){ 0 };
 }
 
-// What came behind a sample in the same turn: the sample becomes one of the turn's end.
+// Merges two samples with the same time, so that the result is the state after both.
 static void sample_join(struct sample *x, const struct sample *more) {
     struct sample old = *x;
     *x = *more;
@@ -107,7 +108,7 @@ static void sample_join(struct sample *x, const struct sample *more) {
         x->run_p50 = old.run_p50, x->run_p99 = old.run_p99;
 }
 
-static void stage_sample(struct past_stage *s, const struct stage_info *i, uint64_t level,
+static void stage_sample(struct series_stage *s, const struct stage_info *i, uint64_t level,
                          uint64_t at_ms) {
     stage_restart(s, i);
     struct sample *last = &s->samples[(s->next + WEB_SAMPLES - 1) % WEB_SAMPLES];
@@ -132,11 +133,11 @@ static void stage_sample(struct past_stage *s, const struct stage_info *i, uint6
     s->count += s->count < WEB_SAMPLES;
 }
 
-// What was not sampled is not known any more.
-static void stages_drop_forgotten(struct past *p, uint64_t at_ms) {
+// Removes stages that were not sampled, because they no longer exist.
+static void stages_drop_removed(struct series *p, uint64_t at_ms) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < p->count; i++) {
-        struct past_stage *s = p->stages[i];
+        struct series_stage *s = p->stages[i];
         if (s->samples[(s->next + WEB_SAMPLES - 1) % WEB_SAMPLES].at_ms == at_ms)
             p->stages[kept++] = s;
         else
@@ -145,24 +146,24 @@ static void stages_drop_forgotten(struct past *p, uint64_t at_ms) {
     p->count = kept;
 }
 
-static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
+static void sample_all(struct series *p, struct host *h, uint64_t at_ms) {
     size_t places = shards_stage_places(h);
     uint32_t count = 0;
     for (size_t i = 0; i < places; i++) {
         struct stage_info info;
         if (!shards_stage_at(h, i, &info))
             continue;
-        struct past_stage *s = stage_named(p, info.name, count++);
+        struct series_stage *s = stage_named(p, info.name, count++);
         if (!s)
             s = stage_add(p, &info);
         if (s)
             stage_sample(s, &info, crews_of(&h->crews, info.name).level, at_ms);
     }
-    stages_drop_forgotten(p, at_ms);
+    stages_drop_removed(p, at_ms);
     p->sampled_ms = at_ms;
 }
 
-void past_turn(struct past *p, struct host *h) {
+void series_turn(struct series *p, struct host *h) {
     uint64_t now_ms = host_now_ms(h), left_ms = p->turn_ms;
     p->turn_ms = now_ms;
     if (now_ms - p->sampled_ms < WEB_SAMPLE_MS)
@@ -172,7 +173,7 @@ void past_turn(struct past *p, struct host *h) {
     sample_all(p, h, now_ms);
 }
 
-// ---- Telling ------------------------------------------------------------------------------------
+// ---- Output -------------------------------------------------------------------------------------
 
 // A column has the name of the field of STAGES.
 #define COLUMN(field, member)                                                                      \
@@ -187,11 +188,11 @@ static const struct {
     COLUMN(run_p50_ms, run_p50), COLUMN(run_p99_ms, run_p99),   COLUMN(level, level),
 };
 
-static const struct sample *sample_at(const struct past_stage *s, uint32_t i) {
+static const struct sample *sample_at(const struct series_stage *s, uint32_t i) {
     return &s->samples[(s->next + WEB_SAMPLES - s->count + i) % WEB_SAMPLES];
 }
 
-static void write_column(struct doc *d, const struct past_stage *s, size_t offset) {
+static void write_column(struct doc *d, const struct series_stage *s, size_t offset) {
     for (uint32_t i = 0; s && i < s->count; i++) {
         uint32_t value;
         memcpy(&value, (const char *)sample_at(s, i) + offset, sizeof value);
@@ -202,8 +203,8 @@ static void write_column(struct doc *d, const struct past_stage *s, size_t offse
     }
 }
 
-void past_write(const struct past *p, mr_bytes stage, struct doc *d) {
-    const struct past_stage *s = p->count ? stage_named(p, stage, 0) : NULL;
+void series_write(const struct series *p, mr_bytes stage, struct doc *d) {
+    const struct series_stage *s = p->count ? stage_named(p, stage, 0) : NULL;
     doc_open(d, "series", '{');
     doc_open(d, "time-ms", '[');
     for (uint32_t i = 0; s && i < s->count; i++)

@@ -1,13 +1,10 @@
-// Visits: what is said on one connection. A request is read, its commands are run in the session at
-// once, and when their replies may be shown they become the response; the next request of the same
-// connection comes after that.
+// One HTTP connection. A request is read, its commands are run in the session at once, and their
+// replies, once they are durable, become the response; then the next request is read.
 //
-//     head ─► who? may he? ─► body ─► JSON, in steps ─► commands ─► (durable) ─► replies ─►
-//     response
+//     head ─► token, role ─► body ─► JSON, in steps ─► commands ─► (durable) ─► replies ─► response
 //
-// Whatever the head of a request tells is decided before any of its body is read: Host and Origin,
-// the token, its role for the path, the stage or job that the path names, and how large the body
-// is.
+// Everything that the head of a request determines is checked before its body is read: Host and
+// Origin, the token, its role for the path, the stage or job in the path, and the size of the body.
 #include "web/state.h"
 
 #include "base/errors.h"
@@ -21,37 +18,38 @@
 #include <assert.h>
 #include <string.h>
 
-static struct visit *visit_of(struct front *f) {
-    return (struct visit *)f;
+static struct web_connection *web_connection_of(struct front *f) {
+    return (struct web_connection *)f;
 }
 
-static size_t unsent(const struct visit *v) {
+static size_t unsent(const struct web_connection *v) {
     return v->out.size - v->out_sent;
 }
 
-static bool waits_for_turn(const struct visit *v) {
+static bool waits_for_turn(const struct web_connection *v) {
     return !list_empty(&v->session->of_backlog);
 }
 
-static bool listens(const struct visit *v) {
+static bool listens(const struct web_connection *v) {
     return !list_empty(&v->of_streams);
 }
 
-// The host knows of every buffer.
-static void count_buffers(struct visit *v) {
+// Reports the memory of the buffers to the host.
+static void count_buffers(struct web_connection *v) {
     size_t now = v->in.capacity + v->out.capacity + v->form.text.capacity;
     // Unsigned arithmetic: a decrease wraps and adds up correctly.
     session_hold(v->session, now - v->buffered);
     v->buffered = now;
 }
 
-// ---- Life ---------------------------------------------------------------------------------------
+// ---- Open and close -----------------------------------------------------------------------------
 
-static void visit_resume(struct session *);
+static void web_connection_resume(struct session *);
 
-static int visit_open(void *all, struct session *s, const uint8_t *address, struct front **out) {
+static int web_connection_open(void *all, struct session *s, const uint8_t *address,
+                               struct front **out) {
     struct web *w = all;
-    struct visit *v = mem_alloc(sizeof *v);
+    struct web_connection *v = mem_alloc(sizeof *v);
     if (!v)
         return error_set(MR_ENOMEM, "no memory for a connection");
     int err = quota_enter(&w->quota, address, &v->member);
@@ -62,15 +60,15 @@ static int visit_open(void *all, struct session *s, const uint8_t *address, stru
     v->base.impl = web_front();
     v->web = w;
     v->session = s;
-    v->session->resume = visit_resume;
-    v->session->reply.resp3 = true; // its replies say what is a map
+    v->session->resume = web_connection_resume;
+    v->session->reply.resp3 = true; // RESP3 replies distinguish maps from arrays
     web_wait(v, &w->idle);
     *out = &v->base;
     return 0;
 }
 
-static void visit_close(struct front *f) {
-    struct visit *v = visit_of(f);
+static void web_connection_close(struct front *f) {
+    struct web_connection *v = web_connection_of(f);
     if (!v)
         return;
     struct web *w = v->web;
@@ -86,36 +84,37 @@ static void visit_close(struct front *f) {
     mem_free(v);
 }
 
-// Where he has gone, or the server ends, what waits for others is not answered any more.
-static bool visit_is_over(const struct front *f) {
-    const struct visit *v = (const struct visit *)f;
+// True once the client has disconnected or the server stops: later replies are not awaited.
+static bool web_connection_is_over(const struct front *f) {
+    const struct web_connection *v = (const struct web_connection *)f;
     bool comes = v->follows || (v->asked && !wait_is_open(v->session));
     bool ends = v->closing || (v->session->closing && !comes);
     bool lingers = v->lingers && !v->session->closing;
     return ends && !unsent(v) && !stream_ready(v).size && !lingers;
 }
 
-// ---- Asking -------------------------------------------------------------------------------------
+// ---- Commands -----------------------------------------------------------------------------------
 
-static void run(void *visit, const mr_bytes *words, uint32_t count) {
-    struct visit *v = visit;
+static void run_words(void *connection, const mr_bytes *words, uint32_t count) {
+    struct web_connection *v = connection;
     assert(!v->session->wait.kind);
     session_command(v->session, words, count);
     v->asked++;
 }
 
-int visit_ask(struct visit *v, const struct route *r, mr_bytes path, struct form *form) {
-    return route_run(r, path, form, run, v);
+int web_connection_run(struct web_connection *v, const struct route *r, mr_bytes path,
+                       struct form *form) {
+    return route_run(r, path, form, run_words, v);
 }
 
-// The session's reply says why; what has not come of the body is not to be kept meanwhile.
-static void await_refusal(struct visit *v) {
+// The session's reply will be the refusal; the rest of the body is not stored meanwhile.
+static void await_refusal(struct web_connection *v) {
     v->asked = 1;
     v->lingers = v->in.size < v->whole;
 }
 
-// Each request says anew who asks. False: that it is nobody is told later.
-static bool greet(struct visit *v, mr_bytes secret) {
+// Authenticates the request by its token. False: the session's reply will be the refusal.
+static bool authenticate(struct web_connection *v, mr_bytes secret) {
     v->session->who = NULL;
     if (!v->web->place.host->auth || !secret.size || session_introduce(v->session, secret))
         return true;
@@ -123,18 +122,19 @@ static bool greet(struct visit *v, mr_bytes secret) {
     return false;
 }
 
-static bool is_unauthenticated(const struct visit *v) {
+static bool is_unauthenticated(const struct web_connection *v) {
     return v->web->place.host->auth && !v->session->who;
 }
 
-// The request is read on in a later turn.
-static void defer(struct visit *v) {
+// Continues to read the request in a later turn.
+static void defer(struct web_connection *v) {
     v->follows = true;
     budget_defer(v->session);
 }
 
-// Reads what the request says. 1: all of it; 0: the session has no steps left in this turn.
-static int read_form(struct visit *v, const struct http_request *r, mr_bytes body) {
+// Reads the parameters of the request. 1: all of them; 0: the session has no steps left in this
+// turn.
+static int read_form(struct web_connection *v, const struct http_request *r, mr_bytes body) {
     struct session *s = v->session;
     if (r->method != HTTP_POST) {
         int err = form_read_query(&v->form, r->query);
@@ -146,25 +146,25 @@ static int read_form(struct visit *v, const struct http_request *r, mr_bytes bod
     return err;
 }
 
-static void end_form(struct visit *v) {
+static void end_form(struct web_connection *v) {
     form_finish(&v->form);
     v->form_json = (struct form_json){ 0 };
 }
 
-// False: the request is read on in a later turn.
-static bool ask(struct visit *v, const struct http_request *r, mr_bytes body) {
+// Reads the parameters and runs the commands. False: it continues in a later turn.
+static bool ask(struct web_connection *v, const struct http_request *r, mr_bytes body) {
     int err = read_form(v, r, body);
     if (err == 0) {
         defer(v);
         return false;
     }
     if (err > 0)
-        err = visit_ask(v, v->route, r->path, &v->form);
+        err = web_connection_run(v, v->route, r->path, &v->form);
     end_form(v);
     if (err < 0)
-        respond_wrong(v, err == MR_ENOMEM    ? HTTP_FULL
-                         : err == MR_ETOOBIG ? HTTP_TOO_BIG
-                                             : HTTP_BAD);
+        respond_failure(v, err == MR_ENOMEM    ? HTTP_FULL
+                           : err == MR_ETOOBIG ? HTTP_TOO_BIG
+                                               : HTTP_BAD);
     else if (!v->asked)
         respond_replies(v, v->route, &(struct replies){ 0 });
     return true;
@@ -172,28 +172,30 @@ static bool ask(struct visit *v, const struct http_request *r, mr_bytes body) {
 
 // ---- Requests -----------------------------------------------------------------------------------
 
-// What comes behind it cannot be made sense of, or is not to be read. The connection stays until
-// the client has seen why: to close it under what he still sends would take that from him.
-static void refuse(struct visit *v, enum http_status status) {
+// Refuses a request; the rest of the input cannot be parsed or must not be read. The connection
+// stays open until the client has read the response: closing it while the client still sends would
+// discard the response.
+static void refuse(struct web_connection *v, enum http_status status) {
     v->lingers = true;
-    respond_wrong(v, status);
+    respond_failure(v, status);
 }
 
-static void refuse_method(struct visit *v, uint32_t methods) {
+static void refuse_method(struct web_connection *v, uint32_t methods) {
     bool gets = methods & 1u << HTTP_GET, posts = methods & 1u << HTTP_POST;
     const char *allow = gets && posts ? "GET, HEAD, POST" : gets ? "GET, HEAD" : "POST";
-    static const char text[] = "{\"error\":\"ERR\",\"message\":\"that path has other methods\"}\n";
+    static const char text[] =
+        "{\"error\":\"ERR\",\"message\":\"the path does not support this method\"}\n";
     respond(v, &(struct http_response){
                    .status = HTTP_METHOD, .allow = allow, .body = { text, sizeof text - 1 } });
 }
 
-// Finds the row of the table. False: there is none, and that was answered.
-static bool find_route(struct visit *v, const struct http_request *r) {
+// Finds the route. False: there is none, and the request was refused.
+static bool find_route(struct web_connection *v, const struct http_request *r) {
     uint32_t methods;
     v->route = route_find(r->method, r->path, &methods);
     if (is_unauthenticated(v) && !(v->route && v->route->open && !r->body_size)) {
         respond_refusal(v, HTTP_UNKNOWN, code_name(CODE_NOAUTH),
-                        mr_str("this server asks for a token: Authorization: Bearer SECRET"));
+                        mr_str("this server requires a token: Authorization: Bearer SECRET"));
     } else if (v->route) {
         return true;
     } else if (methods) {
@@ -201,14 +203,14 @@ static bool find_route(struct visit *v, const struct http_request *r) {
     } else {
         error_set(MR_EGONE, "there is no %.*s", (int)(r->path.size < 100 ? r->path.size : 100),
                   (const char *)r->path.data);
-        respond_wrong(v, HTTP_GONE);
+        respond_failure(v, HTTP_GONE);
     }
     return false;
 }
 
-// Whether the command that the request becomes may be run, as far as its head tells. False: that is
-// answered by a reply, or was; the body is not to be read.
-static bool may_ask(struct visit *v, const struct http_request *r) {
+// Whether the command may be run, as far as the head of the request determines it. False: the
+// request was refused, or a reply will refuse it; the body is not read.
+static bool may_ask(struct web_connection *v, const struct http_request *r) {
     mr_bytes words[2];
     int count = route_head(v->route, r->path, &v->web->scratch, words);
     if (count < 0) {
@@ -221,17 +223,17 @@ static bool may_ask(struct visit *v, const struct http_request *r) {
     return false;
 }
 
-static uint64_t body_most(const struct visit *v) {
+static uint64_t body_most(const struct web_connection *v) {
     return v->route->most ? v->route->most : WEB_BODY_SMALL;
 }
 
-// Whether there may be so large a body. False: that was answered.
-static bool may_send(struct visit *v, const struct http_request *r) {
+// Whether the body is small enough. False: the request was refused.
+static bool may_send(struct web_connection *v, const struct http_request *r) {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
     if (r->body_size > body_most(v)) {
-        error_set(MR_ETOOBIG, "a body has at most %d bytes here", (int)body_most(v));
+        error_set(MR_ETOOBIG, "the body of this request has at most %d bytes", (int)body_most(v));
         refuse(v, HTTP_TOO_BIG);
-    } else if (r->expects && v->in.size < v->whole &&
+    } else if (r->expects_continue && v->in.size < v->whole &&
                buffer_append(&v->out, go_on, sizeof go_on - 1) < 0) {
         v->session->broken = true;
     } else {
@@ -240,9 +242,10 @@ static bool may_send(struct visit *v, const struct http_request *r) {
     return false;
 }
 
-// The head of a request is there. Whatever refuses it also ends it.
-static void begin_request(struct visit *v, const struct http_request *r, size_t head_size) {
-    v->keeps = r->keep;
+// Checks a request whose head is complete. A check that refuses the request also ends it.
+static void begin_request(struct web_connection *v, const struct http_request *r,
+                          size_t head_size) {
+    v->keeps = r->keep_alive;
     v->head_only = r->method == HTTP_HEAD;
     v->whole = r->body_size < SIZE_MAX - head_size ? head_size + (size_t)r->body_size : SIZE_MAX;
     int status = guard_check(&v->web->guard, r);
@@ -251,14 +254,14 @@ static void begin_request(struct visit *v, const struct http_request *r, size_t 
         return;
     }
     bool page = r->method <= HTTP_HEAD && !r->body_size && respond_page(v, r);
-    if (page || !greet(v, guard_secret(r)) || !find_route(v, r))
+    if (page || !authenticate(v, guard_secret(r)) || !find_route(v, r))
         return;
     if (r->body_size && may_ask(v, r))
-        (void)may_send(v, r); // else it was answered
+        (void)may_send(v, r); // it refuses the request itself
 }
 
-// Takes the request at hand one step further. False: more has to come first.
-static bool step(struct visit *v) {
+// Processes the current request as far as possible. False: more input is needed.
+static bool step(struct web_connection *v) {
     struct http_request r;
     size_t searched = 0;
     bool begins = !v->whole;
@@ -282,7 +285,7 @@ static bool step(struct visit *v) {
 }
 
 // Picks the timeout for what the client has to do next.
-static void wait_on(struct visit *v) {
+static void wait_on(struct web_connection *v) {
     struct web *w = v->web;
     bool busy = v->asked || v->closing || listens(v) || waits_for_turn(v) ||
                 unsent(v) >= LIMIT_UNSENT_PAUSE;
@@ -293,7 +296,7 @@ static void wait_on(struct visit *v) {
                                          : &w->bodies);
 }
 
-static void visit_run(struct visit *v) {
+static void process_input(struct web_connection *v) {
     v->follows = false;
     while (!v->asked && !v->closing && !v->session->broken && !listens(v) && v->in.size) {
         if (!budget_left(v->session) || budget_is_busy(v->session->host)) {
@@ -301,7 +304,7 @@ static void visit_run(struct visit *v) {
             break;
         }
         if (unsent(v) >= LIMIT_UNSENT_PAUSE) {
-            v->follows = true; // once that was read
+            v->follows = true; // examined when the response was sent
             break;
         }
         if (!step(v))
@@ -313,7 +316,7 @@ static void visit_run(struct visit *v) {
         session_touch(v->session);
 }
 
-void visit_answered(struct visit *v) {
+void web_connection_end_request(struct web_connection *v) {
     size_t used = v->whole < v->in.size ? v->whole : v->in.size;
     v->in.size -= used;
     if (v->in.size)
@@ -323,10 +326,10 @@ void visit_answered(struct visit *v) {
     v->follows = v->in.size && v->keeps;
     v->whole = v->searched = 0;
     v->closing = v->closing || !v->keeps;
-    web_wait(v, NULL); // from now on anew
+    web_wait(v, NULL); // the next timeout starts now
 }
 
-void visit_time_over(struct visit *v) {
+void web_connection_time_out(struct web_connection *v) {
     if (v->closing || !v->in.size) {
         v->session->broken = true;
     } else {
@@ -334,15 +337,15 @@ void visit_time_over(struct visit *v) {
         v->head_only = false;
         error_set(MR_EINVAL, "the request took too long to arrive");
         refuse(v, HTTP_SLOW);
-        v->lingers = false; // nothing comes
+        v->lingers = false; // no more input is expected
     }
     session_touch(v->session);
 }
 
 // ---- Replies ------------------------------------------------------------------------------------
 
-// Reads all that have to come. False: they are not there. `*out_size` is what they take up.
-static bool read_replies(struct visit *v, struct replies *out, size_t *out_size) {
+// Parses all replies of the request. False: some have not arrived. `*out_size` is their size.
+static bool read_replies(struct web_connection *v, struct replies *out, size_t *out_size) {
     static const struct response_limits limits = { WEB_VALUES, LIMIT_LINE, LIMIT_ARGUMENT * 2,
                                                    LIMIT_UNSENT };
     mr_bytes ready = session_ready(v->session);
@@ -357,7 +360,8 @@ static bool read_replies(struct visit *v, struct replies *out, size_t *out_size)
         left.values -= used;
         ptrdiff_t size = response_read(&reader, &left, (const uint8_t *)ready.data + *out_size,
                                        ready.size - *out_size, values + used, &count);
-        v->session->broken = v->session->broken || size < 0; // more than anything can be
+        v->session->broken =
+            v->session->broken || size < 0; // more values than any request can have
         if (size <= 0)
             return false;
         out->of[out->count++] = values + used;
@@ -367,7 +371,7 @@ static bool read_replies(struct visit *v, struct replies *out, size_t *out_size)
     return true;
 }
 
-void visit_hear(struct visit *v) {
+void web_connection_respond(struct web_connection *v) {
     struct replies replies;
     size_t size;
     if (!v->asked || !session_ready(v->session).size || !read_replies(v, &replies, &size))
@@ -380,9 +384,9 @@ void visit_hear(struct visit *v) {
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
-// Makes room for more of the request at hand: as much again as has come, so that a length which is
-// only announced takes up nothing. False: there is none.
-static bool grow(struct visit *v, size_t most) {
+// Makes room for more of the current request: as much again as has arrived, so that an announced
+// length alone uses no memory. False: no memory.
+static bool grow(struct web_connection *v, size_t most) {
     size_t room = v->in.capacity - v->in.size;
     size_t more = v->in.size > READ_SIZE ? v->in.size : READ_SIZE;
     if (room)
@@ -394,10 +398,10 @@ static bool grow(struct visit *v, size_t most) {
     return !v->session->broken;
 }
 
-// While a request is run a little of the next is received, so that a client that has gone is
+// While a request runs, a little of the next one is received, so that a disconnected client is
 // noticed.
-static uint8_t *visit_room(struct front *f, size_t *out_size) {
-    struct visit *v = visit_of(f);
+static uint8_t *web_connection_room(struct front *f, size_t *out_size) {
+    struct web_connection *v = web_connection_of(f);
     if ((v->closing && !v->lingers) || v->session->broken || v->session->closing)
         return NULL;
     if (!v->in.size || v->lingers) {
@@ -412,9 +416,9 @@ static uint8_t *visit_room(struct front *f, size_t *out_size) {
     return v->in.data + v->in.size;
 }
 
-// A client that listens, or was refused, has nothing more to say.
-static void visit_receive(struct front *f, size_t size) {
-    struct visit *v = visit_of(f);
+// Input of a client that receives events, or was refused, is discarded.
+static void web_connection_receive(struct front *f, size_t size) {
+    struct web_connection *v = web_connection_of(f);
     if (listens(v) || v->closing || v->lingers)
         return;
     if (v->in.size)
@@ -422,27 +426,27 @@ static void visit_receive(struct front *f, size_t size) {
     else if (buffer_append(&v->in, v->web->place.host->inbox, size) < 0)
         v->session->broken = true;
     if (!waits_for_turn(v))
-        visit_run(v);
+        process_input(v);
 }
 
-static mr_bytes visit_ready(struct front *f) {
-    struct visit *v = visit_of(f);
-    visit_hear(v);
+static mr_bytes web_connection_ready(struct front *f) {
+    struct web_connection *v = web_connection_of(f);
+    web_connection_respond(v);
     if (v->follows && !v->asked && !unsent(v))
-        budget_defer(v->session); // other clients have their turn first
+        budget_defer(v->session); // other clients run first
     if (unsent(v))
         return (mr_bytes){ v->out.data + v->out_sent, unsent(v) };
     return stream_ready(v);
 }
 
-static void visit_resume(struct session *s) {
-    struct visit *v = visit_of(s->front);
+static void web_connection_resume(struct session *s) {
+    struct web_connection *v = web_connection_of(s->front);
     if (v->follows && !v->asked && !unsent(v))
-        visit_run(v);
+        process_input(v);
 }
 
-static void visit_sent(struct front *f, size_t size) {
-    struct visit *v = visit_of(f);
+static void web_connection_sent(struct front *f, size_t size) {
+    struct web_connection *v = web_connection_of(f);
     if (!unsent(v)) {
         stream_sent(v, size);
         return;
@@ -453,7 +457,7 @@ static void visit_sent(struct front *f, size_t size) {
     buffer_finish(&v->out);
     v->out_sent = 0;
     count_buffers(v);
-    wait_on(v); // after a large response it is his turn only now
+    wait_on(v); // after a large response the client's time starts only now
 }
 
 const struct front_impl *web_front(void) {
@@ -461,12 +465,12 @@ const struct front_impl *web_front(void) {
                                             .stop = web_stop,
                                             .turn = web_turn,
                                             .refuse = respond_write_full,
-                                            .open = visit_open,
-                                            .close = visit_close,
-                                            .room = visit_room,
-                                            .receive = visit_receive,
-                                            .ready = visit_ready,
-                                            .sent = visit_sent,
-                                            .is_over = visit_is_over };
+                                            .open = web_connection_open,
+                                            .close = web_connection_close,
+                                            .room = web_connection_room,
+                                            .receive = web_connection_receive,
+                                            .ready = web_connection_ready,
+                                            .sent = web_connection_sent,
+                                            .is_over = web_connection_is_over };
     return &impl;
 }

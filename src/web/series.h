@@ -1,0 +1,38 @@
+// Series: recent samples of the counters of each stage, for plots, about a second apart, in a ring
+// buffer of fixed size for each stage.
+//
+// Sampling causes no wake-ups. Each turn of the loop checks whether a second has passed; and since
+// nothing changes between turns, the first turn after a pause can still sample the state at the
+// beginning of the pause:
+//
+//     turns      | |||| ||                              |||| |
+//     samples    ▲      ·                               ▲
+//                       └ the state before the pause, sampled in the next turn before any change
+//
+// One thread.
+#ifndef WEB_SERIES_H
+#define WEB_SERIES_H
+
+#include "millrace.h"
+#include "web/limits.h"
+
+struct doc;
+struct host;
+struct series_stage;
+
+// Zero is a valid start.
+struct series {
+    struct series_stage *stages[WEB_STAGES];
+    uint32_t count;
+    uint64_t sampled_ms, turn_ms; // times of the last sample and the last turn
+};
+
+void series_finish(struct series *);
+
+// To be called at the start of a turn, before any change.
+void series_turn(struct series *, struct host *);
+
+// Writes the samples of a stage as an object of columns, which are empty if there are none.
+void series_write(const struct series *, mr_bytes stage, struct doc *);
+
+#endif
