@@ -72,7 +72,7 @@ static enum cli_exit act_on_ids(const struct input *in, const char *name, const 
             return CLI_USAGE;
         }
     }
-    enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &t);
+    enum cli_exit code = talk_begin(in, STORE_MUST_EXIST, &ts, &t);
     if (code == CLI_DONE) {
         code = talk_get(t, &w, &reply);
         code = code == CLI_DONE    ? answer_ids(in, reply->integer, what)
@@ -101,7 +101,7 @@ static enum cli_exit act(const struct input *in, const char *name, const char *w
         words_finish(&w);
         return CLI_USAGE;
     }
-    return talk_once(in, TALK_LOOKS, &w, answer);
+    return talk_once(in, STORE_MUST_EXIST, &w, answer);
 }
 
 static enum cli_exit answer_retry(const struct input *in, const struct response_value *reply) {
@@ -172,7 +172,7 @@ static enum cli_exit turn_stage(const struct input *in, const struct turn *turn)
     struct talks *ts;
     struct talk *t;
     struct words w = { 0 };
-    enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &t);
+    enum cli_exit code = talk_begin(in, STORE_MUST_EXIST, &ts, &t);
     if (code != CLI_DONE)
         return code;
     code = ask_turn(in, t, &w, turn);
@@ -278,5 +278,5 @@ enum cli_exit stage_run(const struct input *in) {
         }
     }
     bool changes = in->count > 1 || input_option(in, "--remove");
-    return talk_once(in, changes ? TALK_MAKES : TALK_LOOKS, &w, answer_stage);
+    return talk_once(in, changes ? STORE_IS_MADE : STORE_MUST_EXIST, &w, answer_stage);
 }

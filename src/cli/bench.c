@@ -238,7 +238,7 @@ static bool options_read(struct bench *b) {
 }
 
 static enum cli_exit bench_all(struct bench *b) {
-    enum cli_exit code = talk_begin(b->in, TALK_MAKES, &b->talks, &b->talk);
+    enum cli_exit code = talk_begin(b->in, STORE_IS_MADE, &b->talks, &b->talk);
     if (code == CLI_DONE)
         code = drop_rest(b);
     if (code == CLI_DONE)

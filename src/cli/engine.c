@@ -2,7 +2,6 @@
 #include "cli/engine.h"
 
 #include "base/errors.h"
-#include "cli/interrupts.h"
 #include "cli/output.h"
 #include "cli/secret.h"
 #include "wire/code.h"
@@ -10,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // ---- Its address ------------------------------------------------------------------------------
 
@@ -60,6 +60,13 @@ int address_read(const struct input *in, struct address *out) {
 bool address_is_local(const struct input *in) {
     struct address address;
     return address_read(in, &address) == 0 && address.url.local;
+}
+
+int address_check_store(const struct address *a, enum engine_store store) {
+    const char *dir = a->url.dir;
+    if (!dir || store == STORE_IS_MADE || access(dir, F_OK) == 0)
+        return 0;
+    return error_set(MR_EGONE, "there is no store in %.400s", dir);
 }
 
 // ---- Errors -----------------------------------------------------------------------------------
@@ -133,6 +140,48 @@ enum cli_exit engine_unopened(const char *command, const struct address *a, int 
         return CLI_USAGE;
     return err == MR_EAUTH || err == MR_EPERM || err == MR_EFULL ? exit_of_error(err)
                                                                  : CLI_UNOPENED;
+}
+
+// ---- For a few calls --------------------------------------------------------------------------
+
+static int open_listening(struct engine_use *u, const char *name) {
+    u->signals = interrupts_open();
+    if (u->signals < 0)
+        return u->signals;
+    int err = engine_open(&u->address, name, u->signals, &u->engine);
+    if (err >= 0)
+        err = listener_begin(&u->listener, u->signals);
+    if (err < 0)
+        close(u->signals);
+    return err;
+}
+
+enum cli_exit engine_begin(const struct input *in, enum engine_store store, struct engine_use *u) {
+    char name[64];
+    *u = (struct engine_use){ .command = in->command->name };
+    snprintf(name, sizeof name, "millrace-%s", u->command);
+    int err = address_read(in, &u->address);
+    if (err >= 0)
+        err = address_check_store(&u->address, store);
+    if (err >= 0)
+        err = open_listening(u, name);
+    if (err >= 0)
+        return CLI_DONE;
+    enum cli_exit code = engine_unopened(u->command, &u->address, err);
+    (void)mr_close(u->engine); // nothing uses it
+    return code;
+}
+
+void engine_end(struct engine_use *u) {
+    if (mr_close(u->engine) < 0)
+        complain("%s: %s", u->command, error_text());
+    listener_end(&u->listener);
+    close(u->signals);
+}
+
+enum cli_exit engine_failed(const struct engine_use *u, int err) {
+    complain("%s: %s", u->command, error_text());
+    return exit_of_error(err);
 }
 
 // ---- Using it ---------------------------------------------------------------------------------

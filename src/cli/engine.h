@@ -4,6 +4,7 @@
 #define CLI_ENGINE_H
 
 #include "cli/cli.h"
+#include "cli/interrupts.h"
 #include "millrace.h"
 #include "tls/tls.h"
 #include "wire/code.h"
@@ -25,6 +26,14 @@ int address_read(const struct input *, struct address *out);
 // Whether the engine lives in this process: then no other process can work on what it has.
 bool address_is_local(const struct input *);
 
+enum engine_store {
+    STORE_IS_MADE,    // a directory that is missing is made
+    STORE_MUST_EXIST, // it is refused: nothing could be in it
+};
+
+// MR_EGONE: a directory that must exist does not.
+int address_check_store(const struct address *, enum engine_store);
+
 enum { ADDRESS_OPTION = 520 };
 
 // What a command that is suggested needs to reach the same engine: " --at URL", without a secret,
@@ -39,6 +48,24 @@ int engine_open_url(const char *url, const mr_options *, int signals, mr **out);
 
 // The same for an address, as a client called `name`.
 int engine_open(const struct address *, const char *name, int signals, mr **out);
+
+// For commands that make a few calls, which may wait, and then end: from engine_begin until
+// engine_end a signal ends the process at once, with CLI_INTERRUPTED.
+struct engine_use {
+    const char *command;
+    struct address address;
+    mr *engine;
+    int signals;
+    struct listener listener;
+};
+
+// Opens the engine of the command line. Anything but CLI_DONE: it cannot be opened, and that was
+// said; nothing is to be ended then.
+enum cli_exit engine_begin(const struct input *, enum engine_store, struct engine_use *);
+void engine_end(struct engine_use *);
+
+// Says what a call has answered; returns what to exit with.
+enum cli_exit engine_failed(const struct engine_use *, int err);
 
 // Says why an engine could not be opened; returns what to exit with. If the address could not be
 // read, that is the reason.

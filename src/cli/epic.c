@@ -1,43 +1,18 @@
 // millrace epic: how far one has come, waiting for its end, leaving out a number, forgetting it.
+#include "base/clock.h"
 #include "cli/epic_bar.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/push_sums.h"
 #include "cli/show.h"
-#include "cli/talk_state.h"
+#include "cli/talk.h"
 #include "cli/values.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t count_of(const struct response_value *epic, const char *name) {
-    int64_t number = value_number(epic, name);
-    return number > 0 ? (uint64_t)number : 0;
-}
-
-enum { NAME = 256 };
-
-static const char *copy_field(const struct response_value *epic, const char *name, char out[NAME]) {
-    const struct response_value *v = response_field(epic, name);
-    bool text = v && v->type == RESPONSE_BULK;
-    snprintf(out, NAME, "%.*s", text ? (int)v->bytes.size : 0,
-             text ? (const char *)v->bytes.data : "");
-    return out;
-}
-
-// `names` holds the two texts of the result.
-static mr_epic_info info_of(const struct response_value *epic, char names[2][NAME]) {
-    return (mr_epic_info){ .total = value_number(epic, "total"),
-                           .waiting = count_of(epic, "waiting"),
-                           .running = count_of(epic, "running"),
-                           .done = count_of(epic, "done"),
-                           .dead = count_of(epic, "dead"),
-                           .cancelled = count_of(epic, "cancelled"),
-                           .expired = count_of(epic, "expired"),
-                           .stage = copy_field(epic, "stage", names[0]),
-                           .held_by = copy_field(epic, "held-by", names[1]) };
-}
+enum { TEXT = 256 };
 
 static bool epic_is_over(const struct response_value *epic) {
     int64_t total = value_number(epic, "total"), resume = value_number(epic, "resume");
@@ -45,11 +20,20 @@ static bool epic_is_over(const struct response_value *epic) {
            value_number(epic, "running") == 0;
 }
 
+static const char *text_of(const struct response_value *epic, const char *name, char out[TEXT]) {
+    const struct response_value *v = response_field(epic, name);
+    bool is_text = v && v->type == RESPONSE_BULK;
+    snprintf(out, TEXT, "%.*s", is_text ? (int)v->bytes.size : 0,
+             is_text ? (const char *)v->bytes.data : "");
+    return out;
+}
+
 static enum cli_exit answer_wait(const struct input *in, const struct response_value *reply) {
-    char held[EPIC_HELD], at[ADDRESS_OPTION], names[2][NAME];
+    char held[EPIC_HELD], at[ADDRESS_OPTION], texts[2][TEXT];
     (void)show_map(in, reply);
     if (!epic_is_over(reply)) {
-        mr_epic_info info = info_of(reply, names);
+        mr_epic_info info = { .stage = text_of(reply, "stage", texts[0]),
+                              .held_by = text_of(reply, "held-by", texts[1]) };
         bool is_held = *epic_held(held, &info) != 0;
         complain("epic: %s is not over yet%s%s", in->arguments[1], is_held ? ": " : "", held);
         return CLI_DEADLINE;
@@ -61,74 +45,32 @@ static enum cli_exit answer_wait(const struct input *in, const struct response_v
     return dead ? CLI_FAILED : CLI_DONE;
 }
 
-// A wait for the end of an epic: its request on one connection, looks on another.
-struct epic_wait {
-    const struct input *in;
+static int wait_and_draw(mr *engine, const char *stage, const char *name, int64_t wait_ms) {
+    uint64_t until_ms = monotonic_ms() + (uint64_t)wait_ms;
     struct epic_bar bar;
-    struct talk *talk, *looks;
-    bool looking; // a look is not answered yet
-};
-
-static int start_look(struct epic_wait *e) {
-    struct words w = { 0 };
-    words_text(&w, "EPIC");
-    words_text(&w, e->in->arguments[0]);
-    words_text(&w, e->in->arguments[1]);
-    int err = talk_send(e->looks, &w);
-    words_finish(&w);
-    e->looking = err >= 0;
+    mr_epic_info info;
+    int err = MR_EAGAIN;
+    epic_bar_init(&bar, "epic", name);
+    for (uint64_t now_ms; err == MR_EAGAIN && (now_ms = monotonic_ms()) < until_ms;) {
+        int64_t left_ms = (int64_t)(until_ms - now_ms), draw_ms = epic_bar_wait_ms(&bar);
+        err = mr_epic_wait(engine, stage, name, draw_ms < left_ms ? draw_ms : left_ms, NULL);
+        if (err == MR_EAGAIN && epic_bar_wait_ms(&bar) == 0)
+            epic_bar_show(&bar, mr_epic_look(engine, stage, name, &info) < 0 ? NULL : &info);
+    }
+    progress_clear();
     return err;
 }
 
-static int end_look(struct epic_wait *e) {
-    const struct response_value *reply;
-    int received = talk_receive(e->looks, &reply);
-    if (received <= 0)
-        return received;
-    char names[2][NAME];
-    mr_epic_info info = { 0 };
-    bool known = reply->type != RESPONSE_ERROR;
-    if (known)
-        info = info_of(reply, names);
-    epic_bar_show(&e->bar, known ? &info : NULL);
-    e->looking = false;
-    return 0;
-}
-
-// Until the request that was sent is answered.
-static int wait_and_draw(struct epic_wait *e, const struct response_value **out) {
-    int err = 0, received;
-    while (err >= 0 && (received = talk_receive(e->talk, out)) == 0) {
-        err = talks_turn(e->talk->talks, -1, e->looking ? -1 : epic_bar_wait_ms(&e->bar));
-        if (err >= 0 && e->looking)
-            err = end_look(e);
-        else if (err >= 0 && epic_bar_wait_ms(&e->bar) == 0)
-            err = start_look(e);
-    }
-    return err < 0 ? err : received < 0 ? received : 0;
-}
-
-static enum cli_exit wait_for(const struct input *in, struct words *w, int64_t wait_ms) {
-    struct talks *ts;
-    struct epic_wait e = { .in = in };
-    const struct response_value *reply;
-    enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &e.talk);
+// Waits until the epic is over, and goes on waiting when the server is restarted.
+static enum cli_exit wait_for_end(const struct input *in, int64_t wait_ms) {
+    struct engine_use u;
+    enum cli_exit code = engine_begin(in, STORE_MUST_EXIST, &u);
     if (code != CLI_DONE)
         return code;
-    code = talk_open(ts, &e.looks);
-    if (code == CLI_DONE) {
-        epic_bar_init(&e.bar, "epic", in->arguments[1]);
-        words_text(w, "WAIT");
-        words_number(w, wait_ms);
-        int err = talk_send(e.talk, w);
-        if (err >= 0)
-            err = wait_and_draw(&e, &reply);
-        progress_clear();
-        code = err < 0 ? talk_failed(e.talk, err) : CLI_DONE;
-    }
-    if (code == CLI_DONE)
-        code = reply->type == RESPONSE_ERROR ? talk_refused(e.talk, reply) : answer_wait(in, reply);
-    talks_close(ts);
+    int err = wait_and_draw(u.engine, in->arguments[0], in->arguments[1], wait_ms);
+    if (err < 0 && err != MR_EAGAIN && err != MR_EDEAD)
+        code = engine_failed(&u, err);
+    engine_end(&u);
     return code;
 }
 
@@ -157,7 +99,9 @@ enum cli_exit epic_run(const struct input *in) {
     words_text(&w, in->arguments[0]);
     words_text(&w, in->arguments[1]);
     if (wait_ms) {
-        enum cli_exit code = wait_for(in, &w, wait_ms);
+        enum cli_exit code = wait_for_end(in, wait_ms);
+        if (code == CLI_DONE)
+            return talk_once(in, STORE_MUST_EXIST, &w, answer_wait);
         words_finish(&w);
         return code;
     }
@@ -167,7 +111,7 @@ enum cli_exit epic_run(const struct input *in) {
         words_text(&w, "SKIP");
         words_number(&w, (int64_t)skip);
     }
-    enum cli_exit code = talk_once(in, TALK_LOOKS, &w, show_map);
+    enum cli_exit code = talk_once(in, STORE_MUST_EXIST, &w, show_map);
     if (code == CLI_DONE && drop && address_read(in, &address) == 0)
         sums_forget(address.url.where, in->arguments[0], in->arguments[1]);
     return code;

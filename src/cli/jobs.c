@@ -4,32 +4,45 @@
 #include "cli/show.h"
 #include "cli/talk.h"
 #include "cli/values.h"
+#include "wire/number.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 // ---- await, cancel ----------------------------------------------------------------------------
 
-static enum cli_exit answer_await(const struct input *in, const struct response_value *reply) {
-    if (reply->type != RESPONSE_NULL)
-        return show_result(in, reply);
-    complain("await: job %s has not ended yet%s", in->arguments[0],
-             address_is_local(in) ? ", and nobody works on it without a server; serve the store "
-                                    "(millrace serve --store file:DIR) and await --at that"
-                                  : "");
-    return CLI_DEADLINE;
+static enum cli_exit await_end(const struct input *in, mr_id id, int64_t wait_ms) {
+    struct engine_use u;
+    mr_result result = { 0 };
+    enum cli_exit code = engine_begin(in, STORE_MUST_EXIST, &u);
+    if (code != CLI_DONE)
+        return code;
+    int err = mr_await(u.engine, id, wait_ms, &result);
+    if (err == MR_EAGAIN) {
+        complain("await: job %" PRIu64 " has not ended yet%s", id,
+                 u.address.url.local ? ", and no worker can take it without a server; serve the "
+                                       "store (millrace serve --store file:DIR) and await --at that"
+                                     : "");
+        code = CLI_DEADLINE;
+    } else {
+        code = err < 0 ? engine_failed(&u, err) : show_result(in, result.body);
+    }
+    mr_result_free(&result);
+    engine_end(&u);
+    return code;
 }
 
+// In an engine of this process nothing ends while it waits.
 enum cli_exit await_run(const struct input *in) {
-    int64_t wait_ms = address_is_local(in) ? 0 : -1;
-    struct words w = { 0 };
+    int64_t wait_ms = address_is_local(in) ? 0 : MR_FOREVER;
+    mr_id id;
     if (!input_duration(in, "--wait", &wait_ms))
         return CLI_USAGE;
-    words_text(&w, "AWAIT");
-    words_text(&w, in->arguments[0]);
-    words_text(&w, "WAIT");
-    words_number(&w, wait_ms);
-    return talk_once(in, TALK_LOOKS, &w, answer_await);
+    if (number_parse(mr_str(in->arguments[0]), &id) < 0) {
+        complain("await: '%.60s' is not an id", in->arguments[0]);
+        return CLI_USAGE;
+    }
+    return await_end(in, id, wait_ms);
 }
 
 static enum cli_exit answer_cancel(const struct input *in, const struct response_value *reply) {
@@ -44,7 +57,7 @@ enum cli_exit cancel_run(const struct input *in) {
     struct words w = { 0 };
     words_text(&w, "CANCEL");
     words_text(&w, in->arguments[0]);
-    return talk_once(in, TALK_LOOKS, &w, answer_cancel);
+    return talk_once(in, STORE_MUST_EXIST, &w, answer_cancel);
 }
 
 // ---- job, jobs --------------------------------------------------------------------------------
@@ -55,7 +68,7 @@ enum cli_exit job_run(const struct input *in) {
     words_text(&w, in->arguments[0]);
     if (input_option(in, "--body"))
         words_text(&w, "BODY");
-    return talk_once(in, TALK_LOOKS, &w, show_map);
+    return talk_once(in, STORE_MUST_EXIST, &w, show_map);
 }
 
 static const struct column job_columns[] = {

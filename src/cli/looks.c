@@ -117,5 +117,5 @@ enum cli_exit why_run(const struct input *in) {
     struct words w = { 0 };
     words_text(&w, "WHY");
     words_text(&w, in->arguments[0]);
-    return talk_once(in, TALK_LOOKS, &w, answer_why);
+    return talk_once(in, STORE_MUST_EXIST, &w, answer_why);
 }

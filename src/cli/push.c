@@ -3,11 +3,11 @@
 
 #include "base/limits.h"
 #include "cli/body.h"
-#include "cli/engine.h"
 #include "cli/output.h"
 #include "cli/show.h"
 #include "cli/values.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 bool push_options_read(const struct input *in, struct push_options *out) {
@@ -22,47 +22,63 @@ bool push_options_read(const struct input *in, struct push_options *out) {
     return true;
 }
 
-static void say_number(struct words *w, const char *name, int64_t number) {
-    if (!number)
-        return;
-    words_text(w, name);
-    words_number(w, number);
+mr_push_options push_options_of(const struct push_options *o) {
+    return (mr_push_options){ .key = mr_str(o->key),
+                              .once = mr_str(o->once),
+                              .delay_ms = o->delay_ms,
+                              .deadline_ms = o->deadline_ms,
+                              .room_ms = o->room_ms,
+                              .attempts = (uint32_t)o->attempts };
 }
 
-void push_options_say(const struct push_options *o, struct words *w) {
-    words_option(w, "KEY", o->key);
-    words_option(w, "ONCE", o->once);
-    say_number(w, "DELAY", o->delay_ms);
-    say_number(w, "DEADLINE", o->deadline_ms);
-    say_number(w, "ATTEMPTS", (int64_t)o->attempts);
-    say_number(w, "ROOM", o->room_ms);
-}
-
-static enum cli_exit answer_push(const struct input *in, const struct response_value *reply) {
+static enum cli_exit show_id(const struct input *in, mr_id id) {
     struct json j = { 0 };
-    if (input_option(in, "--json")) {
-        json_open(&j, NULL, '{');
-        show_json_value(&j, "id", reply);
-        json_close(&j, '}');
-        json_end(&j);
-    } else {
-        printf("%.*s\n", (int)reply->bytes.size, (const char *)reply->bytes.data);
+    char digits[24];
+    snprintf(digits, sizeof digits, "%" PRIu64, id);
+    if (!input_option(in, "--json")) {
+        printf("%s\n", digits);
+        return CLI_DONE;
     }
+    json_open(&j, NULL, '{');
+    json_text(&j, "id", digits);
+    json_close(&j, '}');
+    json_end(&j);
     return CLI_DONE;
 }
 
-// Asks PUSH or CALL with the body that the command line names.
-static enum cli_exit ask(const struct input *in, const char *name, answered *answer) {
-    struct push_options o;
+static enum cli_exit do_push(const struct input *in, struct engine_use *u, mr_bytes body,
+                             const mr_push_options *o) {
+    mr_id id;
+    int err = mr_push(u->engine, in->arguments[0], body, o, &id);
+    return err < 0 ? engine_failed(u, err) : show_id(in, id);
+}
+
+static enum cli_exit do_call(const struct input *in, struct engine_use *u, mr_bytes body,
+                             const mr_push_options *o) {
+    mr_result result;
+    int err = mr_call(u->engine, in->arguments[0], body, o, &result);
+    if (err < 0)
+        return engine_failed(u, err);
+    (void)show_result(in, result.body);
+    mr_result_free(&result);
+    return CLI_DONE;
+}
+
+// Pushes or calls with the body that the command line names.
+static enum cli_exit with_body(const struct input *in,
+                               enum cli_exit act(const struct input *, struct engine_use *,
+                                                 mr_bytes body, const mr_push_options *)) {
+    struct push_options options;
     struct buffer body;
-    struct words w = { 0 };
-    if (!push_options_read(in, &o) || !body_read(in->arguments[1], BODY_MOST, &body))
+    struct engine_use u;
+    if (!push_options_read(in, &options) || !body_read(in->arguments[1], BODY_MOST, &body))
         return CLI_USAGE;
-    words_text(&w, name);
-    words_text(&w, in->arguments[0]);
-    words_add(&w, buffer_bytes(&body));
-    push_options_say(&o, &w);
-    enum cli_exit code = talk_once(in, TALK_MAKES, &w, answer);
+    mr_push_options o = push_options_of(&options);
+    enum cli_exit code = engine_begin(in, STORE_IS_MADE, &u);
+    if (code == CLI_DONE) {
+        code = act(in, &u, buffer_bytes(&body), &o);
+        engine_end(&u);
+    }
     buffer_finish(&body);
     return code;
 }
@@ -77,7 +93,7 @@ enum cli_exit push_run(const struct input *in) {
             complain("push: %s goes with --lines only", of_lines[i]);
             return CLI_USAGE;
         }
-    return ask(in, "PUSH", answer_push);
+    return with_body(in, do_push);
 }
 
 // In this process nobody works, and nobody else can while it has the store.
@@ -87,5 +103,5 @@ enum cli_exit call_run(const struct input *in) {
                  "--store file:DIR) and call --at that, or push");
         return CLI_USAGE;
     }
-    return ask(in, "CALL", show_result);
+    return with_body(in, do_call);
 }

@@ -2,7 +2,7 @@
 #ifndef CLI_PUSH_H
 #define CLI_PUSH_H
 
-#include "cli/talk.h"
+#include "cli/engine.h"
 
 struct push_options {
     const char *key, *once;
@@ -12,7 +12,7 @@ struct push_options {
 
 // False: refused, and said.
 bool push_options_read(const struct input *, struct push_options *out);
-void push_options_say(const struct push_options *, struct words *);
+mr_push_options push_options_of(const struct push_options *); // borrows the texts
 
 enum cli_exit push_lines(const struct input *); // push_lines.c
 

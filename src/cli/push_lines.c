@@ -289,10 +289,8 @@ static int wait_for_input(const struct pushing *p, int fd, int64_t wait_ms) {
 }
 
 static int push_some(struct pushing *p, size_t done, int64_t room_ms, size_t *out_n) {
-    mr_push_options o = { .delay_ms = p->options.delay_ms,
-                          .deadline_ms = p->options.deadline_ms,
-                          .attempts = (uint32_t)p->options.attempts,
-                          .room_ms = room_ms };
+    mr_push_options o = push_options_of(&p->options);
+    o.room_ms = room_ms;
     const mr_item *items = p->items + done;
     size_t count = p->count - done;
     if (p->file_size && p->bytes) // how many lines that makes

@@ -303,9 +303,8 @@ enum cli_exit show_rows(const struct input *in, const struct column *columns,
 }
 
 // The bytes as they are; a terminal gets the line end that they may lack.
-enum cli_exit show_result(const struct input *in, const struct response_value *result) {
+enum cli_exit show_result(const struct input *in, mr_bytes bytes) {
     struct json j = { 0 };
-    mr_bytes bytes = result->type == RESPONSE_BULK ? result->bytes : (mr_bytes){ 0 };
     if (input_option(in, "--json")) {
         json_open(&j, NULL, '{');
         json_bytes(&j, "result", bytes);

@@ -47,7 +47,7 @@ enum cli_exit show_map(const struct input *, const struct response_value *map);
 // An array of maps. `none` is said, on stderr, if it is empty.
 enum cli_exit show_rows(const struct input *, const struct column *,
                         const struct response_value *rows, const char *none);
-enum cli_exit show_result(const struct input *, const struct response_value *result);
+enum cli_exit show_result(const struct input *, mr_bytes result);
 
 // "3 retried"
 enum cli_exit show_count(const struct input *, int64_t count, const char *what);

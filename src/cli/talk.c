@@ -34,7 +34,8 @@ static int talks_start(struct talks *ts) {
     return err;
 }
 
-static enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
+static enum cli_exit talks_open(const struct input *in, enum engine_store store,
+                                struct talks **out) {
     struct talks *ts = mem_alloc(sizeof *ts);
     if (!ts) {
         complain("%s: no memory to talk to an engine", in->command->name);
@@ -43,9 +44,8 @@ static enum cli_exit talks_open(const struct input *in, enum talk_store store, s
     ts->command = in->command->name;
     ts->signals = -1;
     int err = address_read(in, &ts->address);
-    const char *dir = err == 0 ? ts->address.url.dir : NULL;
-    if (dir && store == TALK_LOOKS && access(dir, F_OK) < 0)
-        err = error_set(MR_EGONE, "there is no store in %.400s", dir);
+    if (err == 0)
+        err = address_check_store(&ts->address, store);
     if (err == 0)
         err = talks_start(ts);
     if (err < 0) {
@@ -94,7 +94,7 @@ enum cli_exit talk_open(struct talks *ts, struct talk **out) {
     return CLI_DONE;
 }
 
-enum cli_exit talk_begin(const struct input *in, enum talk_store store, struct talks **out_talks,
+enum cli_exit talk_begin(const struct input *in, enum engine_store store, struct talks **out_talks,
                          struct talk **out) {
     struct talks *ts;
     enum cli_exit code = talks_open(in, store, &ts);
@@ -191,7 +191,7 @@ enum cli_exit talk_get(struct talk *t, const struct words *w, const struct respo
     return (*out)->type == RESPONSE_ERROR ? talk_refused(t, *out) : CLI_DONE;
 }
 
-enum cli_exit talk_once(const struct input *in, enum talk_store store, struct words *w,
+enum cli_exit talk_once(const struct input *in, enum engine_store store, struct words *w,
                         answered *answer) {
     struct talks *ts;
     struct talk *t;
@@ -216,7 +216,7 @@ enum cli_exit talk_page(const struct input *in, struct words *w, const char *opt
     }
     words_text(w, option);
     words_number(w, (int64_t)top);
-    return talk_once(in, TALK_LOOKS, w, answer);
+    return talk_once(in, STORE_MUST_EXIST, w, answer);
 }
 
 // ---- Failures ---------------------------------------------------------------------------------

@@ -10,22 +10,17 @@
 #ifndef CLI_TALK_H
 #define CLI_TALK_H
 
-#include "cli/cli.h"
+#include "cli/engine.h"
 #include "wire/code.h"
 #include "wire/response.h"
 
 struct talks; // the connections of this process with one engine
 struct talk;  // one of them
 
-enum talk_store {
-    TALK_MAKES, // a directory that is missing is made
-    TALK_LOOKS, // it is refused: nothing could be in it
-};
-
 // The engine that --at, else MILLRACE_URL names, and a first connection. Anything but CLI_DONE: it
 // cannot be reached or opened, and that was said. From then on signals that would end the process
 // only end waits.
-enum cli_exit talk_begin(const struct input *, enum talk_store, struct talks **out_talks,
+enum cli_exit talk_begin(const struct input *, enum engine_store, struct talks **out_talks,
                          struct talk **out);
 
 // Ends all connections, and an engine in this process. Takes NULL.
@@ -85,7 +80,7 @@ enum cli_exit talk_failed(const struct talk *, int err);
 typedef enum cli_exit answered(const struct input *, const struct response_value *reply);
 
 // A command that asks once: opens, says the words, which it frees, shows the reply, and closes.
-enum cli_exit talk_once(const struct input *, enum talk_store, struct words *, answered *);
+enum cli_exit talk_once(const struct input *, enum engine_store, struct words *, answered *);
 
 // A command that lists: --top says how many rows, by the option of that name on the wire.
 enum { TALK_ROWS = 50, TALK_ROWS_MOST = 1000 };

@@ -82,8 +82,8 @@ static void note_error(struct call *call, int err, mr_bytes sentence) {
     char text[700];
     if (err == MR_EEXPIRED && call->deadline_ms)
         snprintf(text, sizeof text,
-                 "job %" PRIu64 " of stage '%s' did not end within its %" PRId64 " ms", call->id,
-                 call->stage, call->deadline_ms);
+                 "job %" PRIu64 " of stage '%s' did not end within its deadline of %" PRId64 " ms",
+                 call->id, call->stage, call->deadline_ms);
     else if (err == MR_EDEAD)
         snprintf(text, sizeof text, "job %" PRIu64 " is dead: %.*s", call->id, (int)sentence.size,
                  (const char *)sentence.data);

@@ -193,7 +193,8 @@ static int say_expired(const struct local_call *c) {
         return error_set(MR_EEXPIRED, "job %" PRIu64 " did not end before its deadline",
                          c->outcome.id);
     return error_set(
-        MR_EEXPIRED, "job %" PRIu64 " of stage '%.*s' did not end within its %" PRId64 " ms",
+        MR_EEXPIRED,
+        "job %" PRIu64 " of stage '%.*s' did not end within its deadline of %" PRId64 " ms",
         c->outcome.id, (int)c->stage.size, (const char *)c->stage.data, c->deadline_ms);
 }
 

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import socket
 import struct
@@ -204,6 +205,31 @@ def _():
     check(not os.path.exists(own))
     fails(2, "single quotes", "work", "hostile", "--shell", "--", "echo '{}'")
     fails(2, "sh -c 'SCRIPT' sh {}", "work", "hostile", "--", "python3", "-c", "print('{key}')")
+
+
+def blocked(wire):
+    """How many connections of the server wait for an answer."""
+    return int(re.search(rb"blocked_clients:(\d+)", wire.ask("INFO"))[1])
+
+
+@case("F2: call, await and epic --wait go on when their server is restarted")
+def _():
+    with Server("--store", "file:" + os.path.join(top, "restarted")) as own:
+        job = ok("push", "s", "job", url=own.url).strip()
+        ok("push", "t", "--lines", "--epic", "e", data=b"line\n", url=own.url)
+        waiting = [start(*command, url=own.url) for command in
+                   (["call", "u", "called"], ["await", job], ["epic", "t", "e", "--wait", "1h", "--json"])]
+        with contextlib.closing(Wire(own.port)) as wire:  # a call does not block its connection
+            while blocked(wire) < 2 or not isinstance(wire.ask("JOBS", "u"), list):
+                check(all(p.poll() is None for p in waiting), "one has ended")
+        own.kill()
+        own.start()
+        working = start("work", "s", "t", "u", "--", "cat", url=own.url)
+        call, awaited, epic = (Ended(process) for process in waiting)
+        equal((call.code, call.out, awaited.code, awaited.out), (0, b"called", 0, b"job"), call, awaited)
+        equal((epic.code, json.loads(epic.out)["done"]), (0, 1), epic)
+        working.send_signal(signal.SIGINT)
+        equal(Ended(working).code, 130)
 
 
 @case("work says once that there is no such command, and gives the job back")
@@ -751,11 +777,11 @@ def connecting_to(port):
     return sum(row[2].endswith(f":{port:04X}") and row[3] == "02" for row in rows)
 
 
-def timer_to(port):
-    """Which timer the system has set for the connection to that port, if there is one."""
+def timers_to(port):
+    """Which timers the system has set for the connections to that port."""
     with open("/proc/net/tcp") as file:
         rows = [line.split() for line in file.readlines()[1:]]
-    return next((row[5][:2] for row in rows if row[2].endswith(f":{port:04X}")), None)
+    return [row[5][:2] for row in rows if row[2].endswith(f":{port:04X}")]
 
 
 @case("Ctrl-C ends waiting for a server that does not accept, or does not answer, at once and with 130")
@@ -823,19 +849,24 @@ def _():
         connection.close()
 
 
-@case("F3: a server that has gone without a word is noticed")
+@case("F3: a server that has gone without a word is noticed, and asked again when it is back")
 def _():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
         process = start("await", "1", "--wait", "1h", url=f"millrace://127.0.0.1:{port}")
-        connection = greeted(listener)
-        connection.recv(4096)  # it waits from now on, and nothing is on its way
-        while timer_to(port) != "02":  # the one that asks whether the other is there
-            check(timer_to(port), "it has left")
-        connection.close()
-        equal(Ended(process).code, 3)
+        connections = [greeted(listener), greeted(listener)]  # one of them for what waits
+        while timers_to(port) != ["02", "02"]:  # those that ask whether the other is there
+            check(process.poll() is None, "it has ended")
+        for connection in connections:
+            connection.close()
+        connections = [greeted(listener), greeted(listener)]
+        [waiting], _, _ = select.select(connections, [], [], PATIENCE)
+        check(b"AWAIT" in waiting.recv(4096))
+        waiting.sendall(b"$4\r\nback\r\n")
+        ended = Ended(process)
+        equal((ended.code, ended.out), (0, b"back"), ended)
 
 
 @case("errors of the server have their exit codes; a lost connection is 3")
@@ -850,7 +881,7 @@ def _():
                             (b"-GONE unknown\r\n", 1), (b"-DEAD it broke\r\n", 1),
                             (b"-EXPIRED late\r\n", 124), (b"-ERR \x1b[31mred\r\n", 2),
                             (b"?what\r\n", 3)):
-            process = start("call", "s", "b", url=url)
+            process = start("job", "1", url=url)
             connection = greeted(listener)
             connection.recv(4096)
             connection.sendall(reply)

@@ -110,7 +110,7 @@ static int resume(struct run *r) {
     return err < 0 ? err : mr_epic_begin(r->engine, &r->epic);
 }
 
-static int engine_begin(struct run *r, const struct input *in) {
+static int begin_engine(struct run *r, const struct input *in) {
     bool journal = r->options->journal != NULL;
     int err = journal ? journal_begin(r, in) : 0;
     if (err >= 0)
@@ -126,7 +126,7 @@ static int run_open(struct run *r, const struct input *in) {
     if (err >= 0)
         err = side_dir_create(&r->side_dir);
     if (err >= 0)
-        err = engine_begin(r, in);
+        err = begin_engine(r, in);
     if (err < 0 || !r->options->results)
         return err;
     return results_open(r->options->results, r->journal.resume > 1 || r->journal.round > 1);

@@ -273,7 +273,7 @@ enum cli_exit top_run(const struct input *in) {
     struct watch w = { 0 };
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return stages_run(in);
-    enum cli_exit code = talk_begin(in, TALK_LOOKS, &w.talks, &w.talk);
+    enum cli_exit code = talk_begin(in, STORE_MUST_EXIST, &w.talks, &w.talk);
     if (code != CLI_DONE)
         return code;
     w.top.where = w.talks->address.url.where;
