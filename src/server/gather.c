@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/access.h"
 #include "server/info.h"
 #include "server/router.h"
 #include "wire/number.h"
@@ -298,8 +299,18 @@ static void ask_all(struct session *s, uint64_t loops) {
     }
 }
 
+// The loop that runs it refuses a name that cannot be one, or that its token may not use.
+static bool may_take(const struct session *s, const mr_bytes *stages, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (stage_name_check(stages[i]) < 0 || !access_sees(s, stages[i]))
+            return false;
+    return true;
+}
+
 void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) {
     uint32_t stages = take_stages(words, count);
+    if (!may_take(s, words + 1, stages))
+        return;
     const mr_bytes *level = list_option(words + stages, count - stages, "LEVEL");
     uint64_t jobs;
     if (!level || number_parse(*level, &jobs) < 0 || jobs > UINT32_MAX)

@@ -1,11 +1,13 @@
-// Anything said by three clients to a server in memory, in any order and any pieces, with time
-// passing and clients going: what is heard is well formed, and at the end every invariant holds.
+// Anything sent by three clients to a server in memory, in any order and any pieces, while time
+// passes and clients leave: every reply is well formed, and at the end every invariant holds. The
+// server has one shard, three, or three in as many loops, which take turns in this thread.
 //
 // A byte chooses a client and what it does; in a request every byte is a word of the vocabulary,
 // which has every command and option, or the id and token of the job that was taken last.
 #include "server/session.h"
 #include "base/errors.h"
 #include "server/command.h"
+#include "server/router.h"
 #include "wire/response.h"
 
 #include <assert.h>
@@ -14,7 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CLIENTS = 3, VALUES = 1 << 16, WORDS = 32 };
+enum { CLIENTS = 3, LOOPS = 3, VALUES = 1 << 16, WORDS = 32 };
 
 static const char *const words[] = {
     "s",       "t",         "k",        "",          "0",           "1",           "2",
@@ -30,13 +32,15 @@ static const char *const words[] = {
 enum { PLAIN = sizeof words / sizeof *words };
 
 struct client {
+    struct host *host; // the loop of its connection
     struct session *session;
     struct buffer heard;
     bool deaf;
 };
 
 static struct world {
-    struct host host;
+    struct loops loops;
+    struct host hosts[LOOPS];
     struct group *group;
     struct client clients[CLIENTS];
     uint64_t now_ms;
@@ -55,19 +59,36 @@ static uint64_t chance(void *arg) {
     return 4;
 }
 
-static void begin(uint32_t shards) {
+static void no_wake(void *arg) {
+    (void)arg; // every turn looks
+}
+
+static void make_hosts(uint32_t loops) {
+    loops_init(&w.loops, loops);
+    for (uint32_t i = 0; i < loops; i++) {
+        int err = host_init(&w.hosts[i], "mem:");
+        assert(err == 0);
+        w.hosts[i].loop = i;
+        loops_add(&w.loops, &w.hosts[i], no_wake, NULL);
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        w.clients[i].host = &w.hosts[i % loops];
+}
+
+static void begin(uint32_t shards, uint32_t loops) {
     w = (struct world){ .now_ms = 1000 };
     struct group_options options = { .shards = shards,
                                      .log = { .inline_writer = true },
                                      .limits = { .max_room_bytes = 4096, .max_jobs = 200 },
                                      .world = { now, now, chance, NULL } };
-    int err = host_init(&w.host, "mem:");
+    make_hosts(loops);
+    host_group_options(&w.hosts[0], &options);
+    int err = group_open(&options, &w.group);
     assert(err == 0);
-    host_group_options(&w.host, &options);
-    err = group_open(&options, &w.group);
-    assert(err == 0);
-    err = host_load(&w.host, w.group);
-    assert(err == 0);
+    for (uint32_t i = 0; i < loops; i++) {
+        err = host_load(&w.hosts[i], w.group);
+        assert(err == 0);
+    }
 }
 
 // ---- Hearing ------------------------------------------------------------------------------------
@@ -84,7 +105,7 @@ static void hear(struct client *c) {
         ptrdiff_t used =
             response_read(&reader, &limits, c->heard.data, c->heard.size, values, &count);
         assert(used > 0);
-        if (count >= 10 && values[0].type == RESPONSE_ARRAY && values[1].count == 8) {
+        if (count >= 10 && values[0].type == RESPONSE_ARRAY && values[1].count == 9) {
             note(w.id, sizeof w.id, values[2].bytes);
             note(w.token, sizeof w.token, values[3].bytes);
         }
@@ -94,32 +115,53 @@ static void hear(struct client *c) {
 }
 
 static void leave(struct client *c) {
-    host_begin(&w.host);
+    host_begin(c->host);
     session_destroy(c->session);
     c->session = NULL;
     buffer_finish(&c->heard);
 }
 
-static void turn(void) {
-    host_begin(&w.host);
+static void client_read(struct client *c) {
+    mr_bytes ready = session_ready(c->session);
+    if (ready.size && !c->deaf) {
+        int err = buffer_append(&c->heard, ready.data, ready.size);
+        assert(err == 0);
+        session_sent(c->session, ready.size);
+        hear(c);
+    }
+    if (session_is_over(c->session))
+        leave(c);
+}
+
+static void turn_at(struct host *h) {
+    host_begin(h);
     do {
-        host_end(&w.host);
-        host_durable(&w.host);
-        while (!list_empty(&w.host.ready)) {
-            struct session *s = list_entry(w.host.ready.next, struct session, of_ready);
-            struct client *c = s->owner;
+        host_end(h);
+        host_durable(h);
+        while (!list_empty(&h->ready)) {
+            struct session *s = list_entry(h->ready.next, struct session, of_ready);
             list_remove(&s->of_ready);
-            mr_bytes ready = session_ready(s);
-            if (ready.size && !c->deaf) {
-                int err = buffer_append(&c->heard, ready.data, ready.size);
-                assert(err == 0);
-                session_sent(s, ready.size);
-                hear(c);
-            }
-            if (session_is_over(s))
-                leave(c);
+            if (s->remote)
+                router_ship(s);
+            else
+                client_read(s->owner);
         }
-    } while (w.host.in_turn || !list_empty(&w.host.touched) || !list_empty(&w.host.resuming));
+    } while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming) ||
+             !list_empty(&h->outgoing));
+}
+
+static bool has_mail(void) {
+    bool any = false;
+    for (uint32_t i = 0; i < w.loops.count; i++)
+        any = any || !list_empty(&w.loops.inboxes[i].mails);
+    return any;
+}
+
+static void turn(void) {
+    do
+        for (uint32_t i = 0; i < w.loops.count; i++)
+            turn_at(&w.hosts[i]);
+    while (has_mail());
 }
 
 // ---- Saying -------------------------------------------------------------------------------------
@@ -132,7 +174,7 @@ static void say(struct client *c, const uint8_t *data, size_t size) {
             return;
         size_t some = size < room ? size : room;
         memcpy(to, data, some);
-        host_begin(&w.host);
+        host_begin(c->host);
         session_receive(c->session, some);
         data += some;
         size -= some;
@@ -170,7 +212,7 @@ static size_t say_request(struct client *c, const uint8_t *data, size_t size) {
 static size_t act(uint8_t what, const uint8_t *data, size_t size) {
     struct client *c = &w.clients[what % CLIENTS];
     if (!c->session) {
-        int err = session_create(&w.host, &c->session);
+        int err = session_create(c->host, &c->session);
         assert(err == 0);
         c->session->owner = c;
         c->deaf = false;
@@ -197,7 +239,7 @@ static size_t act(uint8_t what, const uint8_t *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    begin(size % 2 ? 1 : 3);
+    begin(size % 3 ? 3 : 1, size % 3 == 2 ? LOOPS : 1);
     for (size_t at = 0; at < size;) {
         uint8_t what = data[at++];
         at += act(what, data + at, size - at);
@@ -214,7 +256,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (err < 0)
         fprintf(stderr, "%s\n", error_text());
     assert(err == 0);
-    host_finish(&w.host);
+    for (uint32_t i = w.loops.count; i > 0; i--)
+        host_finish(&w.hosts[i - 1]);
+    loops_finish(&w.loops);
     group_close(w.group);
     return 0;
 }

@@ -244,6 +244,22 @@ static void F50_a_client_may_go_between_two_pieces(void **state) {
     hear(d, 0, ":0");
 }
 
+// F41: words that cannot be names of stages, of which other loops may have to know.
+static void F41_a_worker_of_no_stage_is_refused_and_may_go(void **state) {
+    struct dialogue *d = *state;
+    static const char *const takes[] = { "TAKE ''",     "TAKE '' s",
+                                         "TAKE s '' t", "TAKE 'a b' s",
+                                         "TAKE ' ' t",  "TAKE s 'a  b' COUNT 2 LEVEL 3" };
+    for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
+        ask(d, 0, takes[i], "-*");
+        ask(d, 1, "WORKERS", "[]");
+        ask(d, 0, "TAKE s t u v w", "[]"); // one that is a worker, of stages in every loop
+        ask(d, 0, takes[i], "-*");
+        hang_up(d, 0);
+        connect_client(d, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         DIALOGUE(F41_no_length_overflows),
@@ -253,6 +269,7 @@ int main(void) {
         DIALOGUE(F41_what_a_browser_is_made_to_send_is_not_run),
         cmocka_unit_test(F50_nothing_is_left_of_a_client_that_has_gone),
         DIALOGUE(F50_a_client_may_go_between_two_pieces),
+        DIALOGUE(F41_a_worker_of_no_stage_is_refused_and_may_go),
     };
     return dialogue_run(tests, sizeof tests / sizeof *tests, NULL, 0);
 }
