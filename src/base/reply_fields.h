@@ -41,6 +41,19 @@
 // X: the names, with a space before each.
 #define FIELD_NAMES(from, member, kind, name, about) " " name
 
+// ---- The public infos -------------------------------------------------------------------------
+
+// X(member): what an info of millrace.h has under the same name as the core's info and the reply of
+// a server. MEMBER_FROM initialises it with that of `*from`, which is either.
+#define STAGE_INFO_MEMBERS(X)                                                                      \
+    X(waiting)                                                                                     \
+    X(running) X(parked) X(delayed) X(dead) X(done) X(failed) X(oldest_ms) X(wasted_wait_ms)
+#define EPIC_INFO_MEMBERS(X)                                                                       \
+    X(resume) X(accepted) X(waiting) X(running) X(done) X(dead) X(cancelled) X(expired)
+#define JOB_INFO_MEMBERS(X)                                                                        \
+    X(id) X(attempt) X(attempts) X(age_ms) X(left_ms) X(due_ms) X(running_ms)
+#define MEMBER_FROM(member) .member = from->member,
+
 // ---- Stages, channels, jobs -------------------------------------------------------------------
 
 #define STAGE_FIELDS(X)                                                                            \

@@ -14,35 +14,27 @@
 
 enum { TEXT = 256 };
 
-static bool epic_is_over(const struct response_value *epic) {
-    int64_t total = value_number(epic, "total"), resume = value_number(epic, "resume");
-    return total >= 0 && resume > total && value_number(epic, "waiting") == 0 &&
-           value_number(epic, "running") == 0;
-}
-
-static const char *text_of(const struct response_value *epic, const char *name, char out[TEXT]) {
-    const struct response_value *v = response_field(epic, name);
-    bool is_text = v && v->type == RESPONSE_BULK;
-    snprintf(out, TEXT, "%.*s", is_text ? (int)v->bytes.size : 0,
-             is_text ? (const char *)v->bytes.data : "");
+static const char *copy_text(mr_bytes text, char out[TEXT]) {
+    snprintf(out, TEXT, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
     return out;
 }
 
 static enum cli_exit answer_wait(const struct input *in, const struct response_value *reply) {
     char held[EPIC_HELD], at[ADDRESS_OPTION], texts[2][TEXT];
+    struct epic_reply epic = { 0 };
     (void)show_map(in, reply);
-    if (!epic_is_over(reply)) {
-        mr_epic_info info = { .stage = text_of(reply, "stage", texts[0]),
-                              .held_by = text_of(reply, "held-by", texts[1]) };
+    (void)reply_read(&epic_replies, reply, &epic); // what is no map has no fields
+    if (!epic_reply_is_over(&epic)) {
+        mr_epic_info info = { .stage = copy_text(epic.stage, texts[0]),
+                              .held_by = copy_text(epic.held_by, texts[1]) };
         bool is_held = *epic_held(held, &info) != 0;
         complain("epic: %s is not over yet%s%s", in->arguments[1], is_held ? ": " : "", held);
         return CLI_DEADLINE;
     }
-    int64_t dead = value_number(reply, "dead");
-    if (dead)
-        complain("epic: %" PRId64 " of its jobs died; millrace dead%s lists them", dead,
+    if (epic.dead)
+        complain("epic: %" PRIu64 " of its jobs died; millrace dead%s lists them", epic.dead,
                  address_option(in, at));
-    return dead ? CLI_FAILED : CLI_DONE;
+    return epic.dead ? CLI_FAILED : CLI_DONE;
 }
 
 static int wait_and_draw(mr *engine, const char *stage, const char *name, int64_t wait_ms) {

@@ -71,34 +71,36 @@ enum cli_exit job_run(const struct input *in) {
     return talk_once(in, STORE_MUST_EXIST, &w, show_map);
 }
 
+#define JOB(member) offsetof(struct job_reply, member)
+
 static const struct column job_columns[] = {
-    { "id", "ID", SHAPE_NUMBER },
-    { "key", "KEY", SHAPE_TEXT },
-    { "status", "STATUS", SHAPE_TEXT },
-    { "attempt", "TRY", SHAPE_NUMBER },
-    { "age-ms", "AGE", SHAPE_AGE },
-    { "due-ms", "DUE IN", SHAPE_AGE },
-    { "left-ms", "LEFT", SHAPE_AGE },
-    { "reasons", "LAST REASON", SHAPE_REASON },
+    { JOB(id), "ID", SHAPE_NUMBER },
+    { JOB(key), "KEY", SHAPE_TEXT },
+    { JOB(status), "STATUS", SHAPE_TEXT },
+    { JOB(attempt), "TRY", SHAPE_NUMBER },
+    { JOB(age_ms), "AGE", SHAPE_AGE },
+    { JOB(due_ms), "DUE IN", SHAPE_AGE },
+    { JOB(left_ms), "LEFT", SHAPE_AGE },
+    { JOB(reasons), "LAST REASON", SHAPE_REASON },
     { 0 },
 };
 
 static enum cli_exit answer_jobs(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, job_columns, reply, "there are no such jobs");
+    return show_rows(in, &job_replies, job_columns, reply, "there are no such jobs");
 }
 
 static const struct column dead_columns[] = {
-    { "id", "ID", SHAPE_NUMBER },
-    { "stage", "STAGE", SHAPE_TEXT },
-    { "key", "KEY", SHAPE_TEXT },
-    { "attempt", "TRIES", SHAPE_NUMBER },
-    { "age-ms", "DEAD FOR", SHAPE_AGE },
-    { "reasons", "LAST REASON", SHAPE_REASON },
+    { JOB(id), "ID", SHAPE_NUMBER },
+    { JOB(stage), "STAGE", SHAPE_TEXT },
+    { JOB(key), "KEY", SHAPE_TEXT },
+    { JOB(attempt), "TRIES", SHAPE_NUMBER },
+    { JOB(age_ms), "DEAD FOR", SHAPE_AGE },
+    { JOB(reasons), "LAST REASON", SHAPE_REASON },
     { 0 },
 };
 
 static enum cli_exit answer_dead(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, dead_columns, reply, "no job is dead");
+    return show_rows(in, &job_replies, dead_columns, reply, "no job is dead");
 }
 
 enum cli_exit jobs_run(const struct input *in) {

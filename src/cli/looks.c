@@ -8,22 +8,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#define STAGE(member) offsetof(struct stage_reply, member)
+
 static const struct column stage_columns[] = {
-    { "name", "STAGE", SHAPE_TEXT },
-    { "waiting", "WAITING", SHAPE_NUMBER },
-    { "running", "RUNNING", SHAPE_NUMBER },
-    { "delayed", "DELAYED", SHAPE_NUMBER },
-    { "parked", "PARKED", SHAPE_NUMBER },
-    { "dead", "DEAD", SHAPE_BAD },
-    { "oldest-ms", "OLDEST", SHAPE_AGE },
-    { "in-per-s", "IN/S", SHAPE_RATE },
-    { "out-per-s", "OUT/S", SHAPE_RATE },
-    { "held-by", "HELD BY", SHAPE_TEXT },
+    { STAGE(name), "STAGE", SHAPE_TEXT },
+    { STAGE(waiting), "WAITING", SHAPE_NUMBER },
+    { STAGE(running), "RUNNING", SHAPE_NUMBER },
+    { STAGE(delayed), "DELAYED", SHAPE_NUMBER },
+    { STAGE(parked), "PARKED", SHAPE_NUMBER },
+    { STAGE(dead), "DEAD", SHAPE_BAD },
+    { STAGE(oldest_ms), "OLDEST", SHAPE_AGE },
+    { STAGE(in_per_s), "IN/S", SHAPE_RATE },
+    { STAGE(out_per_s), "OUT/S", SHAPE_RATE },
+    { STAGE(held_by), "HELD BY", SHAPE_TEXT },
     { 0 },
 };
 
 static enum cli_exit answer_stages(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, stage_columns, reply, "there are no stages yet; a push makes one");
+    return show_rows(in, &stage_replies, stage_columns, reply,
+                     "there are no stages yet; a push makes one");
 }
 
 enum cli_exit stages_run(const struct input *in) {
@@ -32,14 +35,17 @@ enum cli_exit stages_run(const struct input *in) {
     return talk_page(in, &w, "COUNT", answer_stages);
 }
 
+#define CHANNEL(member) offsetof(struct channel_reply, member)
+
 static const struct column channel_columns[] = {
-    { "key", "KEY", SHAPE_TEXT },         { "depth", "DEPTH", SHAPE_NUMBER },
-    { "oldest-ms", "OLDEST", SHAPE_AGE }, { "state", "STATE", SHAPE_TEXT },
-    { "parked-ms", "PARKED", SHAPE_AGE }, { 0 },
+    { CHANNEL(key), "KEY", SHAPE_TEXT },         { CHANNEL(depth), "DEPTH", SHAPE_NUMBER },
+    { CHANNEL(oldest_ms), "OLDEST", SHAPE_AGE }, { CHANNEL(state), "STATE", SHAPE_TEXT },
+    { CHANNEL(parked_ms), "PARKED", SHAPE_AGE }, { 0 },
 };
 
 static enum cli_exit answer_channels(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, channel_columns, reply, "no key of this stage has two jobs or more");
+    return show_rows(in, &channel_replies, channel_columns, reply,
+                     "no key of this stage has two jobs or more");
 }
 
 enum cli_exit channels_run(const struct input *in) {
@@ -49,20 +55,22 @@ enum cli_exit channels_run(const struct input *in) {
     return talk_page(in, &w, "TOP", answer_channels);
 }
 
+#define WORKER(member) offsetof(struct worker_reply, member)
+
 static const struct column worker_columns[] = {
-    { "id", "ID", SHAPE_NUMBER },
-    { "name", "NAME", SHAPE_TEXT },
-    { "address", "ADDRESS", SHAPE_TEXT },
-    { "stages", "STAGES", SHAPE_TEXT },
-    { "leases", "LEASES", SHAPE_NUMBER },
-    { "taken", "TAKEN", SHAPE_NUMBER },
-    { "ended", "ENDED", SHAPE_NUMBER },
-    { "age-ms", "SINCE", SHAPE_AGE },
+    { WORKER(id), "ID", SHAPE_NUMBER },
+    { WORKER(name), "NAME", SHAPE_TEXT },
+    { WORKER(address), "ADDRESS", SHAPE_TEXT },
+    { WORKER(stages), "STAGES", SHAPE_TEXT },
+    { WORKER(leases), "LEASES", SHAPE_NUMBER },
+    { WORKER(taken), "TAKEN", SHAPE_NUMBER },
+    { WORKER(ended), "ENDED", SHAPE_NUMBER },
+    { WORKER(age_ms), "SINCE", SHAPE_AGE },
     { 0 },
 };
 
 static enum cli_exit answer_workers(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, worker_columns, reply, "nobody works here now");
+    return show_rows(in, &worker_replies, worker_columns, reply, "nobody works here now");
 }
 
 enum cli_exit workers_run(const struct input *in) {
@@ -71,23 +79,25 @@ enum cli_exit workers_run(const struct input *in) {
     return talk_page(in, &w, "COUNT", answer_workers);
 }
 
+#define EPIC(member) offsetof(struct epic_reply, member)
+
 static const struct column epic_columns[] = {
-    { "name", "EPIC", SHAPE_TEXT },
-    { "total", "TOTAL", SHAPE_OPEN },
-    { "accepted", "ACCEPTED", SHAPE_NUMBER },
-    { "waiting", "WAITING", SHAPE_NUMBER },
-    { "running", "RUNNING", SHAPE_NUMBER },
-    { "done", "DONE", SHAPE_NUMBER },
-    { "dead", "DEAD", SHAPE_BAD },
-    { "cancelled", "CANCELLED", SHAPE_NUMBER },
-    { "expired", "EXPIRED", SHAPE_NUMBER },
-    { "stage", "STAGE", SHAPE_TEXT },
-    { "held-by", "HELD BY", SHAPE_TEXT },
+    { EPIC(name), "EPIC", SHAPE_TEXT },
+    { EPIC(total), "TOTAL", SHAPE_OPEN },
+    { EPIC(accepted), "ACCEPTED", SHAPE_NUMBER },
+    { EPIC(waiting), "WAITING", SHAPE_NUMBER },
+    { EPIC(running), "RUNNING", SHAPE_NUMBER },
+    { EPIC(done), "DONE", SHAPE_NUMBER },
+    { EPIC(dead), "DEAD", SHAPE_BAD },
+    { EPIC(cancelled), "CANCELLED", SHAPE_NUMBER },
+    { EPIC(expired), "EXPIRED", SHAPE_NUMBER },
+    { EPIC(stage), "STAGE", SHAPE_TEXT },
+    { EPIC(held_by), "HELD BY", SHAPE_TEXT },
     { 0 },
 };
 
 static enum cli_exit answer_epics(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, epic_columns, reply, "there are no epics");
+    return show_rows(in, &epics_replies, epic_columns, reply, "there are no epics");
 }
 
 enum cli_exit epics_run(const struct input *in) {

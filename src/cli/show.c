@@ -27,16 +27,6 @@ static double real_of(const struct response_value *v) {
     return strtod(text, NULL);
 }
 
-int64_t value_number(const struct response_value *map, const char *name) {
-    const struct response_value *v = response_field(map, name);
-    return v && v->type == RESPONSE_INTEGER ? v->integer : 0;
-}
-
-double value_real(const struct response_value *map, const char *name) {
-    const struct response_value *v = response_field(map, name);
-    return v ? real_of(v) : 0;
-}
-
 // ---- Cells ------------------------------------------------------------------------------------
 
 static void plain_words(char out[CELL], const struct response_value *v) {
@@ -93,6 +83,7 @@ static void cell_words(char out[CELL], enum shape shape, const struct response_v
 // ---- Tables -----------------------------------------------------------------------------------
 
 struct table {
+    const struct reply_table *fields;
     const struct column *columns;
     size_t count;
     size_t widths[COLUMNS];
@@ -108,14 +99,19 @@ static void widen(size_t *width, const char *text) {
         *width = columns;
 }
 
+static const struct response_value *column_value(const struct table *t, size_t i,
+                                                 const struct response_value *row) {
+    return response_field(row, reply_field_at(t->fields, t->columns[i].field)->name);
+}
+
 static void measure(struct table *t, const struct response_value *rows) {
     char cell[CELL];
-    for (t->count = 0; t->count < COLUMNS && t->columns[t->count].field; t->count++)
+    for (t->count = 0; t->count < COLUMNS && t->columns[t->count].title; t->count++)
         widen(&t->widths[t->count], t->columns[t->count].title);
     const struct response_value *row = rows + 1;
     for (uint32_t r = 0; r < rows->count; r++, row = value_next(row)) {
         for (size_t i = 0; i < t->count; i++) {
-            cell_words(cell, t->columns[i].shape, response_field(row, t->columns[i].field));
+            cell_words(cell, t->columns[i].shape, column_value(t, i, row));
             widen(&t->widths[i], cell);
         }
     }
@@ -158,16 +154,16 @@ static void print_row(const struct table *t, const struct response_value *row) {
     char cell[CELL];
     for (size_t i = 0; i < t->count; i++) {
         const struct column *c = &t->columns[i];
-        cell_words(cell, c->shape, response_field(row, c->field));
+        cell_words(cell, c->shape, column_value(t, i, row));
         bool bad = c->shape == SHAPE_BAD && strcmp(cell, "0") != 0 && strcmp(cell, "-") != 0;
         print_cell(t, i, cell, bad ? RED : 0);
     }
     printf("\n");
 }
 
-static void show_table(const struct column *columns, const struct response_value *rows,
-                       const char *none) {
-    struct table t = { .columns = columns };
+static void show_table(const struct reply_table *fields, const struct column *columns,
+                       const struct response_value *rows, const char *none) {
+    struct table t = { .fields = fields, .columns = columns };
     if (!rows->count) {
         complain("%s", none);
         return;
@@ -194,12 +190,12 @@ static bool ends_in_ms(const char *name) {
 static void print_reasons(int width, const struct response_value *reasons) {
     const struct response_value *r = reasons + 1;
     for (uint32_t i = 0; i < reasons->count; i++, r = value_next(r)) {
-        const struct response_value *text = response_field(r, "text");
+        struct reason_reply reason = { 0 };
         char cell[CELL], age[AGE_WORDS];
-        cell_words(cell, SHAPE_TEXT, text);
-        printf("%-*s  attempt %" PRId64 ", %s ago: %s\n", width, "reason",
-               value_number(r, "attempt"), age_words(age, (uint64_t)value_number(r, "age-ms")),
-               cell);
+        (void)reply_read(&reason_replies, r, &reason); // what is no map has no reason
+        text_plain(cell, sizeof cell, reason.text);
+        printf("%-*s  attempt %" PRIu32 ", %s ago: %s\n", width, "reason", reason.attempt,
+               age_words(age, reason.age_ms), cell[0] ? cell : "-");
     }
 }
 
@@ -293,12 +289,13 @@ enum cli_exit show_map(const struct input *in, const struct response_value *map)
     return CLI_DONE;
 }
 
-enum cli_exit show_rows(const struct input *in, const struct column *columns,
-                        const struct response_value *rows, const char *none) {
+enum cli_exit show_rows(const struct input *in, const struct reply_table *fields,
+                        const struct column *columns, const struct response_value *rows,
+                        const char *none) {
     if (input_option(in, "--json"))
         show_json(rows);
     else
-        show_table(columns, rows, none);
+        show_table(fields, columns, rows, none);
     return CLI_DONE;
 }
 

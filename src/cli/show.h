@@ -1,5 +1,4 @@
-// Show: what replies hold, for people and for programs: values found by their name, tables that
-// line up, JSON.
+// Show: what replies hold, for people and for programs: tables that line up, JSON.
 //
 //     STAGE  WAITING  RUNNING  OLDEST  HELD BY
 //     mail        12        3    4.2s  -
@@ -11,14 +10,10 @@
 
 #include "cli/cli.h"
 #include "cli/json.h"
-#include "wire/response.h"
+#include "wire/replies.h"
 
 // The value behind this one and all that is in it.
 const struct response_value *value_next(const struct response_value *);
-
-// The value of that name in a map as a number; 0: there is none, or it is not one.
-int64_t value_number(const struct response_value *map, const char *name);
-double value_real(const struct response_value *map, const char *name);
 
 enum shape {
     SHAPE_TEXT,
@@ -31,8 +26,8 @@ enum shape {
 };
 
 struct column {
-    const char *field; // its name on the wire; the last column of a table has none
-    const char *title;
+    size_t field;      // its offset in the struct of the reply
+    const char *title; // the last column of a table has none
     enum shape shape;
 };
 
@@ -45,7 +40,7 @@ void show_json_value(struct json *, const char *name, const struct response_valu
 enum cli_exit show_map(const struct input *, const struct response_value *map);
 
 // An array of maps. `none` is said, on stderr, if it is empty.
-enum cli_exit show_rows(const struct input *, const struct column *,
+enum cli_exit show_rows(const struct input *, const struct reply_table *, const struct column *,
                         const struct response_value *rows, const char *none);
 enum cli_exit show_result(const struct input *, mr_bytes result);
 

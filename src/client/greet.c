@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "client/state.h"
+#include "wire/replies.h"
 #include "wire/request.h"
 
 enum { HELLO_WORDS = 7 };
@@ -48,13 +49,12 @@ static int not_a_server(const struct client_link *l) {
 }
 
 static int read_hello(struct client_link *l, const struct response_value *v) {
-    const struct response_value *server = response_field(v, "server"),
-                                *id = response_field(v, "id");
-    bool is_text = server && (server->type == RESPONSE_BULK || server->type == RESPONSE_SIMPLE);
-    if (v->type != RESPONSE_MAP || !is_text || !bytes_equal(server->bytes, mr_str("millrace")))
+    struct hello_reply hello = { 0 };
+    if (v->type != RESPONSE_MAP || !reply_read(&hello_replies, v, &hello) ||
+        !bytes_equal(hello.server, mr_str("millrace")))
         return not_a_server(l);
-    if (id && id->type == RESPONSE_INTEGER)
-        l->session = (uint64_t)id->integer;
+    if (hello.id)
+        l->session = hello.id;
     return 0;
 }
 

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "client/state.h"
-#include "wire/number.h"
+#include "wire/replies.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,18 +18,7 @@ enum {
 
 // ---- Maps -------------------------------------------------------------------------------------
 
-static int64_t map_number(const struct response_value *map, const char *name) {
-    const struct response_value *v = response_field(map, name);
-    return v && v->type == RESPONSE_INTEGER ? v->integer : 0;
-}
-
-static mr_bytes map_bytes(const struct response_value *map, const char *name) {
-    const struct response_value *v = response_field(map, name);
-    return v && v->type == RESPONSE_BULK ? v->bytes : (mr_bytes){ 0 };
-}
-
-static void map_text(const struct response_value *map, const char *name, char *to, size_t size) {
-    mr_bytes text = map_bytes(map, name);
+static void copy_text(mr_bytes text, char *to, size_t size) {
     snprintf(to, size, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
 }
 
@@ -46,17 +35,11 @@ struct stage_answer {
 };
 
 static void stage_read(const struct response_value *map, struct stage_answer *to) {
-    map_text(map, "name", to->name, sizeof to->name);
-    map_text(map, "held-by", to->held_by, sizeof to->held_by);
-    to->info = (mr_stage_info){ .waiting = (uint64_t)map_number(map, "waiting"),
-                                .running = (uint64_t)map_number(map, "running"),
-                                .parked = (uint64_t)map_number(map, "parked"),
-                                .delayed = (uint64_t)map_number(map, "delayed"),
-                                .dead = (uint64_t)map_number(map, "dead"),
-                                .done = (uint64_t)map_number(map, "done"),
-                                .failed = (uint64_t)map_number(map, "failed"),
-                                .oldest_ms = map_number(map, "oldest-ms"),
-                                .wasted_wait_ms = (uint64_t)map_number(map, "vain-ms") };
+    struct stage_reply reply = { 0 }, *from = &reply;
+    (void)reply_read(&stage_replies, map, from); // the name shows whether it is a stage
+    copy_text(from->name, to->name, sizeof to->name);
+    copy_text(from->held_by, to->held_by, sizeof to->held_by);
+    to->info = (mr_stage_info){ STAGE_INFO_MEMBERS(MEMBER_FROM) };
     to->there = to->name[0] != 0;
 }
 
@@ -195,30 +178,19 @@ struct epic_answer {
     bool there;
 };
 
-// Total, and with it the end, is known or -1.
-static bool answered_epic_is_over(const mr_epic_info *i) {
-    return i->total >= 0 && i->resume > (uint64_t)i->total && !i->waiting && !i->running;
-}
-
 static void epic_hook(struct client *c, struct exchange *x, const struct response_value *v,
                       uint32_t count) {
     struct epic_answer *to = x->owner;
     (void)c;
-    if (!to || x->err < 0 || !is_map(v) || count < 2)
+    struct epic_reply reply = { 0 }, *from = &reply;
+    if (!to || x->err < 0 || count < 2 || !reply_read(&epic_replies, v, from))
         return;
-    to->info = (mr_epic_info){ .resume = (uint64_t)map_number(v, "resume"),
-                               .total = map_number(v, "total"),
-                               .accepted = (uint64_t)map_number(v, "accepted"),
-                               .waiting = (uint64_t)map_number(v, "waiting"),
-                               .running = (uint64_t)map_number(v, "running"),
-                               .done = (uint64_t)map_number(v, "done"),
-                               .dead = (uint64_t)map_number(v, "dead"),
-                               .cancelled = (uint64_t)map_number(v, "cancelled"),
-                               .expired = (uint64_t)map_number(v, "expired"),
-                               .expected = map_number(v, "expected") };
-    to->info.over = answered_epic_is_over(&to->info);
-    map_text(v, "stage", to->stage, sizeof to->stage);
-    map_text(v, "held-by", to->held_by, sizeof to->held_by);
+    to->info = (mr_epic_info){ EPIC_INFO_MEMBERS(MEMBER_FROM) };
+    to->info.total = from->total;
+    to->info.expected = from->expected;
+    to->info.over = epic_reply_is_over(from);
+    copy_text(from->stage, to->stage, sizeof to->stage);
+    copy_text(from->held_by, to->held_by, sizeof to->held_by);
     to->there = to->info.resume != 0;
 }
 
@@ -345,20 +317,22 @@ struct answered_job {
     char status[16];
 };
 
+// The text of the first of the reasons; a list has the last only.
+static mr_bytes first_reason(const struct response_value *reasons) {
+    struct reason_reply reason = { 0 };
+    if (reasons && reasons->type == RESPONSE_ARRAY && reasons->count)
+        (void)reply_read(&reason_replies, &reasons[1], &reason); // else there is no text
+    return reason.text;
+}
+
 static int answered_job_add(struct job_page *to, const struct response_value *job) {
-    struct answered_job row = { .info = { .attempt = (uint32_t)map_number(job, "attempt"),
-                                          .attempts = (uint32_t)map_number(job, "attempts"),
-                                          .age_ms = map_number(job, "age-ms"),
-                                          .left_ms = map_number(job, "left-ms"),
-                                          .due_ms = map_number(job, "due-ms"),
-                                          .running_ms = map_number(job, "running-ms") } };
-    mr_bytes key = map_bytes(job, "key"), reason = { 0 };
-    const struct response_value *reasons = response_field(job, "reasons");
-    if (reasons && reasons->type == RESPONSE_ARRAY && reasons->count && is_map(&reasons[1]))
-        reason = map_bytes(&reasons[1], "text");
-    if (number_parse(map_bytes(job, "id"), &row.info.id) < 0)
+    struct job_reply reply = { 0 }, *from = &reply;
+    (void)reply_read(&job_replies, job, from); // the id shows whether it is a job
+    if (!from->id)
         return error_set(MR_ENET, "the server answers JOBS with what is not a job");
-    map_text(job, "status", row.status, sizeof row.status);
+    struct answered_job row = { .info = { JOB_INFO_MEMBERS(MEMBER_FROM) } };
+    mr_bytes key = from->key, reason = first_reason(from->reasons.value);
+    copy_text(from->status, row.status, sizeof row.status);
     row.key_size = (uint32_t)key.size;
     row.reason_size = (uint32_t)(reason.size < REASON_MOST ? reason.size : REASON_MOST);
     int err = buffer_reserve(&to->rows, sizeof row + row.key_size + row.reason_size);

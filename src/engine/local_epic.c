@@ -5,25 +5,19 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static mr_epic_info show_epic(const struct epic_info *i, const char *held_by) {
+static mr_epic_info show_epic(const struct epic_info *from, const char *held_by) {
     static _Thread_local char stage[STAGE_NAME_MOST + 1],
         held[sizeof((struct stage_info *)0)->held_by];
-    snprintf(stage, sizeof stage, "%.*s", (int)i->stage.size,
-             i->stage.size ? (const char *)i->stage.data : "");
+    snprintf(stage, sizeof stage, "%.*s", (int)from->stage.size,
+             from->stage.size ? (const char *)from->stage.data : "");
     snprintf(held, sizeof held, "%s", held_by);
-    return (mr_epic_info){ .resume = i->resume,
-                           .total = i->ended ? (int64_t)i->total : -1,
-                           .accepted = i->accepted,
-                           .waiting = i->waiting,
-                           .running = i->running,
-                           .done = i->done,
-                           .dead = i->dead,
-                           .cancelled = i->cancelled,
-                           .expired = i->expired,
-                           .over = i->over,
-                           .stage = stage,
-                           .held_by = held,
-                           .expected = i->expected ? (int64_t)i->expected : -1 };
+    mr_epic_info info = { EPIC_INFO_MEMBERS(MEMBER_FROM) };
+    info.total = from->ended ? (int64_t)from->total : -1;
+    info.over = from->over;
+    info.stage = stage;
+    info.held_by = held;
+    info.expected = from->expected ? (int64_t)from->expected : -1;
+    return info;
 }
 
 // In a turn: what is borrowed from the core is copied for this thread.

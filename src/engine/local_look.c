@@ -142,21 +142,13 @@ static int look_stage(struct local_shard *s, mr_bytes stage, struct stage_info *
 }
 
 // The strings are this thread's until its next look.
-static void fill_stage_info(const struct stage_info *info, mr_bytes stage, mr_stage_info *out) {
-    static _Thread_local char name[STAGE_NAME_MOST + 1], held_by[sizeof info->held_by];
+static void fill_stage_info(const struct stage_info *from, mr_bytes stage, mr_stage_info *out) {
+    static _Thread_local char name[STAGE_NAME_MOST + 1], held_by[sizeof from->held_by];
     snprintf(name, sizeof name, "%.*s", (int)stage.size, (const char *)stage.data);
-    memcpy(held_by, info->held_by, sizeof held_by);
-    *out = (mr_stage_info){ .name = name,
-                            .waiting = info->waiting,
-                            .running = info->running,
-                            .parked = info->parked,
-                            .delayed = info->delayed,
-                            .dead = info->dead,
-                            .done = info->done,
-                            .failed = info->failed,
-                            .oldest_ms = info->oldest_ms,
-                            .held_by = held_by,
-                            .wasted_wait_ms = info->wasted_wait_ms };
+    memcpy(held_by, from->held_by, sizeof held_by);
+    *out = (mr_stage_info){ STAGE_INFO_MEMBERS(MEMBER_FROM) };
+    out->name = name;
+    out->held_by = held_by;
 }
 
 // Emits that have not arrived at its shard yet; they count as waiting.
@@ -270,26 +262,20 @@ struct job_rows {
     int err;
 };
 
-static int job_row_add(void *arg, const struct job_info *i) {
+static int job_row_add(void *arg, const struct job_info *from) {
     struct job_rows *r = arg;
-    struct job_row row = { .info = { .id = i->id,
-                                     .status = job_status_name(i->status),
-                                     .attempt = i->attempt,
-                                     .attempts = i->attempts,
-                                     .age_ms = i->age_ms,
-                                     .left_ms = i->left_ms,
-                                     .due_ms = i->due_ms,
-                                     .running_ms = i->running_ms },
-                           .key_size = (uint32_t)i->key.size,
-                           .has_key = job_status_has_key(i->status),
-                           .at = i->at,
-                           .reasons_at = i->reasons_at };
+    struct job_row row = { .info = { JOB_INFO_MEMBERS(MEMBER_FROM) },
+                           .key_size = (uint32_t)from->key.size,
+                           .has_key = job_status_has_key(from->status),
+                           .at = from->at,
+                           .reasons_at = from->reasons_at };
+    row.info.status = job_status_name(from->status);
     r->looked++;
-    if (r->key.size && !bytes_equal(r->key, i->key))
+    if (r->key.size && !bytes_equal(r->key, from->key))
         return r->looked == LOOKED_MOST;
     r->err = buffer_append(&r->rows, &row, sizeof row);
     if (r->err >= 0)
-        r->err = buffer_append(&r->keys, i->key.data, i->key.size);
+        r->err = buffer_append(&r->keys, from->key.data, from->key.size);
     r->count++;
     return r->err < 0 || r->count == r->most || r->looked == LOOKED_MOST;
 }

@@ -69,6 +69,11 @@ struct argument_reply {
     ARGUMENT_FIELDS(REPLY_MEMBER)
 };
 
+// Whether all of the epic was pushed, and every job of it has ended.
+static inline bool epic_reply_is_over(const struct epic_reply *e) {
+    return e->total >= 0 && e->resume > (uint64_t)e->total && !e->waiting && !e->running;
+}
+
 enum reply_kind {
     REPLY_bytes,
     REPLY_count,

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "cli/output.h"
 #include "cli/show.h"
+#include "wire/replies.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,11 +15,6 @@ struct top_stage *top_named(const struct top *t, const char *name) {
         if (strcmp(t->stages[i].name, name) == 0)
             return &t->stages[i];
     return NULL;
-}
-
-static void copy_text(char *out, size_t room, const struct response_value *map, const char *name) {
-    const struct response_value *v = response_field(map, name);
-    text_plain(out, room, v && v->type == RESPONSE_BULK ? v->bytes : (mr_bytes){ 0 });
 }
 
 static void remember(double past[TOP_PAST], uint32_t count, double value) {
@@ -42,29 +38,29 @@ static struct top_stage *stage_add(struct top *t, const char *name) {
     return st;
 }
 
-static int stage_hear(struct top *t, const struct response_value *row) {
+static int stage_hear(struct top *t, const struct stage_reply *row) {
     char name[TOP_NAME];
-    copy_text(name, sizeof name, row, "name");
+    text_plain(name, sizeof name, row->name);
     struct top_stage *st = top_named(t, name);
     if (!st)
         st = stage_add(t, name);
     if (!st)
         return error_set(MR_ENOMEM, "no memory for a stage");
     st->there = true;
-    copy_text(st->held, sizeof st->held, row, "held-by");
-    st->waiting = value_number(row, "waiting");
-    st->running = value_number(row, "running");
-    st->parked = value_number(row, "parked");
-    st->delayed = value_number(row, "delayed");
-    st->dead = value_number(row, "dead");
-    st->oldest_ms = value_number(row, "oldest-ms");
-    st->workers = value_number(row, "workers");
-    st->done = value_number(row, "done");
-    st->failed = value_number(row, "failed");
-    st->wait_p50_ms = value_number(row, "wait-p50-ms");
-    st->wait_p99_ms = value_number(row, "wait-p99-ms");
-    st->in_per_s = value_real(row, "in-per-s");
-    st->out_per_s = value_real(row, "out-per-s");
+    text_plain(st->held, sizeof st->held, row->held_by);
+    st->waiting = (int64_t)row->waiting;
+    st->running = (int64_t)row->running;
+    st->parked = (int64_t)row->parked;
+    st->delayed = (int64_t)row->delayed;
+    st->dead = (int64_t)row->dead;
+    st->oldest_ms = row->oldest_ms;
+    st->workers = (int64_t)row->workers;
+    st->done = (int64_t)row->done;
+    st->failed = (int64_t)row->failed;
+    st->wait_p50_ms = (int64_t)row->wait_p50_ms;
+    st->wait_p99_ms = (int64_t)row->wait_p99_ms;
+    st->in_per_s = row->in_per_s;
+    st->out_per_s = row->out_per_s;
     remember(st->rates, st->past, st->out_per_s);
     remember(st->depths, st->past, (double)st->waiting);
     st->past += st->past < TOP_PAST;
@@ -85,11 +81,14 @@ int stages_hear(struct top *t, const struct response_value *reply) {
         t->stages[i].there = false;
     const struct response_value *row = reply + 1;
     for (uint32_t i = 0; i < reply->count; i++, row = value_next(row)) {
-        int err = stage_hear(t, row);
+        struct stage_reply stage = { 0 };
+        if (!reply_read(&stage_replies, row, &stage))
+            continue;
+        int err = stage_hear(t, &stage);
         if (err < 0)
             return err;
-        rate += value_real(row, "out-per-s");
-        depth += (double)value_number(row, "waiting");
+        rate += stage.out_per_s;
+        depth += (double)stage.waiting;
     }
     forget_missing(t);
     remember(t->rates, t->past, rate);
@@ -102,12 +101,15 @@ void channels_hear(struct top *t, const struct response_value *reply) {
     const struct response_value *row = reply + 1;
     t->channel_count = 0;
     for (uint32_t i = 0; i < reply->count && i < TOP_CHANNELS; i++, row = value_next(row)) {
+        struct channel_reply channel = { 0 };
+        if (!reply_read(&channel_replies, row, &channel))
+            continue;
         struct top_channel *c = &t->channels[t->channel_count++];
-        copy_text(c->key, sizeof c->key, row, "key");
-        copy_text(c->state, sizeof c->state, row, "state");
-        c->depth = value_number(row, "depth");
-        c->oldest_ms = value_number(row, "oldest-ms");
-        c->parked_ms = strcmp(c->state, "parked") == 0 ? value_number(row, "parked-ms") : -1;
+        text_plain(c->key, sizeof c->key, channel.key);
+        text_plain(c->state, sizeof c->state, channel.state);
+        c->depth = (int64_t)channel.depth;
+        c->oldest_ms = channel.oldest_ms;
+        c->parked_ms = strcmp(c->state, "parked") == 0 ? channel.parked_ms : -1;
     }
 }
 
@@ -125,15 +127,18 @@ void workers_hear(struct top *t, const struct response_value *reply) {
     const struct response_value *row = reply + 1;
     t->worker_count = t->worker_all = 0;
     for (uint32_t i = 0; i < reply->count; i++, row = value_next(row)) {
-        copy_text(stages, sizeof stages, row, "stages");
+        struct worker_reply worker = { 0 };
+        if (!reply_read(&worker_replies, row, &worker))
+            continue;
+        text_plain(stages, sizeof stages, worker.stages);
         if (!is_among(stages, t->chosen) || t->worker_all++ >= TOP_WORKERS)
             continue;
         struct top_worker *w = &t->workers[t->worker_count++];
-        copy_text(w->name, sizeof w->name, row, "name");
-        copy_text(w->address, sizeof w->address, row, "address");
-        w->leases = value_number(row, "leases");
-        w->taken = value_number(row, "taken");
-        w->ended = value_number(row, "ended");
-        w->age_ms = value_number(row, "age-ms");
+        text_plain(w->name, sizeof w->name, worker.name);
+        text_plain(w->address, sizeof w->address, worker.address);
+        w->leases = (int64_t)worker.leases;
+        w->taken = (int64_t)worker.taken;
+        w->ended = (int64_t)worker.ended;
+        w->age_ms = (int64_t)worker.age_ms;
     }
 }
