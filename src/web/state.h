@@ -53,6 +53,7 @@ struct web_connection {
     struct form form;           // parameters of the request …
     struct form_json form_json; // … and how far the body was parsed
     uint32_t asked;             // number of replies to wait for; 0: none
+    struct kept_words *second;  // a command that has not run yet; NULL: none
 
     struct buffer out; // responses
     size_t out_sent, buffered;

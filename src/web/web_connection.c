@@ -15,7 +15,6 @@
 #include "web/web.h"
 #include "wire/code.h"
 
-#include <assert.h>
 #include <string.h>
 
 static struct web_connection *web_connection_of(struct front *f) {
@@ -77,6 +76,7 @@ static void web_connection_close(struct front *f) {
     stream_leave(v);
     web_wait(v, NULL);
     form_finish(&v->form);
+    mem_free(v->second);
     quota_leave(&w->quota, &v->member);
     buffer_finish(&v->in);
     buffer_finish(&v->out);
@@ -95,11 +95,25 @@ static bool web_connection_is_over(const struct front *f) {
 
 // ---- Commands -----------------------------------------------------------------------------------
 
+static bool waits_for_reply(const struct web_connection *v) {
+    return v->session->wait.kind || router_is_waiting(v->session);
+}
+
+// The first command of a request runs at once. The second runs when the first has its reply, which
+// may be made in pieces or by other loops.
 static void run_words(void *connection, const mr_bytes *words, uint32_t count) {
     struct web_connection *v = connection;
-    assert(!v->session->wait.kind);
-    session_command(v->session, words, count);
+    if (!waits_for_reply(v))
+        session_command(v->session, words, count);
+    else if (!(v->second = words_keep(words, count)))
+        v->session->broken = true;
     v->asked++;
+}
+
+static void run_second(struct web_connection *v) {
+    session_command(v->session, v->second->words, v->second->count);
+    mem_free(v->second);
+    v->second = NULL;
 }
 
 int web_connection_run(struct web_connection *v, const struct route *r, mr_bytes path,
@@ -432,7 +446,7 @@ static void web_connection_receive(struct front *f, size_t size) {
 static mr_bytes web_connection_ready(struct front *f) {
     struct web_connection *v = web_connection_of(f);
     web_connection_respond(v);
-    if (v->follows && !v->asked && !unsent(v))
+    if ((v->follows && !v->asked && !unsent(v)) || (v->second && !waits_for_reply(v)))
         budget_defer(v->session); // other clients run first
     if (unsent(v))
         return (mr_bytes){ v->out.data + v->out_sent, unsent(v) };
@@ -441,6 +455,8 @@ static mr_bytes web_connection_ready(struct front *f) {
 
 static void web_connection_resume(struct session *s) {
     struct web_connection *v = web_connection_of(s->front);
+    if (v->second && !waits_for_reply(v))
+        run_second(v);
     if (v->follows && !v->asked && !unsent(v))
         process_input(v);
 }

@@ -980,6 +980,45 @@ def looks_do_not_scan_what_waits():
     web.stop()
 
 
+# U4: a request becomes two commands, and the first needs several turns: its token sees few stages, by many patterns.
+@case
+def U4_two_commands_of_a_request_run_one_after_the_other():
+    admin = token_of("patterns", "admin", "admin")
+    few = token_of("patterns", "few", "read", ",".join(f"none-{i}*" for i in range(100)) + ",s499")
+    web = Web("--auth", path("patterns"))
+    client = Client(web)
+    equal(client.ask("AUTH", admin), "OK")
+    for i in range(500):
+        client.ask("PUSH", f"s{i}", "x")
+    check('millrace_jobs{stage="s499",status="waiting"} 1\n'.encode() in web.get("/metrics", token=few))
+    with contextlib.closing(web.stream(few)) as stream:
+        for _ in range(2):
+            equal([s["name"] for s in stream.event()["stages"]], ["s499"])
+    web.stop()
+
+
+# The same when the first is answered by several loops.
+@case
+def looks_at_several_loops_answer():
+    web = Web("--loops", "3", "--shards", "3")
+    client = Client(web)
+    for i in range(10):
+        client.ask("PUSH", f"s{i}", "x")
+    names = {f"s{i}" for i in range(10)}
+    equal({s["name"] for s in web.get("/api/stages")["stages"]}, names)
+    equal(len(re.findall(rb'status="waiting"} 1\n', web.get("/metrics"))), 10)
+    for name in names:
+        detail = web.get(f"/api/stage?stage={name}")
+        equal((detail["stage"]["waiting"], detail["policy"]["attempts"]), (1, "10"))
+    with contextlib.closing(web.stream()) as stream:
+        for _ in range(2):
+            event = stream.event()
+            equal(({s["name"] for s in event["stages"]}, event["info"]["waiting"]), (names, 10))
+    for target in "info", "workers", "epics", "dead", "policies":
+        web.get(f"/api/{target}")
+    web.stop()
+
+
 def switches(web):
     """How often its main thread has gone to sleep."""
     return web.sleeps()[str(web.process.pid)]
