@@ -191,10 +191,10 @@ bool engine_is_lost(const struct engine_state *s) {
 }
 
 bool engine_news(struct engine_state *s, char *out, size_t size) {
-    bool was_well = s->trouble == 0;
+    bool was_well = s->trouble == 0, was_lost = engine_is_lost(s);
     s->trouble = mr_check(s->engine);
     bool is_well = s->trouble == 0, is_lost = engine_is_lost(s);
-    if (is_well == was_well && !is_lost)
+    if (is_well == was_well && is_lost == was_lost)
         return false;
     snprintf(out, size, "%s%s", is_well || is_lost ? "" : ENGINE_AGAIN,
              is_well ? ENGINE_BACK : mr_error());

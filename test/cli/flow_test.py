@@ -812,6 +812,26 @@ def _():
         check("the engine does not answer; leaving without it" in ended.err, step, ended)
 
 
+@case("F3: a flow says once that its server has gone, once that it is back, and goes on")
+def _():
+    server = Server("--store", "file:store")
+    simple(["name: a, filter: 'regex .'"], source="stdin")
+    r = Flow("--at", server.url, "plan.yaml", stdin=subprocess.PIPE)
+    r.process.stdin.write(b"before\n")
+    r.process.stdin.flush()
+    wait_until(lambda: size_of("out.txt") == len("before\n"), "the line goes through")
+    server.kill()
+    wait_until(lambda: "flow: trying again: " in r.said(), "it is told")
+    server.start()
+    wait_until(lambda: "flow: connected again" in r.said(), "it is told")
+    r.process.stdin.write(b"after\n")
+    r.process.stdin.close()
+    ended = r.end()
+    equal((ended.code, read("out.txt")), (0, "before\nafter\n"), ended)
+    equal((ended.err.count("trying again: "), ended.err.count("connected again")), (1, 1), ended)
+    server.stop()
+
+
 @case("Ctrl-C twice ends what runs, which counts no attempt")
 def _():
     numbers_file("in.txt", 20)

@@ -273,7 +273,7 @@ static void actors_init(struct flow *f) {
 int flow_build(struct flow *f) {
     mr_flow_options options = { .on_stop = stop_command, .arg = f };
     actors_init(f);
-    int err = mr_flow_open(f->engine, f->plan->name, &options, &f->flow);
+    int err = mr_flow_open(f->engine.engine, f->plan->name, &options, &f->flow);
     for (size_t i = 0; err >= 0 && i < f->plan->count; i++)
         err = add_node(&f->actors[i]);
     for (size_t i = 0; err >= 0 && i < f->plan->count; i++)

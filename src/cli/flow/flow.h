@@ -58,14 +58,13 @@ struct flow {
     struct flow_options options;
     struct journal journal; // without a directory: none
     struct address address; // of --at
-    mr *engine;
+    struct engine_state engine;
     mr_flow *flow;
     struct execs *execs;
     struct side_dir *side_dir;
     struct actor actors[FLOW_NODES];
     pthread_mutex_t lock; // guards the lines that filters were asked
     const char *where;    // the engine, for people
-    bool is_remote;       // it is a server
     int signals;          // a descriptor
     int halt;             // another: readable when sources shall read no more
     struct interrupts interrupts;

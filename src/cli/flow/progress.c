@@ -45,7 +45,7 @@ static mr_stage_info jobs_of(const struct actor *a) {
     char stage[2 * FLOW_NAME + 2];
     mr_stage_info info = { 0 };
     actor_stage(a, stage, sizeof stage);
-    (void)mr_stage_look(a->flow->engine, stage, &info); // there may be none
+    (void)mr_stage_look(a->flow->engine.engine, stage, &info); // there may be none
     return info;
 }
 

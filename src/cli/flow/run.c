@@ -22,7 +22,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, COUNT_MS = 1000, DEAD_TOLD = 10 };
+enum { LOOK_MS = 50, NEWS_MS = 100, COUNT_MS = 1000, DEAD_TOLD = 10 };
 
 static enum cli_exit exit_of(int err) {
     switch (err) {
@@ -65,6 +65,7 @@ static int identity_of(const struct plan *p, struct buffer *out) {
 
 static int journal_begin(struct flow *f) {
     struct buffer identity = { 0 };
+    f->engine.local = true;
     int err = identity_of(f->plan, &identity);
     if (err >= 0 && f->options.fresh)
         err = journal_forget(f->options.journal);
@@ -77,7 +78,7 @@ static int journal_begin(struct flow *f) {
     }
     if (err < 0)
         return err;
-    return engine_open_url(f->where, NULL, f->signals, &f->engine);
+    return engine_open_url(f->where, NULL, f->signals, &f->engine.engine);
 }
 
 static int open_engine(struct flow *f, const struct input *in) {
@@ -87,8 +88,8 @@ static int open_engine(struct flow *f, const struct input *in) {
     if (err < 0)
         return err;
     f->where = f->address.url.where;
-    f->is_remote = !f->address.url.local;
-    return engine_open(&f->address, "millrace-flow", f->signals, &f->engine);
+    f->engine.local = f->address.url.local;
+    return engine_open(&f->address, "millrace-flow", f->signals, &f->engine.engine);
 }
 
 // The threads of the workers hold blocks and states of some 100 KiB, each for a moment. Memory of
@@ -131,12 +132,12 @@ static void flow_free(struct flow *f) {
         f->actors[i].reading = NULL;
         program_close(&f->actors[i]);
     }
-    if (f->engine && mr_close(f->engine) < 0)
+    if (mr_close(f->engine.engine) < 0)
         complain("flow: %s", mr_error());
     execs_destroy(f->execs);
     side_dir_destroy(f->side_dir);
     f->flow = NULL;
-    f->engine = NULL;
+    f->engine.engine = NULL;
     f->execs = NULL;
     f->side_dir = NULL;
 }
@@ -155,7 +156,7 @@ static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     char plain[2048];
     (void)key;
     if (look->retries)
-        return mr_retry(look->flow->engine, id) < 0;
+        return mr_retry(look->flow->engine.engine, id) < 0;
     if (++look->count <= DEAD_TOLD)
         complain("flow: %s (job %" PRIu64 " of %s)",
                  text_plain(plain, sizeof plain, mr_str(reason)), id, look->stage);
@@ -171,7 +172,7 @@ static uint64_t each_dead(struct flow *f, bool retries) {
             continue;
         actor_stage(&f->actors[i], stage, sizeof stage);
         look.stage = stage;
-        (void)mr_dead(f->engine, stage, see_dead, &look);
+        (void)mr_dead(f->engine.engine, stage, see_dead, &look);
     }
     if (look.count > DEAD_TOLD)
         complain("flow: and %" PRIu64 " more", look.count - DEAD_TOLD);
@@ -220,7 +221,7 @@ static void end_silent(struct flow *f, uint64_t since_us) {
 static void guard_end(struct flow *f) {
     uint64_t grace_us = EXEC_GRACE_MS * UINT64_C(1000);
     bool ended = atomic_load(&f->ending) && monotonic_us() - f->ending_us > grace_us;
-    if (f->interrupts.count && f->is_remote && !ended && mr_check(f->engine) != MR_ENET)
+    if (f->interrupts.count && !f->engine.local && !ended && mr_check(f->engine.engine) != MR_ENET)
         interrupts_guard_end();
 }
 
@@ -243,7 +244,7 @@ static void drain(struct flow *f) {
 }
 
 static enum cli_exit interrupted(struct flow *f) {
-    if (f->is_remote)
+    if (!f->engine.local)
         interrupts_guard_end();
     if (halt(f) == MR_EBUSY)
         complain("flow: reading no more; what runs may finish (again to end it)");
@@ -319,6 +320,43 @@ static enum cli_exit watch(struct flow *f, bool *out_over) {
     }
 }
 
+// Says that the server has gone, and that it is back. The main thread cannot: it may be in a call
+// that waits for the server.
+struct reporter {
+    struct flow *flow;
+    pthread_t thread;
+    int over; // an eventfd
+};
+
+static void *report_news(void *arg) {
+    const struct reporter *r = arg;
+    struct pollfd over = { .fd = r->over, .events = POLLIN };
+    char sentence[600];
+    while (poll(&over, 1, NEWS_MS) <= 0)
+        if (engine_news(&r->flow->engine, sentence, sizeof sentence))
+            complain("flow: %s", sentence);
+    return NULL;
+}
+
+static bool reporter_begin(struct reporter *r) {
+    if (r->flow->engine.local)
+        return false;
+    r->over = eventfd(0, EFD_CLOEXEC);
+    int failed = r->over < 0 ? errno : pthread_create(&r->thread, NULL, report_news, r);
+    if (failed)
+        complain("flow: no thread to watch the server: %s", strerror(failed));
+    if (failed && r->over >= 0)
+        close(r->over);
+    return !failed;
+}
+
+static void reporter_end(struct reporter *r) {
+    uint64_t one = 1;
+    if (write(r->over, &one, sizeof one) == sizeof one)
+        pthread_join(r->thread, NULL);
+    close(r->over);
+}
+
 // A flow that has finished leaves nothing behind but what died.
 static void finish(struct flow *f, enum cli_exit code) {
     if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
@@ -356,7 +394,11 @@ static enum cli_exit flow_go(struct flow *f) {
             complain("flow: or begin anew: --fresh");
         return exit_of(err);
     }
+    struct reporter reporter = { .flow = f };
+    bool reports = reporter_begin(&reporter);
     enum cli_exit code = watch(f, &over);
+    if (reports)
+        reporter_end(&reporter);
     progress_clear();
     flow_summary(f, code, over);
     if (!over)

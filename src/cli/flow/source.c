@@ -259,7 +259,7 @@ static int check_end(struct reading *r, uint64_t number) {
     mr_epic_info epic;
     char stage[2 * FLOW_NAME + 2];
     actor_stage(r->actor, stage, sizeof stage);
-    int err = mr_epic_look(r->flow->engine, stage, r->epic, &epic);
+    int err = mr_epic_look(r->flow->engine.engine, stage, r->epic, &epic);
     if (err < 0 || epic.total < 0 || (uint64_t)epic.total >= number)
         return err;
     err = next_line(r, true);
