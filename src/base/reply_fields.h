@@ -75,7 +75,7 @@
     X(core, out_per_s, rate, "out-per-s", "ends per second, lately")                               \
     X(server, wait_p50_ms, count, "wait-p50-ms", "half of the starts waited no longer")            \
     X(server, wait_p99_ms, count, "wait-p99-ms", "99 of 100 starts waited no longer")              \
-    X(core, wasted_wait_ms, count, "vain-ms",                                                      \
+    X(core, wasted_wait_ms, count, "wasted-wait-ms",                                               \
       "time that cancelled and expired jobs waited in all, if they never started")                 \
     X(core, states, count, "states", "keys that have a state")                                     \
     X(server, run_p50_ms, count, "run-p50-ms", "half of the commits came no later after a start")  \

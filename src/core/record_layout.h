@@ -111,7 +111,7 @@ enum {
     X(died, number, sum, "dead")                                                                   \
     X(expired, number, sum, "expired")                                                             \
     X(cancelled, number, sum, "cancelled")                                                         \
-    X(wasted_wait_ms, number, sum, "vain-ms")                                                      \
+    X(wasted_wait_ms, number, sum, "wasted-wait-ms")                                               \
     X(paused, flag, first, "paused")                                                               \
     X(draining, flag, first, "draining")
 

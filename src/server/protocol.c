@@ -18,26 +18,25 @@ static const char opening[] =
     "\n"
     "Written by `make protocol` from the table of commands: change that instead.\n"
     "\n"
-    "Clients of Redis can speak to Millrace: it uses RESP2, and RESP3 after `HELLO 3`, on "
-    "port\n" WIRE_PORT
-    ". Commands may be sent without waiting for replies, which come in order; a command that\n"
-    "waits (TAKE, CALL, AWAIT, EPIC, a push with ROOM) holds up its own connection only. Names of\n"
-    "commands and options may be written in any case; options stand in any order behind the fixed\n"
-    "arguments, and one that is not known is refused by name. Durations are milliseconds, or\n"
-    "have a unit (`250ms` `30s` `5m` `2h` `7d`), in options as in policies; in replies they are\n"
-    "always milliseconds. `WAIT` and `ROOM` of 0, or none, do not wait, and of -1 wait for ever.\n"
-    "Ids are strings of digits, since some languages round large numbers; tokens are strings\n"
-    "without meaning. Maps are flat arrays in RESP2. Fields may be added to arrays and maps: "
-    "ignore\n"
-    "what you do not know. Listings are bounded and go on with `FROM`, the last row of the one\n"
-    "before.\n"
+    "Millrace speaks the protocol of Redis, RESP2, and RESP3 after `HELLO 3`, on port " WIRE_PORT
+    ".\nCommands may be sent without waiting for replies; replies come in order. A command that "
+    "waits\n(TAKE, CALL, AWAIT, EPIC, a push with ROOM) blocks only its own connection. Names of\n"
+    "commands and options are case-insensitive. Options follow the fixed arguments, in any order;\n"
+    "an unknown option is refused by name. Durations are milliseconds, or have a unit (`250ms`\n"
+    "`30s` `5m` `2h` `7d`), in options and in policies; in replies they are always milliseconds.\n"
+    "`WAIT` and `ROOM` of 0, or none, do not wait; -1 waits for ever. Ids are strings of digits,\n"
+    "since some languages round large numbers; tokens are opaque strings. Maps are flat arrays in\n"
+    "RESP2. Fields may be added to arrays and maps: ignore those that you do not know. Lists have "
+    "a\n"
+    "limited number of rows; `FROM`, with the last row of the previous list, continues.\n"
     "\n"
-    "A server with tokens (docs/security.md) answers NOAUTH until AUTH, or HELLO with AUTH, has\n"
-    "named one. Each command says which role the token needs; *any* means any token, *none* none\n"
-    "at all; admin includes the others. A token may be limited to some stages: another stage or\n"
-    "epic is NOPERM, and jobs of other stages are GONE and not listed.\n";
+    "A server that requires tokens (docs/security.md) answers NOAUTH until the client has\n"
+    "authenticated with AUTH or HELLO. Each command states the role that the token needs; *any*\n"
+    "means any token, *none* that no token is needed; admin includes the others. A token may be\n"
+    "limited to some stages: for other stages and epics the error is NOPERM; jobs of other stages\n"
+    "are GONE and not listed.\n";
 
-// What redis-cli shows, for those commands that a worker cannot do without.
+// Output of redis-cli for the commands that every worker needs.
 static const struct {
     const char *name, *dialogue;
 } examples[] = {
@@ -75,7 +74,7 @@ static void add(struct reply *r, const char *format, ...) {
     va_start(values, format);
     int size = vsnprintf(text, sizeof text, format, values);
     va_end(values);
-    assert(size >= 0 && (size_t)size < sizeof text); // what is told here is ours
+    assert(size >= 0 && (size_t)size < sizeof text); // the texts are constants of this program
     if (r->err == 0)
         r->err = buffer_append(r->out, text, (size_t)size);
 }
@@ -86,13 +85,13 @@ static const char *heading(enum role role) {
     case ROLE_UNAUTHENTICATED:
         return "Connecting";
     case ROLE_PUSH:
-        return "Handing in";
+        return "Pushing";
     case ROLE_WORK:
         return "Working";
     case ROLE_READ:
-        return "Looking";
+        return "Reading";
     case ROLE_ADMIN:
-        return "Acting";
+        return "Administration";
     }
     return "";
 }
@@ -129,7 +128,7 @@ static void add_policies(struct reply *r) {
     const struct policy_row *row;
     struct policy usual = policy_default();
     char value[POLICY_TEXT];
-    add(r, "\n## Policies\n\nWhat `STAGE` sets and shows.\n\n"
+    add(r, "\n## Policies\n\n`STAGE` sets and shows these.\n\n"
            "| policy | default | takes | |\n|---|---|---|---|\n");
     for (size_t i = 0; (row = policy_row(i)) != NULL; i++) {
         policy_text(&usual, row, value, sizeof value);
@@ -150,8 +149,10 @@ int protocol_write(struct buffer *out) {
         before = c;
     }
     add_policies(&r);
-    add(&r, "\n## Errors\n\nAn error begins with a code. All but STOPPED have changed nothing.\n\n"
-            "| code | means |\n|---|---|\n");
+    add(&r,
+        "\n## Errors\n\nAn error begins with a code. A command that failed has changed nothing; "
+        "after STOPPED the outcome is unknown.\n\n"
+        "| code | means |\n|---|---|\n");
     for (int i = 0; i < CODES; i++)
         add(&r, "| %s | %s |\n", code_name((enum code)i), code_meaning((enum code)i));
     return r.err;

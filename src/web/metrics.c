@@ -118,7 +118,7 @@ static const struct figure stage_figures[] = {
     { "millrace_jobs_expired_total", "counter", "Jobs not done by their deadline.", STAGE(expired),
       "" },
     { "millrace_jobs_cancelled_total", "counter", "Jobs cancelled.", STAGE(cancelled), "" },
-    { "millrace_jobs_vain_seconds_total", "counter",
+    { "millrace_jobs_wasted_wait_seconds_total", "counter",
       "Time waited by jobs that were cancelled or expired before they started.",
       STAGE(wasted_wait_ms), "" },
     { WAIT, STAGE(wait_p50_ms), "quantile=\"0.5\"" },

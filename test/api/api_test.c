@@ -178,7 +178,7 @@ static void A8_work_that_throws_does_not_restart_for_ever(void **state) {
     must(mr_close(m));
 }
 
-static void A10_time_waited_in_vain_is_counted(void **state) {
+static void A10_wasted_waiting_time_is_counted(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_push_options o = { .deadline_ms = 30 };
@@ -628,7 +628,7 @@ int main(void) {
         cmocka_unit_test(A7_a_result_in_time_reaches_its_caller_once),
         cmocka_unit_test(A8_the_limit_is_absolute_from_hand_in),
         cmocka_unit_test(A8_work_that_throws_does_not_restart_for_ever),
-        cmocka_unit_test(A10_time_waited_in_vain_is_counted),
+        cmocka_unit_test(A10_wasted_waiting_time_is_counted),
         cmocka_unit_test(D2_waiting_takes_are_answered_when_work_comes_as_many_as_there_is_work),
         cmocka_unit_test(T1_what_is_not_known_is_answered_clearly),
         cmocka_unit_test(T2_T3_T4_one_channel_runs_one_after_another_in_order),

@@ -187,7 +187,7 @@ static void rule8_who_leaves_in_the_grace_may_come_back_once_more(void **state) 
     expect_status(t, a, JOB_CANCELLED);
 }
 
-static void A10_time_waited_in_vain_is_counted(void **state) {
+static void A10_wasted_waiting_time_is_counted(void **state) {
     struct core_fixture *t = *state;
     uint64_t a = push(t, "k", "a");
     push_until(t, "l", "b", 500);
@@ -607,7 +607,7 @@ int main(void) {
         CORE_TEST(rule8_awaiting_never_takes_interest_away),
         CORE_TEST(rule8_after_a_restart_callers_have_a_grace_to_come_back),
         CORE_TEST(rule8_who_leaves_in_the_grace_may_come_back_once_more),
-        CORE_TEST(A10_time_waited_in_vain_is_counted),
+        CORE_TEST(A10_wasted_waiting_time_is_counted),
         CORE_TEST(S2_a_cancelled_job_ends_in_place_and_is_skipped),
         CORE_TEST(rule9_a_delayed_job_is_cancelled_before_it_joins),
         CORE_TEST(rule9_nothing_a_cancelled_run_does_is_recorded),

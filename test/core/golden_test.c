@@ -82,7 +82,7 @@ static void write_optional(FILE *out, const struct record *r) {
     if (r->call)
         fprintf(out, " call");
     bool halts = r->kind == RECORD_FAIL && r->status == JOB_DEAD;
-    const char *due = r->kind == RECORD_END ? "in vain since" : halts ? "halts" : "due";
+    const char *due = r->kind == RECORD_END ? "unstarted, waited since" : halts ? "halts" : "due";
     if (r->due_ms)
         fprintf(out, " %s @%" PRId64, due, since_start(r->due_ms));
     if (r->deadline_ms)

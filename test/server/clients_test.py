@@ -329,7 +329,7 @@ def _():
     prompt = f"127.0.0.1:{server.port}> ".encode()
     terminal.read_until(prompt)
     said = terminal.ask("help push", prompt)
-    check("PUSH stage body [KEY k]" in said and "hands in a job" in said, said)
+    check("PUSH stage body [KEY k]" in said and "pushes a job" in said, said)
     check('"' in terminal.ask("push typed hello key k", prompt))
     terminal.ask("client cancels on", prompt)
     said = terminal.ask("take typed", prompt)

@@ -156,7 +156,7 @@ static void commands_tell_of_themselves(void **state) {
     assert_non_null(strstr(all, "[\"ping\" :-1 [+readonly] :0 :0 :0]"));
     ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :2 [+write] :0 :0 :0]]");
     ask(d, 0, "COMMAND DOCS push",
-        "[\"push\" [\"summary\" \"hands in a job*\" \"group\" \"millrace\" \"syntax\" \"stage body "
+        "[\"push\" [\"summary\" \"pushes a job*\" \"group\" \"millrace\" \"syntax\" \"stage body "
         "*\"arguments\" [[\"name\" \"stage body *\" \"type\" \"string\"]]]]");
     ask(d, 0, "COMMAND DOCS quit", "[\"quit\" [*\"arguments\" []]]");
     ask(d, 0, "COMMAND DOCS nonsense", "[]");
@@ -593,7 +593,7 @@ static void A10_STAGES_tell_how_they_are(void **state) {
         "[[\"name\" \"s\" \"waiting\" :1 \"running\" :0 \"parked\" :0 \"delayed\" :0 \"dead\" :0 "
         "\"oldest-ms\" :30 \"held-by\" \"no-worker\" \"workers\" :0 \"pushed\" :1 \"done\" :0 "
         "\"failed\" :0 \"expired\" :0 \"cancelled\" :0 \"in-per-s\" \"*\" \"out-per-s\" \"*\" "
-        "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"vain-ms\" :0 \"states\" :0 "
+        "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"wasted-wait-ms\" :0 \"states\" :0 "
         "\"run-p50-ms\" :0 \"run-p99-ms\" :0 \"waits\" :0 \"waited-ms\" :0 \"runs\" :0 "
         "\"ran-ms\" :0 \"level\" :0 \"paused\" :0 \"draining\" :0 \"feeds\" []]]");
     struct job job = take(d, 0, "s t");
@@ -605,7 +605,7 @@ static void A10_STAGES_tell_how_they_are(void **state) {
     ask(d, 0, "HELLO 3", "{*}");
     ask(d, 0, "STAGES",
         "[{*\"oldest-ms\" :-1 \"held-by\" \"\"*\"done\" :1*\"cancelled\" :1 \"in-per-s\" ,*"
-        "\"vain-ms\" :20*}*]");
+        "\"wasted-wait-ms\" :20*}*]");
     push(d, "u c");
     ask(d, 0, "STAGES FROM s", "[*\"u\"*]");
     ask(d, 0, "STAGES COUNT 1", "[{\"name\" \"s\" *}]");

@@ -1006,7 +1006,7 @@ static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
     hear(d, 0, "-STOPPED *");
     hear(d, 0, dialogue_loops > 1 ? "-ERR *" : "-STOPPED *"); // its own loop has written nothing
     hear_nothing(d, 0);
-    for (int i = 2; i <= 6; i++) { // they would wait in vain
+    for (int i = 2; i <= 6; i++) { // these takes would get no job
         hear(d, i, "-STOPPED *");
         hear_nothing(d, i);
     }

@@ -84,7 +84,7 @@ class Running:
 def wait_until(condition, what):
     end = time.monotonic() + PATIENCE
     while not condition():
-        check(time.monotonic() < end, f"in vain: {what}")
+        check(time.monotonic() < end, f"did not happen in time: {what}")
         select.select([], [], [], 0.005)
 
 
