@@ -67,6 +67,30 @@ struct heap_entry heap_pop(struct heap *h) {
     return first;
 }
 
+static void heap_remove_at(struct heap *h, size_t i) {
+    struct heap_entry last = h->entries[--h->count];
+    if (i == h->count)
+        return;
+    h->entries[i] = last;
+    if (i && entry_is_before(last, h->entries[(i - 1) / 2]))
+        heap_sift_up(h, i);
+    else
+        heap_sift_down(h, i);
+}
+
+void heap_filter_some(struct heap *h, bool (*keep)(const void *owner, struct heap_entry),
+                      const void *owner, size_t most) {
+    if (!h->filtering)
+        h->looked = h->idle = 0;
+    for (; most && h->looked < h->count; most--) {
+        if (keep(owner, h->entries[h->looked]))
+            h->looked++;
+        else
+            heap_remove_at(h, h->looked);
+    }
+    h->filtering = h->looked < h->count;
+}
+
 void heap_filter(struct heap *h, bool (*keep)(const void *owner, struct heap_entry),
                  const void *owner) {
     size_t kept = 0;
@@ -75,6 +99,7 @@ void heap_filter(struct heap *h, bool (*keep)(const void *owner, struct heap_ent
             h->entries[kept++] = h->entries[i];
     h->count = kept;
     h->idle = 0;
+    h->filtering = false;
     for (size_t i = kept / 2; i-- > 0;)
         heap_sift_down(h, i);
 }

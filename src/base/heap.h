@@ -1,8 +1,8 @@
 // Heap: numbers ordered by instants, earliest first; ties in order of insertion.
 //
 // Entries are not removed when they become obsolete (idle); the owner checks each popped entry. It
-// counts idle entries with heap_forget, and rebuilds the heap with heap_filter when
-// heap_wants_filter says so.
+// counts idle entries with heap_forget, and removes them with heap_filter_some whenever
+// heap_wants_filter says so: a few at a time, because there may be very many entries.
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H
 
@@ -18,6 +18,8 @@ struct heap_entry {
 struct heap {
     struct heap_entry *entries;
     size_t count, capacity, idle;
+    size_t looked; // entries that heap_filter_some has passed
+    bool filtering;
     uint32_t next_order;
 };
 
@@ -51,13 +53,20 @@ static inline void heap_forget(struct heap *h) {
     h->idle++;
 }
 
-// True when about half of the entries are idle. Idle entries that were popped may still be counted,
-// so a rebuild may come early, but at most at every 1024th call of heap_forget.
+// True from when about half of the entries are idle until heap_filter_some has passed all. Idle
+// entries that were popped may still be counted, so this may come early, but at most at every
+// 1024th call of heap_forget.
 static inline bool heap_wants_filter(const struct heap *h) {
-    return h->idle > 1024 && h->idle > h->count / 2;
+    return h->filtering || (h->idle > 1024 && h->idle > h->count / 2);
 }
 
-// Keeps only the entries for which `keep` is true, in their order.
+// Looks at `most` entries, from where the last call stopped, and removes those for which `keep` is
+// false. Some may be missed, if entries are put or popped between the calls. Called with each
+// heap_forget for a few entries, it keeps the idle ones fewer than the others.
+void heap_filter_some(struct heap *, bool (*keep)(const void *owner, struct heap_entry),
+                      const void *owner, size_t most);
+
+// Keeps only the entries for which `keep` is true, in their order. It costs a look at all.
 void heap_filter(struct heap *, bool (*keep)(const void *owner, struct heap_entry),
                  const void *owner);
 

@@ -147,8 +147,8 @@ void job_drop_attr(struct core *c, struct job *j, enum attr_kind kind) {
         return;
     attr_unlink(c, j, kind, number);
     if (kind == ATTR_DEADLINE || kind == ATTR_DUE) {
-        heap_forget(&c->timers);
         slab_give(&c->instants, number);
+        timer_forget(c);
         return;
     }
     attr_dropped(c, j, kind, slab_at(&c->attrs, number));

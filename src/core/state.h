@@ -643,12 +643,11 @@ void epoch_set_home(struct core *, uint64_t at, uint32_t size);
 void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
 void pushers_notify_room(struct core *, struct stage *); // those that fit now
-void timers_tidy(struct core *);
 void settle_woken(struct core *);
 
 // Serves the waiting takes and pushes of every woken stage.
 static inline void settle(struct core *c) {
-    if (c->first_dirty || heap_wants_filter(&c->timers))
+    if (c->first_dirty)
         settle_woken(c);
 }
 
@@ -719,6 +718,15 @@ uint32_t lease_running(const struct core *, const struct lease *, uint32_t i);
 
 int look_find_stage(struct core *, mr_bytes name, struct stage **out); // MR_EGONE
 struct job_info look_at_job(const struct core *, const struct job *);
+
+void timers_tidy(struct core *);
+
+// A timer has become obsolete.
+static inline void timer_forget(struct core *c) {
+    heap_forget(&c->timers);
+    if (heap_wants_filter(&c->timers))
+        timers_tidy(c);
+}
 
 // Sets a timer to retry what could not be recorded now.
 void timer_retry(struct core *, enum timer, uint32_t number);

@@ -52,7 +52,7 @@ static void lease_plan(struct core *c, struct lease *l) {
     if (l->timer_ms && l->timer_ms < l->until_ms)
         return;
     if (l->timer_ms)
-        heap_forget(&c->timers);
+        timer_forget(c);
     lease_set_timer(c, l, l->until_ms, l->order);
 }
 
@@ -386,7 +386,6 @@ APART void settle_woken(struct core *c) {
         stage_serve(c, s);
         pushers_notify_room(c, s);
     }
-    timers_tidy(c);
 }
 
 // ---- The command ------------------------------------------------------------------------------

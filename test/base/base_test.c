@@ -497,6 +497,53 @@ static void a_filtered_heap_keeps_its_order(void **state) {
     heap_finish(&h);
 }
 
+enum { TIMERS = 20000, LOOKED = 4 };
+
+struct kept {
+    bool is_idle[TIMERS];
+    size_t looked;
+};
+
+static bool keeps_the_others(const void *owner, struct heap_entry e) {
+    struct kept *k = (struct kept *)(uintptr_t)owner;
+    k->looked++;
+    return !k->is_idle[e.value];
+}
+
+// U4: entries are forgotten in any order while others come; a few are looked at each time.
+static void U4_a_heap_is_filtered_in_pieces(void **state) {
+    static struct kept k;
+    struct heap h = { 0 };
+    size_t most = 0;
+    (void)state;
+    for (uint32_t i = 0, forgotten = 0; i < TIMERS; i++) {
+        assert_int_equal(heap_reserve(&h, 1), 0);
+        heap_put(&h, chance(1000), i);
+        if (i < 2000 || i % 16 == 0)
+            continue; // more come than go
+        while (k.is_idle[forgotten = (uint32_t)chance(i + 1)])
+            continue;
+        k.is_idle[forgotten] = true;
+        heap_forget(&h);
+        k.looked = 0;
+        if (heap_wants_filter(&h))
+            heap_filter_some(&h, keeps_the_others, &k, LOOKED);
+        assert_true(k.looked <= LOOKED);
+        most = h.count > most ? h.count : most;
+    }
+    assert_true(most < 10000); // a little over 3,000 are not idle
+    size_t count = 0;
+    for (struct heap_entry e, last = { 0 }; h.count; last = e) {
+        e = heap_pop(&h);
+        assert_true(e.at_ms > last.at_ms || (e.at_ms == last.at_ms && e.value >= last.value));
+        count += !k.is_idle[e.value];
+    }
+    for (uint32_t i = 0; i < TIMERS; i++)
+        count -= !k.is_idle[i];
+    assert_int_equal(count, 0);
+    heap_finish(&h);
+}
+
 // ── codec ──
 
 static const uint64_t telling_numbers[] = {
@@ -903,6 +950,7 @@ int main(void) {
         cmocka_unit_test_setup(what_a_map_reserved_needs_no_memory, setup),
         cmocka_unit_test_setup(a_heap_yields_in_time_and_in_order, setup),
         cmocka_unit_test_setup(a_filtered_heap_keeps_its_order, setup),
+        cmocka_unit_test_setup(U4_a_heap_is_filtered_in_pieces, setup),
         cmocka_unit_test_setup(what_is_written_is_read, setup),
         cmocka_unit_test_setup(an_end_at_any_byte_is_noticed, setup),
         cmocka_unit_test_setup(a_number_has_one_spelling, setup),
