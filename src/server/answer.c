@@ -196,7 +196,7 @@ static void answer_dead(struct session *s, const struct outcome *o) {
     reply_error(&s->reply, code_name(CODE_DEAD), reasons_last(buffer_bytes(b)));
 }
 
-static void say_ended(struct session *s, enum code code, uint64_t id, const char *how) {
+static void write_ended(struct session *s, enum code code, uint64_t id, const char *how) {
     char text[80];
     snprintf(text, sizeof text, "job %" PRIu64 " %s", id, how);
     reply_error(&s->reply, code_name(code), mr_str(text));
@@ -225,10 +225,10 @@ void answer_outcome(struct session *s, const struct outcome *o) {
         answer_dead(s, o);
         break;
     case JOB_EXPIRED:
-        say_ended(s, CODE_EXPIRED, o->id, "was not done by its deadline");
+        write_ended(s, CODE_EXPIRED, o->id, "was not done by its deadline");
         break;
     case JOB_CANCELLED:
-        say_ended(s, CODE_CANCELLED, o->id, "was cancelled");
+        write_ended(s, CODE_CANCELLED, o->id, "was cancelled");
         break;
     case JOB_DELAYED:
     case JOB_WAITING:
@@ -250,7 +250,7 @@ static void list_resume(struct session *, void *, enum wake);
 
 static const struct wait_kind list_turn = { .resume = list_resume, .free = listing_free };
 
-static void say_list(struct session *s, const struct listing *l) {
+static void write_list(struct session *s, const struct listing *l) {
     reply_array(&s->reply, l->count);
     if (!s->reply.err)
         s->reply.err = buffer_append(s->reply.out, l->rows.data, l->rows.size);
@@ -264,7 +264,7 @@ static void list_resume(struct session *s, void *state, enum wake wake) {
     bool all = l->more(s, l);
     s->reply.out = replies;
     if (all)
-        say_list(s, l);
+        write_list(s, l);
     else
         wait_for_turn(s, &list_turn, l, sizeof *l + l->rows.capacity);
 }

@@ -57,17 +57,17 @@ const struct command *command_row(mr_bytes name) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static void say_unknown(struct session *s, mr_bytes name) {
+static void write_unknown(struct session *s, mr_bytes name) {
     int shown = name.size < 64 ? (int)name.size : 64;
     session_usage(s, "unknown command '%.*s'; COMMAND lists what there is", shown,
                   (const char *)name.data);
 }
 
-static void say_arity(struct session *s, const struct command *c) {
+static void write_arity(struct session *s, const struct command *c) {
     session_usage(s, "wrong number of arguments for %s; it is: %s %s", c->name, c->name, c->syntax);
 }
 
-// With tokens, first of all: an unauthenticated client is not told what is wrong with a command.
+// Checked first: an unauthenticated client does not learn what is wrong with a command.
 static bool is_permitted(struct session *s, const struct command *c) {
     return access_role(s, c ? c->role : ROLE_ANYBODY);
 }
@@ -110,15 +110,15 @@ static void try_plain(struct session *s, const struct command *c, const mr_bytes
                       uint32_t count) {
     struct arguments a = { words, count, 1 };
     if (!is_permitted(s, c))
-        ; // told
+        ; // an error was answered
     else if (!c)
-        say_unknown(s, words[0]);
+        write_unknown(s, words[0]);
     else if (count - 1 < c->least || (c->most && count - 1 > c->most))
-        say_arity(s, c);
+        write_arity(s, c);
     else if (s->host->loops && !s->checks && !router_is_here(s, c, words, count))
         ; // another loop answers it
     else if (!may_run(s, c, &a))
-        ; // told
+        ; // an error was answered
     else if (s->checks)
         multi_check(s, c, &a);
     else {
@@ -137,7 +137,7 @@ void command_try(struct session *s, const struct command *c, const mr_bytes *wor
         return;
     }
     size_t before = s->reply.out->size;
-    bool gap = access_has_role(s, c->role) && holds_refuse(s, &n); // GAP tells what was accepted
+    bool gap = access_has_role(s, c->role) && holds_refuse(s, &n); // GAP reveals what was accepted
     if (!gap)
         try_plain(s, c, words, count);
     if (!gap && !s->wait.kind)
@@ -233,7 +233,7 @@ const struct option *option_find(const struct option *options, mr_bytes word) {
     return NULL;
 }
 
-static int say_bad_value(struct session *s, const struct option *o, mr_bytes word) {
+static int write_bad_value(struct session *s, const struct option *o, mr_bytes word) {
     int shown = word.size < 64 ? (int)word.size : 64;
     session_usage(s, "'%.*s' cannot be the value of %s: it is %s", shown, (const char *)word.data,
                   o->name, kind_text(o->kind));
@@ -263,9 +263,9 @@ int option_read(struct session *s, struct arguments *a, const struct option *opt
     if (o->kind == OPTION_NUMBERED) {
         struct numbered *n = (struct numbered *)(void *)to;
         n->name = a->words[a->at - 2];
-        return number_parse(value, &n->number) < 0 ? say_bad_value(s, o, value) : 1;
+        return number_parse(value, &n->number) < 0 ? write_bad_value(s, o, value) : 1;
     }
-    return value_read(o, value, to) ? 1 : say_bad_value(s, o, value);
+    return value_read(o, value, to) ? 1 : write_bad_value(s, o, value);
 }
 
 bool options_read(struct session *s, struct arguments *a, const struct option *options,

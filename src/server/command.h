@@ -1,5 +1,5 @@
-// Command: one row of a table for each; the row drives arity, who may use it, what it says of
-// itself (COMMAND DOCS, docs/protocol.md), and its options.
+// Command: a row of a table for each. The row decides how many words it takes, which role it needs
+// and how it is documented (COMMAND DOCS, docs/protocol.md).
 //
 //     arguments ─► command_run: which row? may it? enough? ─► options_read ─► row->run ─► reply
 //
@@ -9,8 +9,9 @@
 
 #include "server/session.h"
 
-// What a command is about. It says who may run it, where a look at the first word is enough (else
-// the command asks access.h itself), and which loops of the server do (router.h).
+// What a command is about: this decides whether a token may run it, where the first word is enough
+// to know (else the command calls access.h itself), and which loops of the server run it
+// (router.h).
 enum scope {
     SCOPE_NONE,   // no stage
     SCOPE_STAGE,  // the stage that its first word names
@@ -113,10 +114,10 @@ const struct command *command_row(mr_bytes name); // NULL: there is none
 const struct option *option_find(const struct option *options, mr_bytes word);
 
 // Reads one option at `a->at` into `into`. 1: done; 0: the word is no option of these; -1: refused,
-// and the session was told why.
+// and an error was answered.
 int option_read(struct session *, struct arguments *a, const struct option *options, void *into);
 
-// Reads all that is left as options. False: refused, and told; or the session only checks.
+// Reads all that is left as options. False: an error was answered, or the session only checks.
 bool options_read(struct session *, struct arguments *, const struct option *, void *into);
 
 // Options that refer to words of a command refer to the copies of these.

@@ -109,7 +109,7 @@ static void act_on_ids(struct session *s, struct bulk *b) {
 static void ids_resume(struct session *s, void *state, enum wake wake) {
     (void)wake;
     if (s->host->stopped)
-        session_say_stopped(s);
+        session_answer_stopped(s);
     else
         act_on_ids(s, state);
 }
@@ -199,7 +199,7 @@ static void act_on_stage(struct session *s, struct bulk *b) {
 static void stage_resume(struct session *s, void *state, enum wake wake) {
     (void)wake;
     if (s->host->stopped)
-        session_say_stopped(s);
+        session_answer_stopped(s);
     else
         act_on_stage(s, state);
 }
@@ -254,7 +254,7 @@ void run_drain(struct session *s, struct arguments *a) {
     answer_ok(s, core_drain(core_of_stage(s->host, a->words[1]), a->words[1]));
 }
 
-static void say_policy(struct session *s, const struct policy *policy) {
+static void write_policy(struct session *s, const struct policy *policy) {
     char value[80];
     const char *name;
     size_t count = 0;
@@ -289,5 +289,5 @@ void run_stage(struct session *s, struct arguments *a) {
     else if (err < 0)
         answer_error(s, err);
     else
-        say_policy(s, info.policy);
+        write_policy(s, info.policy);
 }

@@ -45,7 +45,7 @@ static void set_name(struct session *s, mr_bytes name) {
     s->name[name.size] = 0;
 }
 
-static void say_hello(struct session *s) {
+static void write_hello(struct session *s) {
     struct hello_reply r = { .server = mr_str("millrace"),
                              .version = mr_str(REDIS_VERSION),
                              .proto = s->reply.resp3 ? 3 : 2,
@@ -95,7 +95,7 @@ void run_hello(struct session *s, struct arguments *a) {
     struct hello h = { .resp3 = s->reply.resp3 };
     if (!hello_read(s, a, &h))
         return;
-    if (!h.resp3 && (!list_empty(&s->lates) || router_work(s).lates)) {
+    if (!h.resp3 && (!list_empty(&s->async_calls) || router_work(s).async_calls)) {
         session_usage(s, "calls that end LATER are told over RESP3: HELLO 2 has to wait for them");
         return;
     }
@@ -105,7 +105,7 @@ void run_hello(struct session *s, struct arguments *a) {
         set_name(s, h.name);
     s->reply.resp3 = h.resp3;
     s->cancels = s->cancels && h.resp3;
-    say_hello(s);
+    write_hello(s);
 }
 
 // ---- Is anybody there? ------------------------------------------------------------------------
@@ -150,7 +150,7 @@ static void lower(const char *name, char *out, size_t room) {
     out[i] = 0;
 }
 
-static void say_command(struct session *s, const struct command *c) {
+static void write_command(struct session *s, const struct command *c) {
     struct reply *r = &s->reply;
     char name[40];
     lower(c->name, name, sizeof name);
@@ -172,7 +172,7 @@ struct shown_command {
 };
 
 // redis-cli makes its hints of the arguments: here they are one, which is all of the syntax.
-static void say_arguments(void *arg) {
+static void write_arguments(void *arg) {
     const struct shown_command *c = arg;
     struct argument_reply r = { .name = mr_str(c->row->syntax), .type = mr_str("string") };
     reply_array(c->reply, c->row->syntax[0] != 0);
@@ -180,7 +180,7 @@ static void say_arguments(void *arg) {
         reply_write(c->reply, &argument_replies, &r);
 }
 
-static void say_docs(struct session *s, const struct command *c) {
+static void write_docs(struct session *s, const struct command *c) {
     struct shown_command shown = { &s->reply, c };
     char name[40];
     lower(c->name, name, sizeof name);
@@ -189,7 +189,7 @@ static void say_docs(struct session *s, const struct command *c) {
                             .syntax = mr_str(c->syntax),
                             .reply = mr_str(c->reply),
                             .role = mr_str(role_name(c->role)),
-                            .arguments = { say_arguments, &shown, NULL } };
+                            .arguments = { write_arguments, &shown, NULL } };
     reply_bulk(&s->reply, mr_str(name));
     reply_write(&s->reply, &docs_replies, &r);
 }
@@ -200,7 +200,7 @@ static const struct command *documented(mr_bytes name) {
     return c && c->doc ? c : NULL;
 }
 
-static void say_each(struct session *s, struct arguments *a, bool docs) {
+static void write_each(struct session *s, struct arguments *a, bool docs) {
     uint32_t first = a->at, asked = a->count - a->at;
     uint64_t known = 0;
     for (uint32_t i = first; i < a->count; i++)
@@ -213,32 +213,32 @@ static void say_each(struct session *s, struct arguments *a, bool docs) {
     for (uint32_t i = first; i < a->count; i++) {
         const struct command *c = documented(a->words[i]);
         if (c && docs)
-            say_docs(s, c);
+            write_docs(s, c);
         else if (c)
-            say_command(s, c);
+            write_command(s, c);
         else if (!docs)
             reply_null(&s->reply);
     }
     for (const struct command *c = command_table; !asked && c->name; c++) {
         if (c->doc && docs)
-            say_docs(s, c);
+            write_docs(s, c);
         else if (c->doc)
-            say_command(s, c);
+            write_command(s, c);
     }
 }
 
 void run_command(struct session *s, struct arguments *a) {
     if (a->at == a->count) {
-        say_each(s, a, false);
+        write_each(s, a, false);
         return;
     }
     mr_bytes word = a->words[a->at++];
     if (word_is(word, "COUNT"))
         reply_integer(&s->reply, (int64_t)command_count());
     else if (word_is(word, "DOCS"))
-        say_each(s, a, true);
+        write_each(s, a, true);
     else if (word_is(word, "INFO"))
-        say_each(s, a, false);
+        write_each(s, a, false);
     else
         session_usage(s, "COMMAND has COUNT, DOCS and INFO");
 }

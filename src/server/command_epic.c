@@ -25,8 +25,8 @@ static const struct option epic_options[] = {
 };
 
 // Writes the fields of EPIC, or those of EPICS, which begin with the name.
-static void say_fields(struct session *s, const struct reply_table *fields, mr_bytes name,
-                       const struct epic_info *info) {
+static void write_fields(struct session *s, const struct reply_table *fields, mr_bytes name,
+                         const struct epic_info *info) {
     struct stage_info stage = { 0 };
     if (info->stage.size && info->waiting && shards_look_stage(s->host, info->stage, &stage) == 0)
         access_hide_downstream(s, &stage);
@@ -44,7 +44,7 @@ struct epic_name {
     mr_bytes stage, name;
 };
 
-static void say_epic(struct session *s, const struct epic_name *n, int err) {
+static void write_epic(struct session *s, const struct epic_name *n, int err) {
     struct epic_info e;
     if (err >= 0)
         err = core_epic(n->core, n->stage, n->name, &e);
@@ -52,7 +52,7 @@ static void say_epic(struct session *s, const struct epic_name *n, int err) {
         answer_error(s, err);
         return;
     }
-    say_fields(s, &epic_replies, n->name, &e);
+    write_fields(s, &epic_replies, n->name, &e);
 }
 
 // A request that waits for its epic; the words are copies.
@@ -94,11 +94,11 @@ static void epic_resume(struct session *s, void *state, enum wake wake) {
     struct epic_wait *w = state;
     int err = 0;
     if (wake == WAKE_STOPPED)
-        session_say_stopped(s);
+        session_answer_stopped(s);
     else if (wake == WAKE_READY && epic_watches(s, &w->name, w->left, &err))
         epic_wait(s, w, w->until_ms);
     else
-        say_epic(s, &w->name, err);
+        write_epic(s, &w->name, err);
 }
 
 static int epic_wait_begin(struct session *s, const struct arguments *a, const struct epic_name *n,
@@ -128,11 +128,11 @@ static void epic_look(struct session *s, const struct arguments *a, const struct
             return;
         if (s->host->stopped) {
             shards_epic_unwatch(s);
-            session_say_stopped(s);
+            session_answer_stopped(s);
             return;
         }
     }
-    say_epic(s, n, err);
+    write_epic(s, n, err);
 }
 
 static void epic_drop(struct session *s, const struct epic_name *n) {
@@ -144,7 +144,7 @@ static void epic_drop(struct session *s, const struct epic_name *n) {
         answer_error(s, err);
         return;
     }
-    say_fields(s, &epic_replies, n->name, &e); // as it was
+    write_fields(s, &epic_replies, n->name, &e); // as it was
 }
 
 void run_epic(struct session *s, struct arguments *a) {
@@ -156,10 +156,10 @@ void run_epic(struct session *s, struct arguments *a) {
         epic_drop(s, &n);
     } else if (a->count == 5 && word_is(what, "END")) {
         if (read_number(s, a->words[4], "a number of pushes", &number))
-            say_epic(s, &n, core_epic_end(n.core, n.stage, n.name, number));
+            write_epic(s, &n, core_epic_end(n.core, n.stage, n.name, number));
     } else if (a->count == 5 && word_is(what, "SKIP")) {
         if (read_number(s, a->words[4], "the number of a push", &number))
-            say_epic(s, &n, core_epic_skip(n.core, n.stage, n.name, number));
+            write_epic(s, &n, core_epic_skip(n.core, n.stage, n.name, number));
     } else {
         a->at = 3;
         if (options_read(s, a, epic_options, &o))
@@ -184,10 +184,10 @@ static const struct option epics_options[] = {
 // Where a list of epics is: the shard, and the place there that was looked at last.
 enum { SHARD_SHIFT = 32 };
 
-static void say_row(struct session *s, struct listing *l, struct core *core, mr_bytes name) {
+static void write_row(struct session *s, struct listing *l, struct core *core, mr_bytes name) {
     struct epic_info e;
     core_epic_look_at(core, (uint32_t)l->at, &e);
-    say_fields(s, &epics_replies, name, &e);
+    write_fields(s, &epics_replies, name, &e);
     l->count++;
     budget_spend(s, STEPS_ROW);
 }
@@ -212,12 +212,12 @@ static bool list_epics(struct session *s, struct listing *l) {
         budget_spend(s, access_steps(s));
         if (core_epic_at(core, (uint32_t)l->at, &stage, &name) && access_sees(s, stage) &&
             (!only.size || bytes_equal(stage, only)))
-            say_row(s, l, core, name);
+            write_row(s, l, core, name);
     }
     return l->count == l->most;
 }
 
-// FROM is 'stage name'. False: refused, and told.
+// FROM is 'stage name'. False: an error was answered.
 static bool read_from(struct session *s, mr_bytes from, uint64_t *out) {
     const uint8_t *space = from.size ? memchr(from.data, ' ', from.size) : NULL;
     *out = (uint64_t)s->host->first << SHARD_SHIFT;

@@ -29,7 +29,7 @@ static mr_bytes key_of(struct session *s, const struct job_info *i) {
     return record.key;
 }
 
-static void say_reason(struct session *s, const struct reason *reason) {
+static void write_reason(struct session *s, const struct reason *reason) {
     struct reason_reply r = { .attempt = reason->attempt,
                               .age_ms = host_now_ms(s->host) - reason->time_ms,
                               .text = reason->text };
@@ -44,7 +44,7 @@ struct shown_job {
 };
 
 // The reasons that are kept, oldest first.
-static void say_reasons(void *arg) {
+static void write_reasons(void *arg) {
     const struct shown_job *job = arg;
     struct session *s = job->session;
     const struct job_info *i = job->info;
@@ -62,10 +62,10 @@ static void say_reasons(void *arg) {
         if (skip)
             skip--;
         else
-            say_reason(s, &r);
+            write_reason(s, &r);
 }
 
-static void say_body(void *arg) {
+static void write_body(void *arg) {
     const struct shown_job *job = arg;
     const struct job_info *i = job->info;
     if (i->status <= JOB_DONE || i->status == JOB_DEAD)
@@ -74,16 +74,16 @@ static void say_body(void *arg) {
         reply_null(&job->session->reply);
 }
 
-static void say_job(struct session *s, const struct job_info *info, bool whole, bool body) {
+static void write_job(struct session *s, const struct job_info *info, bool whole, bool body) {
     struct shown_job job = { s, info, whole };
     struct job_reply r = { JOB_FIELDS(FROM_INFO) };
     r.status = mr_str(job_status_name(info->status));
     r.worker = info->conn ? router_id(session_of(info->conn)) : 0;
-    r.reasons = (struct reply_other){ say_reasons, &job, NULL };
-    r.key = key_of(s, info); // may lie in `scratch`, which say_reasons uses when this is written
+    r.reasons = (struct reply_other){ write_reasons, &job, NULL };
+    r.key = key_of(s, info); // may lie in `scratch`, which write_reasons uses when this is written
     if (body)
         *(info->status == JOB_DONE ? &r.result : &r.body) =
-            (struct reply_other){ say_body, &job, NULL };
+            (struct reply_other){ write_body, &job, NULL };
     reply_write(&s->reply, &job_replies, &r);
 }
 
@@ -96,18 +96,18 @@ static const struct option job_options[] = {
     { 0 },
 };
 
-static void say_found(struct session *s, uint64_t id, bool body) {
+static void write_found(struct session *s, uint64_t id, bool body) {
     struct job_info info;
     int err = shards_look_job(s->host, id, &info);
     if (err < 0)
         answer_error(s, err);
     else
-        say_job(s, &info, true, body);
+        write_job(s, &info, true, body);
 }
 
 static void job_resume(struct session *s, void *state, enum wake wake) {
     (void)wake;
-    say_found(s, *(const uint64_t *)state, true);
+    write_found(s, *(const uint64_t *)state, true);
 }
 
 static const struct wait_kind for_body = { .resume = job_resume, .free = mem_free };
@@ -132,7 +132,7 @@ void run_job(struct session *s, struct arguments *a) {
     if (!read_id(s, a->words[1], &id) || !options_read(s, a, job_options, &o))
         return;
     if (!o.body || !waits_for_body(s, id))
-        say_found(s, id, o.body);
+        write_found(s, id, o.body);
 }
 
 // ---- Many -------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ static int rows_init(struct session *s, struct rows *r, uint32_t most, mr_bytes 
     return r->jobs ? 0 : error_set(MR_ENOMEM, "no memory for a list of %u jobs", most);
 }
 
-static void say_rows(struct session *s, struct rows *r, int err) {
+static void write_rows(struct session *s, struct rows *r, int err) {
     if (err == WALK_CUT && !r->count)
         err = error_set(MR_ETOOBIG,
                         "none of these is among the first %u jobs that were looked at, and more "
@@ -170,7 +170,7 @@ static void say_rows(struct session *s, struct rows *r, int err) {
     } else {
         reply_array(&s->reply, r->count);
         for (uint32_t i = 0; i < r->count; i++)
-            say_job(s, &r->jobs[i], false, false);
+            write_job(s, &r->jobs[i], false, false);
     }
     mem_free(r->jobs);
 }
@@ -236,7 +236,7 @@ void run_jobs(struct session *s, struct arguments *a) {
     int err = rows_init(s, &r, listed(o.count), o.key);
     if (!err)
         err = walk_rows(s, &o, a->words[1], status, &r);
-    say_rows(s, &r, err);
+    write_rows(s, &r, err);
 }
 
 // ---- DEAD -------------------------------------------------------------------------------------
@@ -289,5 +289,5 @@ void run_dead(struct session *s, struct arguments *a) {
     } else if (!err) {
         err = walk_all_dead(s, o.from, &r);
     }
-    say_rows(s, &r, err);
+    write_rows(s, &r, err);
 }

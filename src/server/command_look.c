@@ -42,13 +42,14 @@ static size_t feeds_of(struct session *s, mr_bytes stage, mr_bytes out[CORE_EDGE
     return seen;
 }
 
-static void say_stage(struct session *s, struct stage_info *info, const struct crew *crew) {
+static void write_stage(struct session *s, struct stage_info *info,
+                        const struct stage_workers *workers) {
     const struct histogram *waits = info->waits, *runs = info->runs;
     mr_bytes feeds[CORE_EDGES];
     access_hide_downstream(s, info);
     struct stage_reply r = { STAGE_FIELDS(FROM_INFO) };
     r.held_by = mr_str(s->host->stopped ? "stopped" : info->held_by);
-    r.workers = crew->workers;
+    r.workers = workers->workers;
     r.wait_p50_ms = quantile(waits, 0.5);
     r.wait_p99_ms = quantile(waits, 0.99);
     r.run_p50_ms = quantile(runs, 0.5);
@@ -57,7 +58,7 @@ static void say_stage(struct session *s, struct stage_info *info, const struct c
     r.waited_ms = waits ? waits->sum : 0;
     r.run_count = runs ? runs->count : 0;
     r.ran_ms = runs ? runs->sum : 0;
-    r.level = crew->level;
+    r.level = workers->level;
     r.feeds = (struct reply_names){ feeds, feeds_of(s, info->name, feeds) };
     reply_write(&s->reply, &stage_replies, &r);
 }
@@ -71,8 +72,8 @@ static bool list_stages(struct session *s, struct listing *l) {
         budget_spend(s, access_steps(s));
         if (!name.size || !access_sees(s, name) || shards_look_stage(h, name, &info) < 0)
             continue;
-        struct crew crew = crews_of(&h->crews, name);
-        say_stage(s, &info, &crew);
+        struct stage_workers workers = workers_of(&h->workers, name);
+        write_stage(s, &info, &workers);
         l->count++;
         budget_spend(s, STEPS_ROW);
     }
@@ -114,7 +115,7 @@ static const struct option channels_options[] = {
     { 0 },
 };
 
-static void say_channel(struct session *s, const struct channel_info *info) {
+static void write_channel(struct session *s, const struct channel_info *info) {
     static const char *const states[] = { [CHANNEL_DORMANT] = "dormant",
                                           [CHANNEL_READY] = "ready",
                                           [CHANNEL_IN_PROGRESS] = "in-progress",
@@ -142,7 +143,7 @@ void run_channels(struct session *s, struct arguments *a) {
         core_top_channels(core_of_stage(s->host, a->words[1]), a->words[1], top, listed(o.top));
     reply_array(&s->reply, count);
     for (size_t i = 0; i < count; i++)
-        say_channel(s, &top[i]);
+        write_channel(s, &top[i]);
     mem_free(top);
 }
 
@@ -164,14 +165,14 @@ static bool names_seen(const struct session *s, const struct session *w, char ou
     if (!s->who || s->who->all)
         used = (size_t)snprintf(out, SESSION_STAGES, "%s", names);
     else
-        for (mr_bytes name = crew_next_name(&names); name.size; name = crew_next_name(&names))
+        for (mr_bytes name = next_stage_name(&names); name.size; name = next_stage_name(&names))
             if (access_sees(s, name))
                 used += (size_t)snprintf(out + used, SESSION_STAGES - used, "%s%.*s",
                                          used ? " " : "", (int)name.size, (const char *)name.data);
     return used > 0;
 }
 
-static void say_worker(struct session *s, const struct session *w, const char *stages) {
+static void write_worker(struct session *s, const struct session *w, const char *stages) {
     struct remote_work there = router_work(w);
     struct worker_reply r = { .id = w->id,
                               .name = mr_str(w->name),
@@ -208,7 +209,7 @@ static bool list_workers(struct session *s, struct listing *list) {
         budget_spend(s, 1 + names_steps(s, w));
         if (!names_seen(s, w, stages))
             continue;
-        say_worker(s, w, stages);
+        write_worker(s, w, stages);
         list->count++;
         budget_spend(s, STEPS_ROW);
     }

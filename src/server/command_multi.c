@@ -137,7 +137,7 @@ static void run_next(struct session *s) {
     budget_end(s, mark, count, s->multi.replies.size - before);
 }
 
-static void say_replies(struct session *s) {
+static void write_replies(struct session *s) {
     s->reply.out = &s->out;
     reply_array(&s->reply, s->multi.count);
     if (!s->reply.err)
@@ -157,7 +157,7 @@ static void run_queue(struct session *s) {
     if (s->multi.at < s->multi.queue.size && !s->reply.err)
         multi_wait(s);
     else
-        say_replies(s);
+        write_replies(s);
 }
 
 // After a failure of the log some of those that were run may be lost.
@@ -168,7 +168,7 @@ void multi_go_on(struct session *s) {
     }
     s->reply.out = &s->out;
     multi_end(s);
-    session_say_stopped(s);
+    session_answer_stopped(s);
 }
 
 static void exec_resume(struct session *s, void *state, enum wake wake) {

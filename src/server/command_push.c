@@ -43,7 +43,7 @@ static const struct option many_options[] = {
     { 0 },
 };
 
-// One without a name would be numbered by nobody, and a repeat of it a second job.
+// Without a name there is no source, and a repeated push would make a second job.
 static bool check_numbered(struct session *s, const struct push_options *o) {
     bool epic = o->epic.name.data, source = o->source.name.data;
     if (epic && source)
@@ -97,7 +97,7 @@ static struct push push_of(const struct session *s, mr_bytes stage, mr_bytes bod
 
 // ---- Waiting ----------------------------------------------------------------------------------
 
-// Refused for good: no room is kept for it any more.
+// Refused: gives up the room that was reserved for it.
 static void push_fail(struct session *s, int err) {
     shards_push_leave(s);
     answer_error(s, err);
@@ -140,7 +140,7 @@ static void push_wait(struct session *s, struct pushing *p, const struct wait_ki
         wait_begin(s, kind, kept, bytes, kept->until_ms);
 }
 
-// It waits no longer than the job could be of use.
+// Waits no longer than the deadline of the job.
 static void wait_for_room(struct session *s, struct pushing *p, const struct wait_kind *kind) {
     const struct push_options *o = &p->options;
     bool sooner = o->deadline_ms && (o->room_ms < 0 || o->deadline_ms < o->room_ms);
@@ -149,10 +149,10 @@ static void wait_for_room(struct session *s, struct pushing *p, const struct wai
     push_wait(s, p, kind, false);
 }
 
-// Whether the push is not tried again: its log has failed.
+// Whether the log has failed, so that the push is not tried again.
 static bool push_has_stopped(struct session *s) {
     if (s->host->stopped)
-        session_say_stopped(s);
+        session_answer_stopped(s);
     return s->host->stopped;
 }
 
@@ -178,8 +178,8 @@ static int push_due(const struct session *s, const struct pushing *p, struct pus
     return 0;
 }
 
-// Of a repeat that came long ago the id is not known any more.
-static void say_pushed(struct session *s, uint64_t id) {
+// The id of an old repeat is not known any more.
+static void write_pushed(struct session *s, uint64_t id) {
     if (id)
         reply_id(&s->reply, id);
     else
@@ -213,7 +213,7 @@ static void push_try(struct session *s, struct pushing *p, enum wake wake) {
     else if (err < 0)
         push_fail(s, err);
     else
-        say_pushed(s, pushed.id);
+        write_pushed(s, pushed.id);
 }
 
 static void push_resume(struct session *s, void *state, enum wake wake) {
@@ -231,13 +231,13 @@ void run_push(struct session *s, struct arguments *a) {
 
 // ---- Many -------------------------------------------------------------------------------------
 
-static void say_many(struct session *s, const struct pushing *p) {
+static void write_many(struct session *s, const struct pushing *p) {
     reply_array(&s->reply, p->pushed);
     for (size_t i = 0; i < p->pushed; i++)
-        say_pushed(s, p->ids[i]);
+        write_pushed(s, p->ids[i]);
 }
 
-// Reads the options up to ITEMS; false: refused, and told, or the session only checks.
+// Reads the options up to ITEMS. False: an error was answered, or the session only checks.
 static bool many_read(struct session *s, struct arguments *a, struct push_options *o) {
     while (a->at < a->count && !word_is(a->words[a->at], "ITEMS")) {
         struct arguments one = { a->words, a->count, a->at };
@@ -282,8 +282,8 @@ static int push_many(struct session *s, struct pushing *p, size_t count, enum wa
     return err;
 }
 
-// Of items with numbers it stopped at one that was refused: those behind it, which nobody has seen,
-// are refused with it. GAP holds nothing: it says itself which number is needed.
+// A numbered item was refused: those behind it, which were not tried, count as refused with it.
+// After GAP nothing has to be held: the error names the number that is needed.
 static void many_stop(struct session *s, const struct pushing *p, int err) {
     struct push_numbers n;
     const struct arguments *a = &p->words;
@@ -312,7 +312,7 @@ static void many_try(struct session *s, struct pushing *p, enum wake wake) {
         push_fail(s, err);
     } else {
         many_stop(s, p, err);
-        say_many(s, p);
+        write_many(s, p);
     }
 }
 
@@ -348,7 +348,7 @@ static const struct wait_kind call_room = {
 static void end_resume(struct session *s, void *state, enum wake wake) {
     (void)state;
     if (wake == WAKE_STOPPED)
-        session_say_stopped(s);
+        session_answer_stopped(s);
     else
         reply_null(&s->reply);
 }
@@ -357,14 +357,15 @@ static const struct wait_kind for_end = { .is_open = true,
                                           .leave = shards_await_leave,
                                           .resume = end_resume };
 
-// The end of a late call follows its id, at once or some time.
+// The push message with the end follows the reply with the id.
 static void call_later(struct session *s, struct pushing *p, enum wake wake) {
-    struct late *l;
+    struct async_call *l;
     if (!s->reply.resp3) {
-        session_usage(s, "ends are told over RESP3 only: say HELLO 3 first, or wait in CALL");
+        session_usage(s, "LATER needs RESP3, whose push messages report ends: send HELLO 3 first, "
+                         "or CALL without LATER");
         return;
     }
-    int err = late_create(s, &l);
+    int err = async_call_create(s, &l);
     if (err < 0) {
         push_fail(s, err);
         return;
@@ -372,15 +373,15 @@ static void call_later(struct session *s, struct pushing *p, enum wake wake) {
     struct pushed pushed;
     err = push_one(s, p, wake, &l->caller, &pushed);
     if (err < 0)
-        late_destroy(l);
+        async_call_destroy(l);
     if (err == MR_EAGAIN) {
         wait_for_room(s, p, &call_room);
     } else if (err < 0) {
         push_fail(s, err);
     } else {
-        say_pushed(s, pushed.id);
+        write_pushed(s, pushed.id);
         if (pushed.ended)
-            late_tell(l, &pushed.outcome);
+            async_call_notify(l, &pushed.outcome);
     }
 }
 
@@ -398,7 +399,7 @@ static void call_try(struct session *s, struct pushing *p, enum wake wake) {
         push_fail(s, err);
     else if (pushed.ended)
         answer_outcome(s, &pushed.outcome);
-    else // the engine tells at the deadline, if there is one
+    else // the core ends it at its deadline, if it has one
         wait_begin(s, &for_end, NULL, 0, UINT64_MAX);
 }
 

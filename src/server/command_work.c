@@ -92,13 +92,13 @@ static bool take_within(struct session *s, struct take *t) {
 
 static void take_leave(struct session *s) {
     shards_take_leave(s, NULL);
-    router_end_claim(s);
+    router_end_reservation(s);
 }
 
 static void take_resume(struct session *s, void *state, enum wake wake) {
     (void)state;
     if (wake == WAKE_STOPPED)
-        session_say_stopped(s);
+        session_answer_stopped(s);
     else
         reply_array(&s->reply, 0);
 }
@@ -111,15 +111,15 @@ bool take_waits(const struct session *s) {
     return s->wait.kind == &for_jobs && !s->wait.is_woken;
 }
 
-// Also in vain: a client that is answered at once asks again at once.
+// Also while the server stops: a client that is answered at once would ask again at once.
 static void take_wait(struct session *s, const struct take_options *o) {
     wait_begin(s, &for_jobs, NULL, 0, wait_until(s, o->wait_ms));
 }
 
 // It waits in other loops as well, and does so before any of its shards can answer.
-static void take_claimed(struct session *s, const struct take *t, const struct take_options *o) {
+static void take_reserved(struct session *s, const struct take *t, const struct take_options *o) {
     take_wait(s, o);
-    int err = s->host->stopping ? 0 : shards_take_claimed(s, t);
+    int err = s->host->stopping ? 0 : shards_take_reserved(s, t);
     if (err == 0 || !take_waits(s))
         return;
     shards_take_leave(s, NULL);
@@ -143,8 +143,8 @@ void run_take(struct session *s, struct arguments *a) {
     if (!take_within(s, &t))
         return;
     bool waits = o.wait_ms != 0;
-    if (s->claim) {
-        take_claimed(s, &t, &o);
+    if (s->reserved) {
+        take_reserved(s, &t, &o);
         return;
     }
     int err = h->stopping ? MR_EAGAIN : shards_take(s, &t, waits, h->grants, &count);
@@ -212,7 +212,7 @@ static const struct option emit_options[] = {
     { 0 },
 };
 
-// Reads EMIT and the options that stand behind it. False: refused, and told.
+// Reads EMIT and its options. False: an error was answered.
 static bool emit_read(struct session *s, struct arguments *a, struct emit *out) {
     const mr_bytes *word = &a->words[a->at];
     if (a->count - a->at < EMIT_WORDS) {
@@ -229,7 +229,7 @@ static bool emit_read(struct session *s, struct arguments *a, struct emit *out) 
     return read >= 0;
 }
 
-// Reads RESULT, STATE and EMIT in any order. -1: refused, and told.
+// Reads RESULT, STATE and EMIT in any order. -1: an error was answered.
 static int done_read(struct session *s, struct arguments *a, struct done_options *o,
                      struct emit *emits) {
     int count = 0;
@@ -241,7 +241,7 @@ static int done_read(struct session *s, struct arguments *a, struct done_options
         }
         int read = option_read(s, a, done_options, o);
         if (read == 0)
-            return options_read(s, a, done_options, o) ? count : -1; // it says which
+            return options_read(s, a, done_options, o) ? count : -1; // answers which word is wrong
         if (read < 0)
             return -1;
     }
@@ -326,7 +326,7 @@ static bool must_stop(int err) {
     return err == MR_ESTALE || err == MR_ECANCELLED || err == MR_EEXPIRED || err == MR_EGONE;
 }
 
-// Those that may not go on are told; an id that cannot be read refuses all.
+// Answers with the jobs that must stop. An id that cannot be read refuses all.
 void run_beat(struct session *s, struct arguments *a) {
     struct host *h = s->host;
     if ((a->count - 1) % 2) {

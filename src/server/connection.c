@@ -52,7 +52,7 @@ static size_t unread_size(const struct connection *c) {
 }
 
 // Its replies had no room any more.
-static void say_overflow(const struct connection *c) {
+static void write_overflow(const struct connection *c) {
     char name[CLIENT_NAME];
     notice(NOTICE_WARN,
            "%s is cut off: %zu bytes of replies are not read, and there is no %s for more",
@@ -61,7 +61,7 @@ static void say_overflow(const struct connection *c) {
 }
 
 // The last word of TLS, if the socket takes it.
-static void say_end(struct connection *c) {
+static void write_end(struct connection *c) {
     tls_end(c->tls);
     mr_bytes last = tls_unsent(c->tls);
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)last.data, (unsigned)last.size);
@@ -85,11 +85,11 @@ void connection_close(struct connection *c) {
     timeout_end(&c->unread);
     timeout_end(&c->silent);
     if (c->tls)
-        say_end(c);
+        write_end(c);
     if (c->session && c->session->refusals)
         notice(NOTICE_WARN, "%u wrong secrets from %s", c->session->refusals, c->address);
     if (c->session && c->session->reply.err)
-        say_overflow(c);
+        write_overflow(c);
     host_begin(&c->loop->host);
     if (c->session && c->session->front)
         c->session->front->impl->close(c->session->front);
@@ -120,8 +120,8 @@ static void note_life(struct connection *c) {
 static bool is_at_rest(const struct connection *c) {
     const struct session *s = c->session;
     struct remote_work there = router_work(s);
-    return !s->wait.kind && !c->writing && list_empty(&s->lates) && session_leases(s) == 0 &&
-           !router_is_waiting(s) && !there.leases && !there.lates;
+    return !s->wait.kind && !c->writing && list_empty(&s->async_calls) && session_leases(s) == 0 &&
+           !router_is_waiting(s) && !there.leases && !there.async_calls;
 }
 
 // Whoever waits or works is not silent.
@@ -199,7 +199,7 @@ static void hear_end(struct connection *c) {
     if (c->session->front)
         session_close(c->session);
     else
-        session_say_no_more(c->session);
+        session_end_input(c->session);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
@@ -497,7 +497,7 @@ static int connection_set_up(struct connection *c, bool front) {
 }
 
 // It hears why, if it can be told in the clear; of many in a row the first is noticed.
-static void say_refused(struct connection *c, bool front) {
+static void write_refused(struct connection *c, bool front) {
     struct loop *v = c->loop;
     char text[1024];
     size_t size =
@@ -583,7 +583,7 @@ static void connection_begin(struct connection *c, bool front) {
         connection_read(c);
         return;
     }
-    say_refused(c, front);
+    write_refused(c, front);
     connection_close(c);
 }
 

@@ -31,8 +31,8 @@ struct gather {
     bool waits;          // TAKE: in all of its loops
     uint32_t everywhere; // by id: so many loops are asked about all of them; 0: it is known where
     bool counts;         // RETRY, DROP: a loop has answered with a count
-    struct shared_claim *claim; // of that
-    struct buffer answer;       // rows, or the reply itself
+    struct shared_reservation *reserved; // of that
+    struct buffer answer;                // rows, or the reply itself
 };
 
 static uint64_t bit(uint32_t loop) {
@@ -44,7 +44,7 @@ void gather_destroy(struct gather *g) {
         return;
     buffer_finish(&g->answer);
     mem_free(g->kept);
-    shared_claim_leave(g->claim);
+    shared_reservation_leave(g->reserved);
     mem_free(g);
 }
 
@@ -217,7 +217,8 @@ static void gather_end(struct session *, struct gather *);
 static void ask(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count) {
     struct gather *g = s->gather;
     g->asked |= bit(loop);
-    (void)router_ask(s, loop, words, count, g->waits ? g->claim : NULL); // fails with the session
+    (void)router_ask(s, loop, words, count,
+                     g->waits ? g->reserved : NULL); // fails with the session
 }
 
 // The words that concern a loop: its own ids, or stages and all options.
@@ -433,8 +434,8 @@ static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
     const mr_bytes *wait = list_option(g->words + g->stages, g->count - g->stages, "WAIT");
     if (!wait || word_is(*wait, "0"))
         return 0;
-    g->claim = shared_claim_create();
-    if (!g->claim)
+    g->reserved = shared_reservation_create();
+    if (!g->reserved)
         return MR_ENOMEM;
     g->waits = true;
     ask_all(s, loops_of(s->host, g->command, g->words, g->count));
@@ -516,14 +517,14 @@ void gather_receive(struct session *s, uint32_t loop, mr_bytes replies) {
 
 // ---- The answer ---------------------------------------------------------------------------------
 
-static void say_bytes(struct session *s, mr_bytes bytes) {
+static void write_bytes(struct session *s, mr_bytes bytes) {
     if (!s->reply.err)
         s->reply.err = buffer_append(s->reply.out, bytes.data, bytes.size);
 }
 
-static void say_rows(struct session *s, struct gather *g) {
+static void write_rows(struct session *s, struct gather *g) {
     reply_array(&s->reply, g->rows);
-    say_bytes(s, buffer_bytes(&g->answer));
+    write_bytes(s, buffer_bytes(&g->answer));
 }
 
 // Whether the replies of BEAT, arrays of ids, name this one. Where all loops were asked, those that
@@ -542,7 +543,7 @@ static bool names_id(const struct gather *g, mr_bytes id) {
 }
 
 // In the order that they were asked about.
-static void say_beats(struct session *s, struct gather *g) {
+static void write_beats(struct session *s, struct gather *g) {
     uint64_t count = 0;
     for (uint32_t i = 1; i < g->count; i += 2)
         count += names_id(g, g->words[i]);
@@ -571,7 +572,7 @@ static uint64_t info_sum(const struct buffer *texts, const char *name, size_t si
     return sum;
 }
 
-static void say_info(struct session *s, struct gather *g) {
+static void write_info(struct session *s, struct gather *g) {
     char text[INFO_ROOM];
     size_t used = 0;
     if (buffer_append(&g->answer, "", 1) < 0) // the end of the last line
@@ -593,27 +594,27 @@ static void say_info(struct session *s, struct gather *g) {
     reply_bulk(&s->reply, (mr_bytes){ text, used });
 }
 
-static void say_answer(struct session *s, struct gather *g) {
+static void write_answer(struct session *s, struct gather *g) {
     if (g->single || g->search) {
-        say_bytes(s, buffer_bytes(&g->answer));
+        write_bytes(s, buffer_bytes(&g->answer));
         return;
     }
     switch (g->scope) {
     case SCOPE_STAGES:
     case SCOPE_LIST:
-        say_rows(s, g);
+        write_rows(s, g);
         return;
     case SCOPE_JOBS:
         if (g->counts)
             reply_integer(&s->reply, g->sum);
         else
-            say_bytes(s, buffer_bytes(&g->answer));
+            write_bytes(s, buffer_bytes(&g->answer));
         return;
     case SCOPE_LEASES:
-        say_beats(s, g);
+        write_beats(s, g);
         return;
     case SCOPE_SERVER:
-        say_info(s, g);
+        write_info(s, g);
         return;
     case SCOPE_NONE:
     case SCOPE_STAGE:
@@ -626,7 +627,7 @@ static void say_answer(struct session *s, struct gather *g) {
 
 static void gather_end(struct session *s, struct gather *g) {
     session_reply(s);
-    say_answer(s, g);
+    write_answer(s, g);
     s->gather = NULL;
     s->taking = false;
     gather_destroy(g);

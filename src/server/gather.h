@@ -15,7 +15,7 @@
 #include "server/command.h"
 
 struct gather;
-struct shared_claim;
+struct shared_reservation;
 
 // Whether one loop can answer it, and which.
 bool gather_is_one(const struct host *, const struct command *, const mr_bytes *words,
@@ -36,12 +36,12 @@ void gather_note_take(struct session *, const mr_bytes *words, uint32_t count);
 // ---- router.c ---------------------------------------------------------------------------------
 
 int router_ask(struct session *, uint32_t loop, const mr_bytes *words, uint32_t count,
-               struct shared_claim *);
+               struct shared_reservation *);
 void router_unblock_at(struct session *, uint32_t loop);
 uint32_t router_loop_of_stage(const struct host *, mr_bytes stage);
 uint32_t router_loop_of_id(const struct host *, uint64_t id);
 bool router_has_shards(const struct host *, uint32_t loop);
-struct shared_claim *shared_claim_create(void); // NULL: no memory
-void shared_claim_leave(struct shared_claim *); // takes NULL
+struct shared_reservation *shared_reservation_create(void); // NULL: no memory
+void shared_reservation_leave(struct shared_reservation *); // takes NULL
 
 #endif

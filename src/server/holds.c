@@ -129,7 +129,7 @@ bool holds_refuse(struct session *s, const struct push_numbers *n) {
     return true;
 }
 
-// GAP says itself which number is needed, and the core goes on saying so.
+// GAP names the number that is needed, and the core repeats it.
 bool holds_is_refusal(const struct session *s, size_t from) {
     static const char gap[] = "-GAP";
     const struct buffer *replies = s->reply.out;

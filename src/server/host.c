@@ -34,8 +34,8 @@ int host_init(struct host *h, const char *store) {
                              &h->resuming, &h->ready,    &h->backlog, &h->leaving };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
-    crews_init(&h->crews);
-    slab_init(&h->seats, sizeof(struct seat), 0);
+    workers_init(&h->workers);
+    slab_init(&h->slots, sizeof(struct session_slot), 0);
     h->inbox = mem_alloc(READ_SIZE);
     h->arguments = mem_alloc(LIMIT_ARGUMENTS * sizeof *h->arguments);
     h->grants = mem_alloc(ANSWER_GRANTS * sizeof *h->grants);
@@ -101,8 +101,8 @@ void host_detach(struct host *h) {
 
 void host_finish(struct host *h) {
     host_detach(h);
-    crews_finish(&h->crews);
-    slab_finish(&h->seats);
+    workers_finish(&h->workers);
+    slab_finish(&h->slots);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);
     while (h->spare_count)
@@ -209,19 +209,19 @@ static void fail_unreadable(struct host *h) {
 
 // ---- Turns ------------------------------------------------------------------------------------
 
-static struct session *session_at_seat(const struct host *h, uint32_t seat) {
-    return SLAB_AT(&h->seats, struct seat, seat)->session;
+static struct session *session_at_slot(const struct host *h, uint32_t slot) {
+    return SLAB_AT(&h->slots, struct session_slot, slot)->session;
 }
 
 static bool is_planned(const void *host, struct heap_entry e) {
-    const struct session *s = session_at_seat(host, e.value);
+    const struct session *s = session_at_slot(host, e.value);
     return s && s->timer_ms == e.at_ms;
 }
 
 // A session has one entry that counts: of twice as many at least half can go when all room is
 // taken.
 int host_reserve_wait(struct host *h) {
-    size_t wanted = 2 * ((size_t)h->seats.used + 1);
+    size_t wanted = 2 * ((size_t)h->slots.used + 1);
     return h->waits.capacity >= wanted ? 0 : heap_reserve(&h->waits, wanted - h->waits.count);
 }
 
@@ -234,14 +234,14 @@ void host_plan_wait(struct host *h, struct session *s) {
     if (h->waits.count == h->waits.capacity)
         heap_filter(&h->waits, is_planned, h);
     s->timer_ms = until_ms;
-    heap_put(&h->waits, s->timer_ms, s->seat);
+    heap_put(&h->waits, s->timer_ms, s->slot);
 }
 
 static void end_waits(struct host *h) {
     while (heap_next(&h->waits) <= host_now_ms(h)) {
         struct heap_entry e = heap_pop(&h->waits);
         if (is_planned(h, e))
-            session_timer_rings(session_at_seat(h, e.value));
+            session_timer_rings(session_at_slot(h, e.value));
     }
 }
 
@@ -251,7 +251,7 @@ static void stop_all(struct host *h) {
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         struct session *s = list_entry(l, struct session, of_host);
         wait_stop(s);
-        if (!s->called_later)
+        if (!s->has_called_async)
             continue;
         s->closing = true; // ends that were not told yet are lost with it: it will ask again
         session_touch(s);
@@ -478,7 +478,7 @@ static bool has_stopped(const struct host *h) {
     return stopped;
 }
 
-static void show_held(struct host *h) {
+static void release_held(struct host *h) {
     struct log_state log = { 0 };
     if (has_stopped(h))
         host_look(h, &log);
@@ -487,15 +487,15 @@ static void show_held(struct host *h) {
         struct session *s = list_entry(l, struct session, of_held);
         l = l->next;
         if (log.stopped[0])
-            session_show_stopped(s, log.stopped);
+            session_release_stopped(s, log.stopped);
         else
-            session_show(s, durable);
+            session_release(s, durable);
     }
 }
 
 void host_durable(struct host *h) {
     if (!list_empty(&h->held))
-        show_held(h);
+        release_held(h);
     if (h->stopped)
         return;
     if (has_stopped(h) || can_carry(h))
@@ -553,14 +553,14 @@ uint64_t host_leases(const struct host *h) {
 
 static bool on_reserve(void *owner, struct taker *taker) {
     const struct host *h = ((const struct part *)owner)->host;
-    return !h->stopping && !h->stopped && router_claims(session_of(taker->conn));
+    return !h->stopping && !h->stopped && router_reserves(session_of(taker->conn));
 }
 
 static void on_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
     (void)owner;
     struct session *s = session_of(taker->conn);
     shards_take_leave(s, taker);
-    router_end_claim(s);
+    router_end_reservation(s);
     if (fetch_grants(s, grants, count))
         wait_answered(s);
 }
@@ -571,7 +571,7 @@ static void on_ended(void *owner, struct caller *caller, const struct outcome *o
     if (s->gone)
         return;
     if (caller != &s->caller) {
-        late_tell(list_entry(caller, struct late, caller), outcome);
+        async_call_notify(list_entry(caller, struct async_call, caller), outcome);
         return;
     }
     answer_outcome(s, outcome);

@@ -21,8 +21,8 @@
 #include "base/heap.h"
 #include "base/slab.h"
 #include "server/auth.h"
-#include "server/crew.h"
 #include "server/limits.h"
+#include "server/workers.h"
 #include "shard/group.h"
 #include "wire/request.h"
 
@@ -30,7 +30,7 @@ struct fetch;
 struct loops;
 struct session;
 
-struct seat {
+struct session_slot {
     uint32_t next; // the slab's, when nobody sits there
     struct session *session;
 };
@@ -71,7 +71,7 @@ struct host {
     struct request_limits request_limits;
     struct request_limits unauthenticated_limits; // of those who have not said who they are
     struct list sessions;
-    struct crews crews;       // which stages they work for
+    struct workers workers;   // which stages they work for
     struct list touched;      // sessions with replies of this turn
     struct list held;         // sessions with replies that are not durable yet
     struct list resuming;     // sessions that may go on with what they have received
@@ -80,7 +80,7 @@ struct host {
     struct list backlog;      // sessions that go on in a later turn (see budget.h) …
     struct list backlog_mark; // … and behind the last that goes on in this one
     struct heap waits;        // of blocked sessions, by the end of their wait
-    struct slab seats;        // struct seat, of sessions: the numbers that `waits` tells
+    struct slab slots;        // struct session_slot, of sessions: the numbers that `waits` tells
     uint8_t *inbox;           // READ_SIZE bytes: where sessions that hold nothing receive
     mr_bytes *arguments;      // of the request being run
     struct grant *grants;     // of the TAKE being run

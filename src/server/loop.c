@@ -520,7 +520,7 @@ static int start_fronts(struct server *server) {
     return o->front_asked ? err : 0;
 }
 
-static void say_listening(const struct server *server) {
+static void write_listening(const struct server *server) {
     const struct server_options *o = &server->options;
     if (o->on_ready)
         o->on_ready(o->arg, o->host, o->port, false);
@@ -683,7 +683,7 @@ static int serve(struct server *server) {
         end_loops(server);
         return err;
     }
-    say_listening(server);
+    write_listening(server);
     struct loop *v = server->loop[0];
     err = uv_queue_work(&v->uv, &server->loading, load, on_loaded);
     assert(err == 0); // it only refuses what is no work

@@ -20,12 +20,12 @@ enum {
 
 enum mail_kind {
     // To a remote session:
-    MAIL_IDENTITY, // who it stands for; the first one makes it
-    MAIL_REQUESTS, // bytes; `claim` if it is a TAKE in several loops
-    MAIL_SENT,     // so many bytes of replies were taken by the connection
-    MAIL_NO_MORE,  // the client says no more
-    MAIL_UNBLOCK,  // its TAKE waits no longer
-    MAIL_END,      // the connection has ended
+    MAIL_IDENTITY,    // who it stands for; the first one makes it
+    MAIL_REQUESTS,    // bytes; `reserved` if it is a TAKE in several loops
+    MAIL_SENT,        // so many bytes of replies were taken by the connection
+    MAIL_INPUT_ENDED, // the client says no more
+    MAIL_UNBLOCK,     // its TAKE waits no longer
+    MAIL_END,         // the connection has ended
     // From it:
     MAIL_REPLIES, // bytes, and how many replies they are
     MAIL_CLOSED,  // it is over by itself
@@ -52,14 +52,14 @@ struct mail {
     uint64_t count;
     struct remote_work work;
     struct identity *identity;
-    struct shared_claim *claim;
+    struct shared_reservation *reserved;
     struct message *message;
     void (*run)(struct host *, void *arg);
     void *arg;
 };
 
 // A TAKE that waits in several loops.
-struct shared_claim {
+struct shared_reservation {
     struct reservation reservation;
     _Atomic uint32_t users;
 };
@@ -172,7 +172,7 @@ struct remote {
     struct remote_work work;  // as was heard last
     struct identity known;    // what it was told
     bool is_made;
-    struct shared_claim *claim; // goes with the next requests
+    struct shared_reservation *reserved; // goes with the next requests
 
     // The other loop's:
     struct session *session; // NULL: not yet, or over
@@ -277,8 +277,8 @@ static bool post_requests(struct remote *r) {
         return false;
     m->bytes = r->requests;
     r->requests = (struct buffer){ 0 };
-    m->claim = r->claim;
-    r->claim = NULL;
+    m->reserved = r->reserved;
+    r->reserved = NULL;
     post(r->loops, r->there, m);
     return true;
 }
@@ -296,7 +296,7 @@ static bool post_ack(struct remote *r) {
 // A session for which there is no memory ends; its connection is told by that.
 static void remote_send(struct remote *r) {
     bool sent = post_identity(r) && (!r->requests.size || post_requests(r));
-    if (sent && r->to_ack && !session_rests(r->client))
+    if (sent && r->to_ack && !session_is_paused(r->client))
         sent = post_ack(r);
     if (sent)
         return;
@@ -333,9 +333,9 @@ static void post_to_all(struct session *s, enum mail_kind kind) {
 }
 
 // Behind what it has said before.
-void router_say_no_more(struct session *s) {
+void router_end_input(struct session *s) {
     router_send(s->host);
-    post_to_all(s, MAIL_NO_MORE);
+    post_to_all(s, MAIL_INPUT_ENDED);
 }
 
 bool router_unblock(struct session *s) {
@@ -355,7 +355,7 @@ struct remote_work router_work(const struct session *s) {
     for (uint32_t i = 0; s->remotes && i < s->host->loops->count; i++) {
         const struct remote *r = s->remotes[i];
         sum.leases += r ? r->work.leases : 0;
-        sum.lates += r ? r->work.lates : 0;
+        sum.async_calls += r ? r->work.async_calls : 0;
         sum.taken += r ? r->work.taken : 0;
         sum.ended += r ? r->work.ended : 0;
     }
@@ -506,13 +506,13 @@ bool router_is_here(struct session *s, const struct command *c, const mr_bytes *
 // ---- For gather.c -----------------------------------------------------------------------------
 
 int router_ask(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count,
-               struct shared_claim *claim) {
+               struct shared_reservation *reserved) {
     struct remote *r = remote_get(s, loop);
     if (!r)
         return MR_ENOMEM;
-    if (claim) {
-        atomic_fetch_add(&claim->users, 1);
-        r->claim = claim;
+    if (reserved) {
+        atomic_fetch_add(&reserved->users, 1);
+        r->reserved = reserved;
     }
     return remote_request(r, words, count);
 }
@@ -526,8 +526,8 @@ void router_unblock_at(struct session *s, uint32_t loop) {
         post(r->loops, r->there, m); // without memory it waits as long as it was to
 }
 
-struct shared_claim *shared_claim_create(void) {
-    struct shared_claim *c = mem_alloc(sizeof *c);
+struct shared_reservation *shared_reservation_create(void) {
+    struct shared_reservation *c = mem_alloc(sizeof *c);
     if (!c)
         return NULL;
     atomic_init(&c->reservation.word, RESERVATION_OPEN);
@@ -535,20 +535,20 @@ struct shared_claim *shared_claim_create(void) {
     return c;
 }
 
-void shared_claim_leave(struct shared_claim *c) {
+void shared_reservation_leave(struct shared_reservation *c) {
     if (c && atomic_fetch_sub(&c->users, 1) == 1)
         mem_free(c);
 }
 
-bool router_claims(struct session *s) {
+bool router_reserves(struct session *s) {
     uint32_t loop = s->host->loop;
-    return !s->claim || reservation_claim(&s->claim->reservation, loop) ||
-           reservation_word(&s->claim->reservation) == RESERVATION_OF + loop;
+    return !s->reserved || reservation_claim(&s->reserved->reservation, loop) ||
+           reservation_word(&s->reserved->reservation) == RESERVATION_OF + loop;
 }
 
-void router_end_claim(struct session *s) {
-    shared_claim_leave(s->claim);
-    s->claim = NULL;
+void router_end_reservation(struct session *s) {
+    shared_reservation_leave(s->reserved);
+    s->reserved = NULL;
 }
 
 // ---- Remote sessions, in their own loop -------------------------------------------------------
@@ -580,10 +580,10 @@ static bool ship_replies(struct session *s, struct remote *r) {
         mail_free(m);
         return false;
     }
-    m->count = s->shown_replies - r->shipped_replies;
-    m->work = (struct remote_work){ session_leases(s), s->late_count, s->taken, s->ended };
+    m->count = s->released_replies - r->shipped_replies;
+    m->work = (struct remote_work){ session_leases(s), s->async_count, s->taken, s->ended };
     r->shipped = ready.size;
-    r->shipped_replies = s->shown_replies;
+    r->shipped_replies = s->released_replies;
     r->shipped_ended = s->ended;
     post(r->loops, r->home, m);
     return true;
@@ -618,11 +618,11 @@ static void identity_set(struct host *h, struct remote *r, const struct identity
 static void requests_come(struct remote *r, struct mail *m) {
     struct session *s = r->session;
     if (!s) {
-        shared_claim_leave(m->claim);
+        shared_reservation_leave(m->reserved);
         post_closed(r);
         return;
     }
-    s->claim = m->claim;
+    s->reserved = m->reserved;
     session_feed(s, m->bytes.data, m->bytes.size);
 }
 
@@ -705,9 +705,9 @@ static bool open_mail(struct host *h, struct mail *m) {
     case MAIL_SENT:
         bytes_were_sent(r, m->count);
         break;
-    case MAIL_NO_MORE:
+    case MAIL_INPUT_ENDED:
         if (r->session)
-            session_say_no_more(r->session);
+            session_end_input(r->session);
         break;
     case MAIL_UNBLOCK:
         unblock_take(r->session);

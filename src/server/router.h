@@ -17,7 +17,7 @@
 // read, as any session does: bytes count as sent when the connection has taken them.
 //
 // Some commands are about several loops: lists are put together one loop after another, sums are
-// added, a TAKE waits in each of its loops and is answered by one, which the claim decides.
+// added, a TAKE waits in each of its loops and is answered by one, which the reservation decides.
 //
 // With one loop there is no router: host->loops is NULL.
 #ifndef SERVER_ROUTER_H
@@ -86,7 +86,7 @@ bool router_is_waiting(const struct session *);
 
 // What its remote sessions hold and have done, as was last heard.
 struct remote_work {
-    uint64_t leases, lates, taken, ended;
+    uint64_t leases, async_calls, taken, ended;
 };
 struct remote_work router_work(const struct session *);
 
@@ -96,12 +96,12 @@ uint64_t router_id(const struct session *);
 // It has said who it is, or what it wants to be told: its remote sessions hear of it.
 void router_identity_changed(struct session *);
 void router_drained(struct session *); // its client reads again
-void router_say_no_more(struct session *);
+void router_end_input(struct session *);
 bool router_unblock(struct session *); // it waits in TAKE in another loop: that ends
 void router_leave(struct session *);   // the session ends
 
 // Whether this take, of a remote session, may be given work: no other loop was faster.
-bool router_claims(struct session *);
-void router_end_claim(struct session *); // it does not wait any more
+bool router_reserves(struct session *);
+void router_end_reservation(struct session *); // it does not wait any more
 
 #endif

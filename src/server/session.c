@@ -1,5 +1,5 @@
-// See session.h. Replies gather in `out`; marks say up to where, and for which turn to be durable,
-// they wait.
+// See session.h. Replies are collected in `out`; each mark says which of them wait for which turn
+// to become durable.
 #include "server/session.h"
 
 #include "base/errors.h"
@@ -21,23 +21,23 @@
 
 int session_join(struct session *s) {
     struct host *h = s->host;
-    s->presences = mem_alloc((h->end - h->first + 1) * sizeof *s->presences);
-    if (!s->presences)
+    s->shard_conns = mem_alloc((h->end - h->first + 1) * sizeof *s->shard_conns);
+    if (!s->shard_conns)
         return error_set(MR_ENOMEM, "no memory for a session");
     for (uint32_t i = h->first; i < h->end; i++) {
-        presence_at(s, i)->session = s;
-        core_join(h->parts[i].core, &presence_at(s, i)->conn);
+        shard_conn_at(s, i)->session = s;
+        core_join(h->parts[i].core, &shard_conn_at(s, i)->conn);
     }
     return 0;
 }
 
-// What could not be written is made up for by the core.
+// The core retries later what it cannot record now.
 static bool session_part(struct session *s, uint64_t steps) {
     struct host *h = s->host;
     bool left = true;
-    for (uint32_t i = h->first; s->presences && i < h->end; i++) {
+    for (uint32_t i = h->first; s->shard_conns && i < h->end; i++) {
         uint64_t before = h->steps += shards_steps(h);
-        left = core_leave_some(h->parts[i].core, &presence_at(s, i)->conn, steps) && left;
+        left = core_leave_some(h->parts[i].core, &shard_conn_at(s, i)->conn, steps) && left;
         h->steps += shards_steps(h);
         steps -= h->steps - before < steps ? h->steps - before : steps;
     }
@@ -45,31 +45,31 @@ static bool session_part(struct session *s, uint64_t steps) {
 }
 
 void session_work_for(struct session *s, const char *stages, uint32_t level) {
-    struct crews *crews = &s->host->crews;
+    struct workers *workers = &s->host->workers;
     if (s->level == level && strcmp(s->stages, stages) == 0)
         return;
-    crews_leave(crews, s->stages, s->level);
-    bool joined = crews_join(crews, stages, level) == 0;
+    workers_leave(workers, s->stages, s->level);
+    bool joined = workers_join(workers, stages, level) == 0;
     memmove(s->stages, joined ? stages : "", joined ? strlen(stages) + 1 : 1); // may be its own
     s->level = level;
 }
 
 void session_give_back(struct session *s) {
-    for (uint32_t i = s->host->first; s->presences && i < s->host->end; i++)
-        core_give_back(s->host->parts[i].core, &presence_at(s, i)->conn);
+    for (uint32_t i = s->host->first; s->shard_conns && i < s->host->end; i++)
+        core_give_back(s->host->parts[i].core, &shard_conn_at(s, i)->conn);
 }
 
 uint64_t session_leases(const struct session *s) {
     uint64_t held = 0;
-    for (uint32_t i = s->host->first; s->presences && i < s->host->end; i++)
-        held += presence_at(s, i)->conn.lease_count;
+    for (uint32_t i = s->host->first; s->shard_conns && i < s->host->end; i++)
+        held += shard_conn_at(s, i)->conn.lease_count;
     return held;
 }
 
 uint32_t session_jobs(const struct session *s) {
     uint32_t held = 0;
-    for (uint32_t i = s->host->first; s->presences && i < s->host->end; i++)
-        held += presence_at(s, i)->conn.held;
+    for (uint32_t i = s->host->first; s->shard_conns && i < s->host->end; i++)
+        held += shard_conn_at(s, i)->conn.held;
     return held;
 }
 
@@ -78,23 +78,23 @@ int session_create(struct host *h, struct session **out) {
     if (!s)
         return error_set(MR_ENOMEM, "no memory for a session");
     s->host = h;
-    uint32_t seat = host_reserve_wait(h) < 0 ? 0 : slab_take(&h->seats);
-    if (!seat || (h->shards && session_join(s) < 0)) {
-        if (seat)
-            slab_give(&h->seats, seat);
+    uint32_t slot = host_reserve_wait(h) < 0 ? 0 : slab_take(&h->slots);
+    if (!slot || (h->shards && session_join(s) < 0)) {
+        if (slot)
+            slab_give(&h->slots, slot);
         mem_free(s);
         return error_set(MR_ENOMEM, "no memory for a session");
     }
-    SLAB_AT(&h->seats, struct seat, seat)->session = s;
+    SLAB_AT(&h->slots, struct session_slot, slot)->session = s;
     s->id = ++h->next_session;
-    if (h->loops) // ids tell their loop
+    if (h->loops) // an id identifies its loop
         s->id = (s->id - 1) * h->loops->count + h->loop + 1;
-    s->seat = seat;
+    s->slot = slot;
     s->address = "";
     s->since_ms = host_now_ms(h);
     s->reply.out = &s->out;
-    struct list *links[] = { &s->of_host,  &s->of_touched, &s->of_held, &s->of_resuming,
-                             &s->of_ready, &s->of_backlog, &s->lates };
+    struct list *links[] = { &s->of_host,  &s->of_touched, &s->of_held,    &s->of_resuming,
+                             &s->of_ready, &s->of_backlog, &s->async_calls };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_init(links[i]);
     list_append(&h->sessions, &s->of_host);
@@ -104,14 +104,14 @@ int session_create(struct host *h, struct session **out) {
 }
 
 static void session_free(struct session *s) {
-    while (!list_empty(&s->lates)) // the core has left them already
-        late_destroy(list_entry(s->lates.next, struct late, of_session));
+    while (!list_empty(&s->async_calls)) // core_leave_some has removed them from the core
+        async_call_destroy(list_entry(s->async_calls.next, struct async_call, of_session));
     list_remove(&s->of_host);
-    mem_free(s->presences);
+    mem_free(s->shard_conns);
     mem_free(s);
 }
 
-// Of what nobody will hear or see any more.
+// Frees everything but the session's places in the cores.
 static void session_drop(struct session *s) {
     struct host *h = s->host;
     struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
@@ -121,11 +121,11 @@ static void session_drop(struct session *s) {
     session_work_for(s, "", 0);
     if (s->fetch)
         s->fetch->session = NULL;
-    SLAB_AT(&h->seats, struct seat, s->seat)->session = NULL;
-    slab_give(&h->seats, s->seat);
-    h->buffered -= session_held(s) + s->late_count * sizeof(struct late);
+    SLAB_AT(&h->slots, struct session_slot, s->slot)->session = NULL;
+    slab_give(&h->slots, s->slot);
+    h->buffered -= session_held(s) + s->async_count * sizeof(struct async_call);
     buffer_finish(&s->in);
-    wait_finish(s); // the core leaves by itself
+    wait_finish(s); // session_part ends the waits in the core
     buffer_finish(&s->multi.queue);
     buffer_finish(&s->multi.replies);
     buffer_finish(&s->out);
@@ -139,7 +139,7 @@ void session_destroy(struct session *s) {
     shards_epic_unwatch(s);
     if (s->remotes || s->gather)
         router_leave(s);
-    router_end_claim(s);
+    router_end_reservation(s);
     session_drop(s);
     list_append(&h->leaving, &s->of_host);
     (void)session_leave_on(s, budget_leaving(h));
@@ -154,33 +154,33 @@ uint64_t session_leave_on(struct session *s, uint64_t steps) {
     return used;
 }
 
-// ---- Calls that are not waited for ------------------------------------------------------------
+// ---- Calls with LATER -------------------------------------------------------------------------
 
-int late_create(struct session *s, struct late **out) {
-    if (s->late_count == LIMIT_LATES)
+int async_call_create(struct session *s, struct async_call **out) {
+    if (s->async_count == LIMIT_ASYNC_CALLS)
         return error_set(MR_EFULL, "%u calls of this connection have not ended: await some first",
-                         s->late_count);
-    struct late *l = mem_alloc(sizeof *l);
+                         s->async_count);
+    struct async_call *l = mem_alloc(sizeof *l);
     if (!l)
         return error_set(MR_ENOMEM, "no memory for a call");
     l->session = s;
-    list_append(&s->lates, &l->of_session);
-    s->late_count++;
+    list_append(&s->async_calls, &l->of_session);
+    s->async_count++;
     s->host->buffered += sizeof *l;
-    s->called_later = true;
+    s->has_called_async = true;
     *out = l;
     return 0;
 }
 
-void late_destroy(struct late *l) {
+void async_call_destroy(struct async_call *l) {
     struct session *s = l->session;
-    s->late_count--;
+    s->async_count--;
     s->host->buffered -= s->gone ? 0 : sizeof *l;
     list_remove(&l->of_session);
     mem_free(l);
 }
 
-void late_tell(struct late *l, const struct outcome *outcome) {
+void async_call_notify(struct async_call *l, const struct outcome *outcome) {
     struct session *s = l->session;
     struct buffer *replies = session_push_begin(s);
     reply_push(&s->reply, 3);
@@ -188,14 +188,14 @@ void late_tell(struct late *l, const struct outcome *outcome) {
     reply_id(&s->reply, outcome->id);
     answer_outcome(s, outcome);
     session_push_end(s, replies);
-    late_destroy(l);
+    async_call_destroy(l);
 }
 
-// The host knows of every buffer: to be called when one may have grown or gone.
+// Keeps the host's sum of buffers. Called when a buffer may have grown or was freed.
 static void count_buffers(struct session *s) {
     size_t now = s->in.capacity + s->wait.bytes + s->out.capacity + s->multi.queue.capacity +
                  s->multi.replies.capacity;
-    s->host->buffered += now - s->buffered; // what has become less wraps around, twice
+    s->host->buffered += now - s->buffered; // unsigned: a decrease wraps and adds up
     s->buffered = now;
 }
 
@@ -204,7 +204,7 @@ size_t session_unsent(const struct session *s) {
 }
 
 size_t session_unread(const struct session *s) {
-    return (size_t)(s->shown - s->sent) + s->outside;
+    return (size_t)(s->released - s->sent) + s->outside;
 }
 
 size_t session_held(const struct session *s) {
@@ -220,7 +220,7 @@ static bool is_unauthenticated(const struct session *s) {
     return s->host->auth && !s->who;
 }
 
-bool session_rests(const struct session *s) {
+bool session_is_paused(const struct session *s) {
     return session_unsent(s) >
            (is_unauthenticated(s) ? UNAUTHENTICATED_UNSENT_PAUSE : LIMIT_UNSENT_PAUSE);
 }
@@ -233,7 +233,7 @@ void session_offer(struct session *s) {
 bool session_has_ended(const struct session *s) {
     bool waits = s->wait.kind || !list_empty(&s->of_resuming) || !list_empty(&s->of_backlog) ||
                  router_is_waiting(s);
-    return s->closing || (s->said_all && !waits);
+    return s->closing || (s->input_ended && !waits);
 }
 
 bool session_is_over(const struct session *s) {
@@ -242,7 +242,7 @@ bool session_is_over(const struct session *s) {
 
 // ---- Receiving --------------------------------------------------------------------------------
 
-// What is left of the request cannot be skipped: the connection ends.
+// The rest of the request cannot be skipped, so the connection is closed.
 static void refuse_large(struct session *s, const char *why) {
     reply_error(session_reply(s), "FULL", mr_str(why));
     s->host->refused++;
@@ -251,18 +251,18 @@ static void refuse_large(struct session *s, const char *why) {
     session_touch(s);
 }
 
-// While it waits or rests it receives a little, so that a client that has gone is noticed.
+// A session that waits or is paused receives a little, so that a disconnect is noticed.
 uint8_t *session_room(struct session *s, size_t *out_size) {
     size_t most = is_unauthenticated(s) ? UNAUTHENTICATED_REQUEST : READ_SIZE;
-    bool waits = s->wait.kind || session_rests(s) || !list_empty(&s->of_backlog);
-    if (s->broken || s->closing || s->said_all || (waits && s->in.size >= most))
+    bool waits = s->wait.kind || session_is_paused(s) || !list_empty(&s->of_backlog);
+    if (s->broken || s->closing || s->input_ended || (waits && s->in.size >= most))
         return NULL;
     if (!s->in.size) {
         *out_size = most;
         return s->host->inbox;
     }
     size_t more = s->request.need > s->in.size ? s->request.need - s->in.size : 0;
-    if (more > s->in.size) // an announced length reserves nothing: room grows with what has arrived
+    if (more > s->in.size) // an announced length reserves nothing: room grows with what arrives
         more = s->in.size;
     if (more < most)
         more = most;
@@ -282,7 +282,7 @@ static void refuse_frame(struct session *s) {
     session_touch(s);
 }
 
-// What it waits for, and all behind that, is not answered any more.
+// Neither the waiting command nor those behind it are answered.
 static void abandon(struct session *s) {
     wait_abandon(s);
     session_close(s);
@@ -302,11 +302,11 @@ static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
     else
         command_resume(s);
     budget_end(s, mark, count, said_so_far(s) - said);
-    if (s->said_all && wait_is_open(s))
+    if (s->input_ended && wait_is_open(s))
         abandon(s);
 }
 
-// What may cost more than a small share of a turn.
+// Whether the command may cost more than a small share of a turn.
 static bool is_large(const mr_bytes *words, uint32_t count, size_t size) {
     const struct command *c = command_row(words[0]);
     return (c && c->large) || count > 8 * STEP_WORDS || size > 64 * STEP_BYTES_IN;
@@ -320,7 +320,7 @@ static void run_deferred(struct session *s, void *words, enum wake wake) {
 
 static const struct wait_kind deferred = { .resume = run_deferred, .free = mem_free };
 
-// It is run later: in another turn, or when other loops have answered those before it.
+// Runs the command in the next turn, or when other loops have answered those before it.
 static void defer(struct session *s, const mr_bytes *words, uint32_t count, bool turn) {
     struct kept_words *kept = words_keep(words, count);
     if (!kept)
@@ -331,11 +331,11 @@ static void defer(struct session *s, const mr_bytes *words, uint32_t count, bool
         wait_begin(s, &deferred, kept, kept->bytes, UINT64_MAX);
 }
 
-// Runs what is whole; returns how many bytes are done with.
+// Runs the complete requests; returns how many bytes these were.
 static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     struct host *h = s->host;
     size_t at = 0;
-    while (at < size && !s->wait.kind && !s->closing && !session_rests(s)) {
+    while (at < size && !s->wait.kind && !s->closing && !session_is_paused(s)) {
         uint32_t count;
         if (!budget_left(s) || h->buffered > host_client_limit(h)) {
             budget_defer(s);
@@ -358,7 +358,7 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
         else if (count)
             run_one(s, h->arguments, count);
         at += (size_t)used;
-        budget_spend(s, 1 + (size_t)used / STEP_BYTES_IN); // also of an empty line
+        budget_spend(s, 1 + (size_t)used / STEP_BYTES_IN); // an empty line, too
     }
     return s->closing ? size : at;
 }
@@ -370,15 +370,15 @@ static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
 
 void session_run(struct session *s) {
     if (s->broken)
-        return;           // it may have lost what it was to run
-    if (s->wait.is_woken) // also when its replies are not read: others may wait behind it
+        return;           // its input may be incomplete
+    if (s->wait.is_woken) // even if it is paused: other clients may wait behind it
         run_one(s, NULL, 0);
     if (!s->in.size)
         return;
     size_t used = run_some(s, s->in.data, s->in.size);
     s->in.size -= used;
     if (!s->in.size) {
-        buffer_finish(&s->in); // a session at rest holds no buffers
+        buffer_finish(&s->in); // an idle session holds no buffers
         return;
     }
     memmove(s->in.data, s->in.data + used, s->in.size);
@@ -405,11 +405,11 @@ void session_feed(struct session *s, uint8_t *data, size_t size) {
     count_buffers(s);
 }
 
-void session_say_no_more(struct session *s) {
-    s->said_all = true;
+void session_end_input(struct session *s) {
+    s->input_ended = true;
     session_offer(s);
     if (s->remotes)
-        router_say_no_more(s);
+        router_end_input(s);
     if (wait_is_open(s))
         abandon(s);
 }
@@ -429,25 +429,26 @@ void session_timer_rings(struct session *s) {
         host_plan_wait(s->host, s);
 }
 
-void session_say_stopped(struct session *s) {
+void session_answer_stopped(struct session *s) {
     reply_error(session_reply(s), code_name(CODE_STOPPED), mr_str(s->host->why_stopped));
 }
 
 static void refuse_secret(struct session *s) {
     reply_error(session_reply(s), code_name(CODE_WRONGPASS),
-                mr_str("nobody here has that secret, or not by that name"));
+                mr_str("no token has that secret, or none of that name"));
     s->closing = s->closing || s->refusals >= REFUSALS;
 }
 
-static void say_refused(struct session *s, void *state, enum wake wake) {
+static void write_refused(struct session *s, void *state, enum wake wake) {
     (void)state, (void)wake;
     refuse_secret(s);
 }
 
-static const struct wait_kind refused = { .is_open = true, .resume = say_refused };
+static const struct wait_kind refused = { .is_open = true, .resume = write_refused };
 
-// Each wrong secret takes longer than the one before. The store may still be read, and then there
-// is no time: the answer comes with it. Once the log has failed nothing rings, so it comes at once.
+// Each wrong secret is answered later than the one before: when the store is loaded at the
+// earliest, since there are no timers before; at once when the log has failed, since there are none
+// after.
 bool session_admit(struct session *s, mr_bytes user, mr_bytes secret) {
     struct host *h = s->host;
     const struct auth_entry *who = auth_find(h->auth, user, secret);
@@ -507,13 +508,13 @@ void session_close(struct session *s) {
     session_offer(s);
 }
 
-// What was said in this turn waits for it. Where marks run out the last one waits a little longer.
+// The replies of this turn wait until it is durable. Without a free mark the last one waits longer.
 void session_mark(struct session *s, uint64_t turn, bool durable) {
     count_buffers(s);
     uint64_t upto = s->sent + session_unsent(s);
     if (durable && !s->mark_count) {
-        s->shown = upto;
-        s->shown_replies = s->replies;
+        s->released = upto;
+        s->released_replies = s->replies;
         session_offer(s);
         return;
     }
@@ -528,11 +529,11 @@ void session_mark(struct session *s, uint64_t turn, bool durable) {
         session_offer(s);
 }
 
-void session_show(struct session *s, uint64_t durable) {
+void session_release(struct session *s, uint64_t durable) {
     uint32_t shown = 0;
     for (; shown < s->mark_count && s->marks[shown].turn <= durable; shown++) {
-        s->shown = s->marks[shown].upto;
-        s->shown_replies = s->marks[shown].replies;
+        s->released = s->marks[shown].upto;
+        s->released_replies = s->marks[shown].replies;
     }
     if (!shown)
         return;
@@ -543,15 +544,15 @@ void session_show(struct session *s, uint64_t durable) {
     session_offer(s);
 }
 
-// Each reply that was held back says instead that the outcome is not known.
-void session_show_stopped(struct session *s, const char *why) {
+// Each reply that waited is replaced: its outcome is not known.
+void session_release_stopped(struct session *s, const char *why) {
     struct buffer *replies = session_push_begin(s);
-    s->out.size = s->out_sent + (size_t)(s->shown - s->sent);
+    s->out.size = s->out_sent + (size_t)(s->released - s->sent);
     s->mark_count = 0;
     list_remove(&s->of_held);
-    for (; s->shown_replies < s->replies; s->shown_replies++)
+    for (; s->released_replies < s->replies; s->released_replies++)
         reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(why));
-    s->shown = s->sent + session_unsent(s);
+    s->released = s->sent + session_unsent(s);
     s->reply.out = replies;
     s->broken = s->broken || s->reply.err;
     session_offer(s);
@@ -559,11 +560,11 @@ void session_show_stopped(struct session *s, const char *why) {
 
 mr_bytes session_ready(const struct session *s) {
     return (mr_bytes){ s->out.data ? s->out.data + s->out_sent : NULL,
-                       (size_t)(s->shown - s->sent) };
+                       (size_t)(s->released - s->sent) };
 }
 
 void session_sent(struct session *s, size_t size) {
-    bool rested = session_rests(s);
+    bool was_paused = session_is_paused(s);
     s->sent += size;
     s->out_sent += size;
     if (!session_unsent(s)) {
@@ -573,10 +574,10 @@ void session_sent(struct session *s, size_t size) {
         s->out_sent = buffer_compact(&s->out, s->out_sent); // a busy pipeline may never run empty
     }
     count_buffers(s);
-    if (rested && !session_rests(s) && s->remotes)
+    if (was_paused && !session_is_paused(s) && s->remotes)
         router_drained(s);
-    if (rested && !session_rests(s) && !s->wait.kind && list_empty(&s->of_resuming))
-        budget_defer(s); // not in this turn: whoever reads fast would keep it for itself
+    if (was_paused && !session_is_paused(s) && !s->wait.kind && list_empty(&s->of_resuming))
+        budget_defer(s); // not now: a client that reads fast would take the whole turn
 }
 
 void session_usage(struct session *s, const char *format, ...) {

@@ -1,12 +1,12 @@
-// Session: one client's dialogue: bytes in, replies out. It owns no socket: the loop (or a test)
-// asks where to put what arrives, says how much came, and sends what is ready.
+// Session: the commands and replies of one connection. It owns no socket: the loop (or a test) puts
+// received bytes where session_room says, reports how many, and sends what session_ready returns.
 //
 //     session_room ─► bytes ─► session_receive ─► commands, in order ─► replies
 //                                   │
 //                   a command that waits (wait.h) stops this session only
 //
-// What is received and not yet run lies in `in`; a session at rest holds no buffers. A session
-// whose replies are not read rests until they are.
+// Received bytes that were not run yet are in `in`; an idle session holds no buffers. A session
+// whose client does not read its replies is paused until it does.
 //
 // One thread, within a turn of the host.
 #ifndef SERVER_SESSION_H
@@ -19,8 +19,8 @@
 
 enum { SESSION_MARKS = 8, SESSION_STAGES = 256 };
 
-// What a session is to one shard: a connection, which may wait for work there.
-struct presence {
+// The session as one shard knows it: a connection of the core, and its waiting take.
+struct shard_conn {
     struct session *session;
     struct conn conn;
     struct taker taker;
@@ -28,14 +28,14 @@ struct presence {
 
 struct remote;
 struct gather;
-struct shared_claim;
+struct shared_reservation;
 
 static inline struct session *session_of(const struct conn *conn) {
-    return list_entry(conn, struct presence, conn)->session;
+    return list_entry(conn, struct shard_conn, conn)->session;
 }
 
-// A call that its session does not wait for: the end is told by a push message.
-struct late {
+// CALL … LATER: a push message reports the end of the job.
+struct async_call {
     struct session *session;
     struct caller caller;
     struct list of_session;
@@ -46,160 +46,161 @@ struct front;
 struct session {
     struct host *host;
     uint64_t id;
-    uint32_t seat;              // among the host's sessions
-    struct presence *presences; // one for each shard of its host; NULL: the store is not there yet
+    uint32_t slot;                  // in the host's slab of sessions
+    struct shard_conn *shard_conns; // one for each shard of its host; NULL: the store is loading
     struct list of_host, of_touched, of_held, of_resuming, of_ready, of_backlog;
     void *owner;                      // the loop's
-    struct front *front;              // its connection's; NULL: RESP is spoken there
-    void (*resume)(struct session *); // goes on in a later turn; NULL: session_run
+    struct front *front;              // the connection's; NULL: it speaks RESP
+    void (*resume)(struct session *); // called from the backlog; NULL: session_run
 
-    uint64_t spent, spent_turn; // steps it has used up, and in which turn (see budget.h)
+    uint64_t spent, spent_turn; // steps used, and the turn in which they were (budget.h)
 
-    struct request request;          // how far the one being received has come
-    struct buffer in;                // received and not yet run
-    struct buffer out;               // replies; lent by the host while there are any
-    size_t out_sent;                 // bytes of it that were sent
-    size_t buffered;                 // bytes of these that the host has counted …
-    size_t outside;                  // … and of those that its connection or front has for it
-    struct reply reply;              // writes into `out`
-    uint64_t sent, shown;            // bytes of replies since the beginning: sent; may be sent
-    uint64_t replies, shown_replies; // how many are complete; may be sent
+    struct request request;             // the parser's state
+    struct buffer in;                   // received and not yet run
+    struct buffer out;                  // replies; lent by the host while there are any
+    size_t out_sent;                    // bytes of it that were sent
+    size_t buffered;                    // bytes of these buffers that the host has counted …
+    size_t outside;                     // … and bytes that the connection or front holds for it
+    struct reply reply;                 // writes into `out`
+    uint64_t sent, released;            // bytes of replies since the beginning: sent; may be sent
+    uint64_t replies, released_replies; // how many are complete; how many may be sent
     struct {
-        uint64_t upto, turn, replies; // bytes up to here may be shown when this turn is durable
+        uint64_t upto, turn, replies; // bytes up to here may be sent when this turn is durable
     } marks[SESSION_MARKS];
     uint32_t mark_count;
-    bool said_all; // its client says no more: it is over when that was answered
-    bool closing;  // when everything was sent; nothing more is run
-    bool broken;   // close at once
-    bool gone;     // the client is: it is among the host's `leaving`, and nothing is told to it
+    bool input_ended; // the client sends no more: the session ends with its last reply
+    bool closing;     // runs nothing more; closes when everything was sent
+    bool broken;      // closes at once
+    bool gone;        // disconnected: in the host's list `leaving`; events for it are ignored
 
-    struct wait wait;       // the command that is not answered yet
-    uint64_t timer_ms;      // of its entry among the host's `waits`; 0: it has none
-    struct fetch *fetch;    // what it waits for; NULL: nothing is read for it
-    struct watcher watcher; // waiting for an epic
-    struct caller caller;   // waiting for a job's end
-    struct pusher pusher;   // waiting for room
-    struct list lates;      // calls that this session does not wait for
-    uint32_t late_count;
-    bool called_later; // it has had some
+    struct wait wait;        // the command that is not answered yet
+    uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
+    struct fetch *fetch;     // bodies being read for it; NULL: none
+    struct watcher watcher;  // waiting for an epic
+    struct caller caller;    // waiting for a job's end
+    struct pusher pusher;    // waiting for room
+    struct list async_calls; // CALLs with LATER that have not ended …
+    uint32_t async_count;    // … and how many
+    bool has_called_async;   // there were some
 
     struct {
-        bool open, refused;           // MULTI was said; a command behind it was refused
-        bool runs;                    // EXEC runs them
+        bool open, refused;           // after MULTI; a command was refused since
+        bool runs;                    // within EXEC
         uint32_t count;               // commands queued …
-        struct buffer queue, replies; // … as requests; what those have said that were run
+        struct buffer queue, replies; // … as requests; the replies of those that were run
         size_t at;                    // where in the queue EXEC goes on
     } multi;
-    struct remote *remote;      // it stands for a connection of another loop; NULL: it is one
-    struct remote **remotes;    // those that stand for it, by their loops; NULL: none does
-    struct remote *route;       // whose replies are under way; NULL: none are
-    struct gather *gather;      // a command that several loops answer; NULL: none
-    struct shared_claim *claim; // of its TAKE, if other loops wait as well
-    bool taking;                // a TAKE of its is under way
-    bool forwarded;             // the command that was just run is answered by another loop
+    struct remote *remote;   // the session represents a connection of another loop; NULL: its own
+    struct remote **remotes; // the sessions that represent it in other loops; NULL: none
+    struct remote *route;    // whose replies it waits for; NULL: none
+    struct gather *gather;   // a command that several loops answer; NULL: none
+    struct shared_reservation *reserved; // of a TAKE that waits in other loops, too
+    bool taking;                         // another loop runs a TAKE for it
+    bool forwarded;                      // another loop answers the command that was just run
 
-    bool checks; // a command is to check its words, and to do nothing else
+    bool checks; // commands only check their words (MULTI)
 
-    struct holds holds; // sources of which a push was refused
-    const struct auth_entry
-        *who;          // of the host's list; NULL: unauthenticated, or tokens are not asked for
-    uint32_t refusals; // of wrong secrets
-    bool cancels;      // CLIENT CANCELS ON
+    struct holds holds;           // sources of which a push was refused
+    const struct auth_entry *who; // its token; NULL: unauthenticated, or no tokens are needed
+    uint32_t refusals;            // wrong secrets so far
+    bool cancels;                 // CLIENT CANCELS ON
     char name[LIMIT_NAME + 1];
-    char stages[SESSION_STAGES]; // asked for by the last TAKE: it is a worker
-    uint32_t level;              // jobs at once, as it has told; 0: it has not
+    char stages[SESSION_STAGES]; // of its last TAKE; not empty: it is a worker
+    uint32_t level;              // jobs at once, from TAKE … LEVEL; 0: not known
     uint64_t taken, ended, since_ms;
     const char *address; // the loop's; "" in tests
 };
 
-static inline struct presence *presence_at(const struct session *s, uint32_t shard) {
-    return &s->presences[shard - s->host->first];
+static inline struct shard_conn *shard_conn_at(const struct session *s, uint32_t shard) {
+    return &s->shard_conns[shard - s->host->first];
 }
 
 // MR_ENOMEM.
 int session_create(struct host *, struct session **out);
 
-// The store is there. MR_ENOMEM.
+// To be called when the store has been loaded. MR_ENOMEM.
 int session_join(struct session *);
 
-// The client is gone: its waiting and its leases end. Where there are very many some do so in later
-// turns; the session is not the caller's any more. Within a turn. Takes NULL.
+// The client has disconnected: its waits and leases end, some of them in later turns if there are
+// very many. The host owns the session from now on. Within a turn. Takes NULL.
 void session_destroy(struct session *);
 
-// Goes on with that, for about so many steps; returns how many it took. When nothing is left the
-// session is freed.
+// Continues this for about `steps` steps and returns how many it took. Frees the session at the
+// end.
 uint64_t session_leave_on(struct session *, uint64_t steps);
 
-// Where to put what arrives next: room for at least one byte. NULL: it takes nothing now: it rests,
-// or closes, also because there is no memory.
+// Where to put received bytes: room for at least one. NULL: none can be received now, because the
+// session is paused, waits, closes or has no memory.
 uint8_t *session_room(struct session *, size_t *out_size);
 
-// So many bytes were put there. Runs every whole command.
+// `size` bytes were put there. Runs every complete command.
 void session_receive(struct session *, size_t size);
-// The same for bytes that lie elsewhere, which it may write to.
+// The same for bytes in another place, which the session may modify.
 void session_feed(struct session *, uint8_t *data, size_t size);
 
 // The client sends no more, but may still receive: what it has sent is answered. A command that
-// waits for other clients is not, since a client that has gone looks the same.
-void session_say_no_more(struct session *);
+// waits for other clients is not: a client that has disconnected looks the same.
+void session_end_input(struct session *);
 
-// Runs a command as if it had been received. It is not blocked, and nothing else is received.
+// Runs a command as if it had been received. The session must not wait.
 void session_command(struct session *, const mr_bytes *words, uint32_t count);
 
 // Replies that may be sent now.
 mr_bytes session_ready(const struct session *);
 void session_sent(struct session *, size_t size);
-size_t session_unsent(const struct session *); // bytes of replies, also of those not ready yet
-size_t session_unread(const struct session *); // bytes of replies that wait for the client only
+size_t session_unsent(const struct session *); // bytes of all replies
+size_t session_unread(const struct session *); // bytes of replies that the client could read
 size_t session_held(const struct session *);   // bytes of memory that are kept for it
-// So many bytes more are kept for it outside of the session; of fewer, the difference wraps.
+// Counts `more` bytes that are held for it elsewhere. Unsigned: a decrease wraps and adds up.
 void session_hold(struct session *, size_t more);
-void session_close(struct session *);           // nothing more is run; it is over when all was sent
-bool session_has_ended(const struct session *); // nothing more is said
-bool session_is_over(const struct session *);   // and all was sent: close it
+void session_close(struct session *);           // runs nothing more; ends when all was sent
+bool session_has_ended(const struct session *); // no more replies will follow
+bool session_is_over(const struct session *);   // … and all were sent: close it
 uint64_t session_leases(const struct session *);
 bool take_waits(const struct session *);       // its TAKE waits for jobs here
 uint32_t session_jobs(const struct session *); // that it has taken and not ended
-// It takes jobs of these stages, names with blanks between them, at that level. Without memory it
-// is a worker of none.
+// Counts the session as a worker of these stages (names separated by spaces) with this level.
+// Without memory it counts for none.
 void session_work_for(struct session *, const char *stages, uint32_t level);
-void session_give_back(struct session *); // what it has leased, uncounted: the server closes
+void session_give_back(struct session *); // its leased jobs, without a counted attempt
 
 // ---- For commands -----------------------------------------------------------------------------
 
-// Answers that the command was not said as it should be.
+// Answers ERR: the command is malformed.
 void session_usage(struct session *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// Answers that the log has failed.
-void session_say_stopped(struct session *);
+// Answers STOPPED: the log has failed.
+void session_answer_stopped(struct session *);
 
-// What WORKERS shows of it: whole names, as many as there is room for.
+// Notes for WORKERS the stages of a TAKE: whole names, as many as fit.
 void session_note_stages(struct session *, const mr_bytes *stages, uint32_t count, uint32_t level);
-bool session_rests(const struct session *); // its replies are not read: it runs nothing meanwhile
+// Whether it runs nothing because its client does not read its replies.
+bool session_is_paused(const struct session *);
 
-// Whether it is somebody the host knows. False: the answer, that it is not, comes later.
+// Authenticates. False: the refusal is answered, or will be later.
 bool session_admit(struct session *, mr_bytes user, mr_bytes secret);
 
-// The same between commands, whoever it was before. False: the answer comes as a reply.
+// The same outside of a command, after the session has lost its token. False: as above.
 bool session_introduce(struct session *, mr_bytes secret);
 
-// It is gone when it was told, or with its session. MR_EFULL: it has too many; MR_ENOMEM.
-int late_create(struct session *, struct late **out);
-void late_destroy(struct late *);
-void late_tell(struct late *, const struct outcome *);
+// Freed by async_call_notify, or with the session. MR_EFULL: there are too many; MR_ENOMEM.
+int async_call_create(struct session *, struct async_call **out);
+void async_call_destroy(struct async_call *);
+void async_call_notify(struct async_call *, const struct outcome *);
 
-// Where to write a push message: not among the replies that EXEC gathers. The end takes what the
-// beginning returned.
+// Between these two, replies go to the client directly, as a push message must, and not into the
+// buffer of EXEC. The second takes what the first returned.
 struct buffer *session_push_begin(struct session *);
 void session_push_end(struct session *, struct buffer *);
 
-struct reply *session_reply(struct session *); // where to write what it says
-void session_offer(struct session *);          // the loop sends, closes or reads on
-void session_touch(struct session *);          // it has something new to say
+struct reply *session_reply(struct session *); // for writing a reply
+void session_offer(struct session *);          // the loop checks whether to send, close or read
+void session_touch(struct session *);          // it has new replies
 void session_mark(struct session *, uint64_t turn, bool durable);
-void session_show(struct session *, uint64_t durable);        // what was said up to that turn
-void session_show_stopped(struct session *, const char *why); // it never will be durable
-void session_run(struct session *);                           // what was received
+void session_release(struct session *, uint64_t durable); // replies up to that turn may be sent
+void session_release_stopped(struct session *,
+                             const char *why); // these replies will never be durable
+void session_run(struct session *);            // runs what was received
 void session_timer_rings(struct session *);
 
 #endif

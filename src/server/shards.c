@@ -27,7 +27,7 @@ uint32_t shards_find(const struct host *h, uint64_t id) {
 }
 
 static uint32_t shard_of(const struct session *s, const struct conn *conn) {
-    return s->host->first + (uint32_t)(list_entry(conn, struct presence, conn) - s->presences);
+    return s->host->first + (uint32_t)(list_entry(conn, struct shard_conn, conn) - s->shard_conns);
 }
 
 // ---- Handing in ---------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ void shards_push_leave(struct session *s) {
 
 int shards_await(struct session *s, uint64_t id, struct outcome *out) {
     uint32_t shard = shard_of_job(s->host, id);
-    s->caller = (struct caller){ .conn = &presence_at(s, shard)->conn };
+    s->caller = (struct caller){ .conn = &shard_conn_at(s, shard)->conn };
     return core_await(s->host->parts[shard].core, id, &s->caller, out);
 }
 
@@ -52,7 +52,7 @@ void shards_await_leave(struct session *s) {
 
 static int take_from(struct session *s, struct take *t, uint32_t shard, struct taker *taker,
                      struct grant *out, size_t *out_count) {
-    t->conn = &presence_at(s, shard)->conn;
+    t->conn = &shard_conn_at(s, shard)->conn;
     t->taker = taker;
     return core_take(s->host->parts[shard].core, t, out, out_count);
 }
@@ -99,7 +99,7 @@ static int take_wait(struct session *s, const struct take *wanted, struct grant 
         t.stages = here;
         if (!t.stage_count)
             continue;
-        int err = take_from(s, &t, i, &presence_at(s, i)->taker, out, out_count);
+        int err = take_from(s, &t, i, &shard_conn_at(s, i)->taker, out, out_count);
         if (err == MR_EAGAIN)
             continue;
         shards_take_leave(s, NULL);
@@ -111,7 +111,7 @@ static int take_wait(struct session *s, const struct take *wanted, struct grant 
 int shards_take(struct session *s, struct take *t, bool wait, struct grant *out,
                 size_t *out_count) {
     if (s->host->end - s->host->first == 1)
-        return take_from(s, t, s->host->first, wait ? &s->presences[0].taker : NULL, out,
+        return take_from(s, t, s->host->first, wait ? &s->shard_conns[0].taker : NULL, out,
                          out_count);
     int err = core_take_check(s->host->parts[s->host->first].core, t);
     if (err == 0)
@@ -120,15 +120,15 @@ int shards_take(struct session *s, struct take *t, bool wait, struct grant *out,
 }
 
 // A take of several loops: it is given something only if no other loop was faster.
-int shards_take_claimed(struct session *s, const struct take *wanted) {
+int shards_take_reserved(struct session *s, const struct take *wanted) {
     int err = core_take_check(s->host->parts[s->host->first].core, wanted);
     for (uint32_t i = s->host->first; err == 0 && i < s->host->end; i++) {
         mr_bytes here[TAKE_STAGES_MOST];
         struct take t = *wanted;
         t.stage_count = stages_of(wanted, i, s->host->shards, here);
         t.stages = here;
-        t.conn = &presence_at(s, i)->conn;
-        t.taker = &presence_at(s, i)->taker;
+        t.conn = &shard_conn_at(s, i)->conn;
+        t.taker = &shard_conn_at(s, i)->taker;
         if (t.stage_count && take_waits(s))
             err = core_take_wait(s->host->parts[i].core, &t);
     }
@@ -137,7 +137,7 @@ int shards_take_claimed(struct session *s, const struct take *wanted) {
 
 void shards_take_leave(struct session *s, const struct taker *but) {
     for (uint32_t i = s->host->first; i < s->host->end; i++) {
-        struct taker *taker = &presence_at(s, i)->taker;
+        struct taker *taker = &shard_conn_at(s, i)->taker;
         if (taker != but && taker->entry_count)
             core_take_leave(s->host->parts[i].core, taker);
     }

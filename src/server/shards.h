@@ -41,7 +41,7 @@ void shards_push_leave(struct session *); // its pusher waits no longer, if it d
 // the shard where it waited for an earlier push.
 static inline int shards_push(struct session *s, struct push *p, struct pushed *out) {
     uint32_t to = route_of(s->host->shards, p->stage);
-    p->conn = &presence_at(s, to)->conn;
+    p->conn = &shard_conn_at(s, to)->conn;
     if (p->caller)
         p->caller->conn = p->conn;
     if (p->pusher && p->pusher->conn != p->conn) {
@@ -60,9 +60,9 @@ void shards_await_leave(struct session *);
 // As core_take; sets the connection. If `wait`, the session waits in all shards of its stages
 // (MR_EAGAIN) …
 int shards_take(struct session *, struct take *, bool wait, struct grant *out, size_t *out_count);
-// The same for a session that is blocked in a take of several loops: router_claims is asked first,
-// and the answer may be there when this returns 0.
-int shards_take_claimed(struct session *, const struct take *);
+// The same for a session that is blocked in a take of several loops: router_reserves is asked
+// first, and the answer may be there when this returns 0.
+int shards_take_reserved(struct session *, const struct take *);
 // … and no longer, but for the one whose taker this is.
 void shards_take_leave(struct session *, const struct taker *but);
 

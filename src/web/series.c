@@ -157,7 +157,7 @@ static void sample_all(struct series *p, struct host *h, uint64_t at_ms) {
         if (!s)
             s = stage_add(p, &info);
         if (s)
-            stage_sample(s, &info, crews_of(&h->crews, info.name).level, at_ms);
+            stage_sample(s, &info, workers_of(&h->workers, info.name).level, at_ms);
     }
     stages_drop_removed(p, at_ms);
     p->sampled_ms = at_ms;

@@ -294,7 +294,7 @@ static void F46_a_wrong_secret_waits_and_holds_nobody_up(void **state) {
         hear_nothing(d, 0);
         ask(d, 1, "PUSH s a", "\"*\"");
         pass_ms(d, 1);
-        hear(d, 0, "-WRONGPASS nobody here has that secret, or not by that name");
+        hear(d, 0, "-WRONGPASS no token has that secret, or none of that name");
         if (i + 1 < REFUSALS)
             hear(d, 0, "-NOAUTH *");
     }

@@ -349,7 +349,7 @@ static void U4_many_calls_of_a_lost_connection_share_their_turns(void **state) {
     ask(d, 0, "HELLO 3", "*");
     for (; used + 20 < sizeof many; used += 16)
         memcpy(many + used, "CALL s x LATER\r\n", 16);
-    while (d->clients[0].session->late_count < LIMIT_LATES) {
+    while (d->clients[0].session->async_count < LIMIT_ASYNC_CALLS) {
         say_bytes(d, 0, (mr_bytes){ many, used });
         forget_heard(d, 0);
     }
@@ -417,7 +417,7 @@ static void U4_refused_numbers_are_bounded(void **state) {
     }
     ask(d, 0, "PUSH other x SOURCE e 1", "-FULL *connect again*");
     for (uint32_t i = 0; i < d->host.shards; i++)
-        assert_true(d->clients[0].session->presences[i].conn.gap_count <= GAPS_MOST);
+        assert_true(d->clients[0].session->shard_conns[i].conn.gap_count <= GAPS_MOST);
     hang_up(d, 0);
     connect_client(d, 0);
     ask(d, 0, "PUSH other x SOURCE e 1", "\"*\"");

@@ -237,7 +237,7 @@ def _():
         for command in (["push", "mail", "a"], ["push", "mail", "--lines"], ["flow", "some.yaml"]):
             fails(4, "asks for a token: it comes from MILLRACE_TOKEN", *command, "--at", url)
         fails(4, "asks for a token: it comes from MILLRACE_TOKEN", "work", "mail", "--at", url, "--", "true")
-        fails(4, "nobody here has that secret", "push", "mail", "a", "--at", url,
+        fails(4, "no token has that secret", "push", "mail", "a", "--at", url,
               MILLRACE_TOKEN="nonsense")
         equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN=secret), "1")
         equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN_FILE="ci.token"), "2")
@@ -246,7 +246,7 @@ def _():
             ok("push", "mail", "a", "--at", f"millrace://{who}@127.0.0.1:{server.port}")
         fails(4, "'sms' is not among", "push", "sms", "a", "--at", url, MILLRACE_TOKEN=secret)
         fails(4, "has not the role read", "stages", "--at", url, MILLRACE_TOKEN=secret)
-        fails(4, "nobody here has", "work", "mail", "--at", url, "--", "true", MILLRACE_TOKEN="no")
+        fails(4, "no token has", "work", "mail", "--at", url, "--", "true", MILLRACE_TOKEN="no")
         fails(4, "'sms' is not among", "work", "sms", "--at", url, "--", "true", MILLRACE_TOKEN=secret)
         said = server.stop()
         check("wrong secrets from 127.0.0.1:" in said and secret not in said, said)

@@ -100,7 +100,7 @@ static void F50_calls_that_are_not_waited_for_are_bounded(void **state) {
     struct session *s = d->clients[0].session;
     ask(d, 0, "HELLO 3", "{*}");
     uint64_t before = d->host.buffered;
-    s->late_count = LIMIT_LATES - 1; // as if there were so many
+    s->async_count = LIMIT_ASYNC_CALLS - 1; // as if there were so many
     ask(d, 0, "CALL s a LATER", "\"1\"");
     assert_true(d->host.buffered > before); // it counts as clients' memory
     ask(d, 0, "CALL s b LATER", "-FULL *");
@@ -108,7 +108,7 @@ static void F50_calls_that_are_not_waited_for_are_bounded(void **state) {
     ask(d, 1, "CANCEL 1", ":1");
     hear(d, 0, ">[\"ended\" \"1\" -CANCELLED*]");
     ask(d, 0, "CALL s b LATER", "\"#2\"");
-    s->late_count -= LIMIT_LATES - 1;
+    s->async_count -= LIMIT_ASYNC_CALLS - 1;
 }
 
 // ---- Browsers -----------------------------------------------------------------------------------

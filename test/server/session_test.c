@@ -161,8 +161,8 @@ static void D2_waits_answered_early_leave_nothing_behind(void **state) {
     hear(d, 0, "[]");
 }
 
-// A session that has gone leaves its seat to another, whose waiting is its own.
-static void F50_a_seat_left_while_waiting_is_used_again(void **state) {
+// A session that has gone leaves its slot to another, whose waiting is its own.
+static void F50_a_slot_left_while_waiting_is_used_again(void **state) {
     struct dialogue *d = *state;
     connect_client(d, 2);
     connect_client(d, 3);
@@ -1290,7 +1290,7 @@ int main(void) {
         DIALOGUE(D2_as_many_takers_wake_as_there_is_work),
         DIALOGUE(D2_a_wait_ends_when_it_was_to),
         DIALOGUE(D2_waits_answered_early_leave_nothing_behind),
-        DIALOGUE(F50_a_seat_left_while_waiting_is_used_again),
+        DIALOGUE(F50_a_slot_left_while_waiting_is_used_again),
         DIALOGUE(A7_a_call_is_answered_with_the_result),
         DIALOGUE(A6_a_call_hears_of_its_deadline_at_once),
         DIALOGUE(F13_a_call_hears_why_its_job_died),

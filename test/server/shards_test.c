@@ -166,7 +166,7 @@ static void A10_looks_are_those_of_one_shard(void **state) {
 // ---- Working ------------------------------------------------------------------------------------
 
 // D2: a TAKE that waits everywhere is answered once, and waits nowhere after that.
-static void D2_a_take_waits_in_all_shards_with_one_claim(void **state) {
+static void D2_a_take_waits_in_all_shards_with_one_reservation(void **state) {
     struct dialogue *d = *state;
     for (uint32_t i = 0; i < SHARDS; i++) {
         say(d, 0, "TAKE s c t WAIT -1");
@@ -409,7 +409,7 @@ static void F24_one_log_that_fails_stops_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         SHARDED(A10_looks_are_those_of_one_shard),
-        SHARDED(D2_a_take_waits_in_all_shards_with_one_claim),
+        SHARDED(D2_a_take_waits_in_all_shards_with_one_reservation),
         SHARDED(stages_named_first_are_served_first),
         SHARDED(F11_a_lost_connection_gives_back_the_work_of_all_shards),
         SHARDED(A9_running_work_of_all_shards_is_told_to_stop),

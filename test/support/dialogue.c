@@ -150,7 +150,7 @@ void hang_up(struct dialogue *d, int client) {
 
 void say_no_more(struct dialogue *d, int client) {
     host_begin(&d->host);
-    session_say_no_more(d->clients[client].session);
+    session_end_input(d->clients[client].session);
     turn(d);
 }
 
