@@ -24,9 +24,6 @@ enum cli_exit {
     CLI_INTERRUPTED = 130,
 };
 
-// Commands that the system had no room to start, one after another, until that is told.
-enum { CLI_REFUSED_OFTEN = 10 };
-
 // Where a server listens unless told otherwise, and the engine that is meant unless one is named.
 #define CLI_LISTEN "127.0.0.1:" WIRE_PORT
 #define CLI_HTTP "127.0.0.1:7412"

@@ -5,15 +5,12 @@
 //     attempt
 #include "base/limits.h"
 #include "cli/engine.h"
+#include "cli/exec_job.h"
 #include "cli/interrupts.h"
 #include "cli/output.h"
-#include "cli/placeholders.h"
 #include "cli/values.h"
 
 #include "millrace.h"
-#include "work/exec.h"
-#include "work/process.h"
-#include "work/side_file.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -30,12 +27,10 @@ struct working {
     struct address address;
     struct engine_state engine;
     mr_worker *worker;
-    struct execs *execs;
-    struct side_dir *side_dir;
+    struct job_execs execs;
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
-    atomic_uint refused;  // commands that the system had no room to start, one after another
     atomic_bool ending;   // everything is to end at once
     atomic_bool hopeless; // there is no such command
 };
@@ -57,14 +52,13 @@ static int fail(struct working *w, mr_job *job, const char *reason, int told) {
     return FAILED;
 }
 
-static int commit(struct working *w, mr_job *job, const struct side_file *side,
-                  struct exec_result *x) {
+static int commit(struct working *w, mr_job *job, struct job_exec *run) {
     mr_bytes output;
-    int err = spool_bytes(&x->output, &output);
+    int err = spool_bytes(&run->result.output, &output);
     if (err >= 0)
         err = mr_job_set_result(job, output);
     if (err >= 0)
-        err = side_file_apply(side, job);
+        err = side_file_apply(&run->side, job);
     if (err < 0)
         return fail(w, job, mr_error(), EXEC_REASON);
     atomic_fetch_add(&w->done, 1);
@@ -77,10 +71,10 @@ static int give_back(mr_job *job) {
     return MR_LATER;
 }
 
-static int end_job(struct working *w, mr_job *job, const struct side_file *side,
-                   struct exec_result *x) {
+static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
+    const struct exec_result *x = &run->result;
     if (exec_ended_well(x))
-        return commit(w, job, side, x);
+        return commit(w, job, run);
     if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
         return give_back(job);
     if (exec_is_missing(x) && !w->template.varies) {
@@ -91,56 +85,38 @@ static int end_job(struct working *w, mr_job *job, const struct side_file *side,
     return fail(w, job, x->reason, x->end == EXEC_STOPPED ? 0 : exec_how_size(x));
 }
 
-static int run_filled(struct working *w, mr_job *job, const struct side_file *side,
-                      const struct filled *command) {
-    struct exec_result x;
-    struct exec_order order = { .argv = command->argv,
-                                .job = job,
-                                .variables = command->variables,
-                                .input =
-                                    w->template.takes_line ? (mr_bytes){ 0 } : mr_job_body(job),
-                                .timeout_ms = w->timeout_ms,
-                                .max_output = BODY_MOST,
-                                .pass_errors = true };
-    int err = exec_run(w->execs, &order, &x);
-    if (err < 0)
-        return err;
-    err = end_job(w, job, side, &x);
-    exec_result_finish(&x);
-    return err;
-}
-
 static int run_command(struct working *w, mr_job *job) {
-    struct filled filled = { 0 };
-    struct parts parts = { .line = mr_job_body(job),
-                           .key = mr_job_key(job),
-                           .number = mr_job_id(job) };
-    struct side_file side;
-    int err = side_file_begin(w->side_dir, mr_job_state(job), &side);
+    struct job_exec run;
+    mr_bytes body = mr_job_body(job);
+    struct job_exec_order order = { .template = &w->template,
+                                    .parts = { body, mr_job_key(job), mr_job_id(job) },
+                                    .job = job,
+                                    .input = w->template.takes_line ? (mr_bytes){ 0 } : body,
+                                    .state = mr_job_state(job),
+                                    .timeout_ms = w->timeout_ms,
+                                    .max_output = BODY_MOST,
+                                    .pass_errors = true };
+    int err = job_exec_run(&w->execs, &order, &run);
     if (err < 0)
         return err;
-    err = template_fill(&w->template, &parts, side.variable, &filled);
-    if (err >= 0)
-        err = run_filled(w, job, &side, &filled);
-    filled_finish(&filled);
-    side_file_end(&side);
+    err = end_job(w, job, &run);
+    job_exec_finish(&run);
     return err;
 }
 
 static int work_job(mr_job *job, void *arg) {
     struct working *w = arg;
     int err = run_command(w, job);
-    if (err == MR_EBUSY && ++w->refused == CLI_REFUSED_OFTEN)
+    if (job_execs_are_refused(&w->execs, err))
         complain("work: no command can be started: %s; trying again", mr_error());
     if (err == MR_EBUSY)
         return give_back(job); // the system allows no more processes just now
-    w->refused = 0;
     return err < 0 ? fail(w, job, mr_error(), EXEC_REASON) : err;
 }
 
 static void stop_job(mr_job *job, void *arg) {
     struct working *w = arg;
-    exec_stop_any(w->execs, job);
+    exec_stop_any(w->execs.execs, job);
 }
 
 // ---- The worker -------------------------------------------------------------------------------
@@ -174,7 +150,7 @@ static void drain(struct working *w) {
         if (!hears(w, 0) || atomic_exchange(&w->ending, true))
             continue;
         complain("work: ending what runs");
-        execs_stop_any(w->execs);
+        execs_stop_any(w->execs.execs);
     }
 }
 
@@ -245,10 +221,7 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     int err = open_engine(in, w);
     if (err < 0)
         return engine_unopened("work", &w->address, err);
-    processes_adopt();
-    err = execs_create(NULL, &w->execs);
-    if (err >= 0)
-        err = side_dir_create(&w->side_dir);
+    err = job_execs_open(&w->execs);
     if (err >= 0)
         err = mr_work(w->engine.engine, in->list[0], work_job, w, &o, &w->worker);
     if (err >= 0)
@@ -266,8 +239,7 @@ enum cli_exit work_run(const struct input *in) {
     enum cli_exit code = work_start(in, &w, o);
     if (mr_close(w.engine.engine) < 0)
         complain("work: %s", mr_error());
-    side_dir_destroy(w.side_dir);
-    execs_destroy(w.execs);
+    job_execs_close(&w.execs);
     template_close(&w.template);
     if (w.signals >= 0)
         close(w.signals);

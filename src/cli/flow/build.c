@@ -247,7 +247,7 @@ static int add_loops(struct actor *a) {
 
 static void stop_command(mr_job *job, void *arg) {
     struct flow *f = arg;
-    exec_stop_any(f->execs, job);
+    exec_stop_any(f->execs.execs, job);
     for (size_t i = 0; i < f->plan->count; i++)
         if (f->actors[i].filters)
             filter_stop_any(f->actors[i].filters, job);

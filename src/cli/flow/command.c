@@ -127,58 +127,48 @@ static int refuse(struct actor *a, mr_flow_out *out, mr_pair pair, const struct 
     return step_fail(out, pair, code, "%s", x->reason);
 }
 
-// 0: `out_result` has how it ended.
-static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, const char *variable,
-                       struct exec_result *out_result) {
+// 0: `out_run` has how it ended.
+static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, bool is_pure,
+                       struct job_exec *out_run) {
     const mr_job *job = mr_flow_job(out);
-    struct filled filled = { 0 };
-    struct parts parts = { .line = pair.value, .key = pair.key, .number = mr_job_id(job) };
     struct buffer input = { 0 };
     bool piped = !a->template.takes_line;
-    int err = template_fill(&a->template, &parts, variable, &filled);
-    if (err >= 0 && piped && pair.value.size)
-        err = buffer_append(&input, pair.value.data, pair.value.size);
+    int err =
+        piped && pair.value.size ? buffer_append(&input, pair.value.data, pair.value.size) : 0;
     if (err >= 0 && piped)
         err = buffer_append(&input, "\n", 1);
-    struct exec_order order = { .argv = filled.argv,
-                                .job = job,
-                                .variables = filled.variables,
-                                .input = buffer_bytes(&input),
-                                .timeout_ms = a->node->timeout_ms,
-                                .max_output = OUTPUT_MOST,
-                                .pass_errors = false };
+    struct job_exec_order order = { .template = &a->template,
+                                    .parts = { pair.value, pair.key, mr_job_id(job) },
+                                    .job = job,
+                                    .input = buffer_bytes(&input),
+                                    .state = is_pure ? (mr_bytes){ 0 } : mr_flow_state(out),
+                                    .is_pure = is_pure,
+                                    .timeout_ms = a->node->timeout_ms,
+                                    .max_output = OUTPUT_MOST };
     if (err >= 0)
-        err = exec_run(a->flow->execs, &order, out_result);
-    filled_finish(&filled);
+        err = job_exec_run(&a->flow->execs, &order, out_run);
     buffer_finish(&input);
     return err < 0 ? step_fail(out, pair, err, "%s", error_text()) : 0;
 }
 
-static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out,
-                       const struct side_file *side, struct exec_result *x) {
+static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out, struct job_exec *run) {
     struct collecting c = { a, out, pair };
     struct side_file_reader taker = { collect_emit, collect_state, &c };
     mr_bytes text;
-    int err = spool_bytes(&x->output, &text);
+    int err = spool_bytes(&run->result.output, &text);
     if (err >= 0)
         err = send_lines(a, out, pair, text);
-    if (err >= 0)
-        err = side_file_read(side, &taker);
-    return err;
+    return err < 0 ? err : side_file_read(&run->side, &taker);
 }
 
 static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
-    struct side_file side;
-    struct exec_result x = { 0 };
-    int err = side_file_begin(a->flow->side_dir, mr_flow_state(out), &side);
+    struct job_exec run;
+    int err = run_process(a, pair, out, false, &run);
     if (err < 0)
-        return step_fail(out, pair, err, "%s", error_text());
-    err = run_process(a, pair, out, side.variable, &x);
-    if (err >= 0) {
-        err = exec_ended_well(&x) ? take_output(a, pair, out, &side, &x) : refuse(a, out, pair, &x);
-        exec_result_finish(&x);
-    }
-    side_file_end(&side);
+        return err;
+    err = exec_ended_well(&run.result) ? take_output(a, pair, out, &run)
+                                       : refuse(a, out, pair, &run.result);
+    job_exec_finish(&run);
     return err;
 }
 
@@ -275,15 +265,16 @@ int program_run(mr_pair pair, mr_flow_out *out, void *arg) {
 
 int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
-    struct exec_result x = { 0 };
+    struct job_exec run;
     a->in++;
-    int err = run_process(a, pair, out, NULL, &x);
+    int err = run_process(a, pair, out, true, &run);
     if (err < 0)
         return err;
-    bool decided = x.end == EXEC_EXITED && (x.code == 0 || x.code == 1);
-    int keeps = decided ? x.code == 0 : refuse(a, out, pair, &x);
+    const struct exec_result *x = &run.result;
+    bool decided = x->end == EXEC_EXITED && (x->code == 0 || x->code == 1);
+    int keeps = decided ? x->code == 0 : refuse(a, out, pair, x);
     a->out += keeps > 0;
-    exec_result_finish(&x);
+    job_exec_finish(&run);
     return keeps;
 }
 

@@ -16,13 +16,11 @@
 
 #include "cli/cli.h"
 #include "cli/engine.h"
+#include "cli/exec_job.h"
 #include "cli/flow/plan.h"
 #include "cli/interrupts.h"
 #include "cli/journal.h"
-#include "cli/placeholders.h"
-#include "work/exec.h"
 #include "work/filter.h"
-#include "work/side_file.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -60,8 +58,7 @@ struct flow {
     struct address address; // of --at
     struct engine_state engine;
     mr_flow *flow;
-    struct execs *execs;
-    struct side_dir *side_dir;
+    struct job_execs execs;
     struct actor actors[FLOW_NODES];
     pthread_mutex_t lock; // guards the lines that filters were asked
     const char *where;    // the engine, for people

@@ -12,7 +12,6 @@
 #include "base/errors.h"
 #include "cli/output.h"
 #include "cli/progress.h"
-#include "work/process.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -104,7 +103,6 @@ static void share_memory(void) {
 
 static int flow_open(struct flow *f, const struct input *in) {
     share_memory();
-    processes_adopt();
     signal(SIGPIPE, SIG_IGN); // a write says it
     f->signals = interrupts_open();
     if (f->signals < 0)
@@ -118,9 +116,7 @@ static int flow_open(struct flow *f, const struct input *in) {
     if (err >= 0)
         err = open_engine(f, in);
     if (err >= 0)
-        err = execs_create(NULL, &f->execs);
-    if (err >= 0)
-        err = side_dir_create(&f->side_dir);
+        err = job_execs_open(&f->execs);
     return err < 0 ? err : flow_build(f);
 }
 
@@ -134,12 +130,9 @@ static void flow_free(struct flow *f) {
     }
     if (mr_close(f->engine.engine) < 0)
         complain("flow: %s", mr_error());
-    execs_destroy(f->execs);
-    side_dir_destroy(f->side_dir);
+    job_execs_close(&f->execs);
     f->flow = NULL;
     f->engine.engine = NULL;
-    f->execs = NULL;
-    f->side_dir = NULL;
 }
 
 // ---- Dead jobs --------------------------------------------------------------------------------
@@ -189,7 +182,7 @@ static bool hears(struct flow *f) {
 static void end_all(struct flow *f) {
     f->ending_us = monotonic_us();
     atomic_store(&f->ending, true);
-    execs_stop_any(f->execs);
+    execs_stop_any(f->execs.execs);
     for (size_t i = 0; i < f->plan->count; i++)
         if (f->actors[i].filters)
             filters_stop_any(f->actors[i].filters);

@@ -84,37 +84,29 @@ static int collect(const struct run *r, const struct side_file *side, mr_job *jo
 }
 
 static int run_command(struct run *r, mr_job *job, const struct line *line,
-                       const struct parts *parts, struct exec_result *out) {
+                       const struct parts *parts, struct job_exec *out) {
     const struct run_options *o = r->options;
     bool kept = r->output.in_order && r->journal.dir;
-    struct side_file side;
-    struct filled filled = { 0 };
-    int err = side_file_begin(r->side_dir, mr_job_state(job), &side);
-    if (err < 0)
-        return err;
-    err = template_fill(&o->template, parts, side.variable, &filled);
-    struct exec_order order = { .argv = filled.argv,
-                                .job = job,
-                                .variables = filled.variables,
-                                .input = o->input ? line->text : (mr_bytes){ 0 },
-                                .timeout_ms = o->timeout_ms,
-                                .max_output = kept ? kept_output : 0 };
-    if (err >= 0)
-        err = exec_run(r->execs, &order, out);
-    if (err >= 0 && exec_ended_well(out) && collect(r, &side, job) < 0)
-        refuse(out, error_text());
-    filled_finish(&filled);
-    side_file_end(&side);
+    struct job_exec_order order = { .template = &o->template,
+                                    .parts = *parts,
+                                    .job = job,
+                                    .input = o->input ? line->text : (mr_bytes){ 0 },
+                                    .state = mr_job_state(job),
+                                    .timeout_ms = o->timeout_ms,
+                                    .max_output = kept ? kept_output : 0 };
+    int err = job_exec_run(&r->execs, &order, out);
+    if (err >= 0 && exec_ended_well(&out->result) && collect(r, &out->side, job) < 0)
+        refuse(&out->result, error_text());
     return err;
 }
 
 // 0: `out` says how it ended; MR_EBUSY: not now.
-static int try_line(struct run *r, mr_job *job, const struct line *line, struct exec_result *out) {
+static int try_line(struct run *r, mr_job *job, const struct line *line, struct job_exec *out) {
     char why[128];
     if (line->size > line->text.size) {
         snprintf(why, sizeof why, "it has %" PRIu64 " bytes; %d are the most", line->size,
                  LINE_MOST);
-        refuse(out, why);
+        refuse(&out->result, why);
         return 0;
     }
     struct buffer key = { 0 };
@@ -122,10 +114,10 @@ static int try_line(struct run *r, mr_job *job, const struct line *line, struct 
     int err = find_key(r, job, line->text, &key, &parts.key);
     if (err >= 0)
         err = run_command(r, job, line, &parts, out);
-    if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG)
-        refuse(out, "it is too long for an argument; --stdin pipes it in instead");
+    if (err == 0 && out->result.end == EXEC_UNSTARTED && out->result.code == E2BIG)
+        refuse(&out->result, "it is too long for an argument; --stdin pipes it in instead");
     if (err < 0 && err != MR_EBUSY) {
-        refuse(out, error_text());
+        refuse(&out->result, error_text());
         err = 0;
     }
     buffer_finish(&key);
@@ -318,25 +310,18 @@ static int end_attempt(struct run *r, mr_job *job, const struct line *line, stru
     return end_line(r, job, line, verdict == VERDICT_FAILED, x);
 }
 
-// So often that it may last: others have to end first, or a limit is too low.
-static void tell_refused(struct run *r) {
-    if (++r->refused == CLI_REFUSED_OFTEN)
-        output_say(&r->output, "run: no command can be started: %s; trying again", error_text());
-}
-
 static int run_line(struct run *r, mr_job *job) {
     struct line line = line_of_body(mr_job_body(job));
-    struct exec_result x = { 0 };
+    struct job_exec run = { 0 };
     uint64_t begun_us = monotonic_us();
-    int err = try_line(r, job, &line, &x);
-    if (err < 0) {
-        tell_refused(r);
+    int err = try_line(r, job, &line, &run);
+    if (job_execs_are_refused(&r->execs, err))
+        output_say(&r->output, "run: no command can be started: %s; trying again", error_text());
+    if (err < 0)
         return mr_release(job, 0); // too much runs on this machine: a little later
-    }
-    r->refused = 0;
     note_time(r, begun_us, monotonic_us());
-    err = end_attempt(r, job, &line, &x);
-    exec_result_finish(&x);
+    err = end_attempt(r, job, &line, &run.result);
+    job_exec_finish(&run);
     return err;
 }
 
@@ -355,5 +340,5 @@ int run_handler(mr_job *job, void *arg) {
 
 void run_on_stop(mr_job *job, void *arg) {
     struct run *r = arg;
-    exec_stop_any(r->execs, job);
+    exec_stop_any(r->execs.execs, job);
 }

@@ -11,7 +11,6 @@
 #include "base/errors.h"
 #include "cli/engine.h"
 #include "cli/output.h"
-#include "work/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -120,11 +119,8 @@ static int begin_engine(struct run *r, const struct input *in) {
 
 static int run_open(struct run *r, const struct input *in) {
     int err = signals_open(r);
-    processes_adopt();
     if (err >= 0)
-        err = execs_create(NULL, &r->execs);
-    if (err >= 0)
-        err = side_dir_create(&r->side_dir);
+        err = job_execs_open(&r->execs);
     if (err >= 0)
         err = begin_engine(r, in);
     if (err < 0 || !r->options->results)
@@ -173,7 +169,7 @@ void run_stop_any(struct run *r, enum cli_exit code, bool now) {
     pthread_mutex_unlock(&r->lock);
     atomic_store(&r->stopping, true);
     if (now)
-        execs_stop_any(r->execs);
+        execs_stop_any(r->execs.execs);
     ring(r);
 }
 
@@ -351,8 +347,7 @@ static void journal_end(struct run *r) {
 
 static void run_close(struct run *r) {
     close_engine(r);
-    execs_destroy(r->execs);
-    side_dir_destroy(r->side_dir);
+    job_execs_close(&r->execs);
     lines_finish(&r->lines);
     journal_close(&r->journal);
     output_close(&r->output);

@@ -13,14 +13,12 @@
 
 #include "base/histogram.h"
 #include "cli/cli.h"
+#include "cli/exec_job.h"
 #include "cli/interrupts.h"
 #include "cli/journal.h"
 #include "cli/keys.h"
 #include "cli/lines.h"
-#include "cli/placeholders.h"
 #include "cli/run/output.h"
-#include "work/exec.h"
-#include "work/side_file.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,8 +42,7 @@ struct run {
     const struct run_options *options;
     mr *engine;
     mr_epic epic; // of the journal, whose numbers are the lines' positions
-    struct execs *execs;
-    struct side_dir *side_dir;
+    struct job_execs execs;
     mr_worker *worker; // NULL: not started yet
     struct lines lines;
     struct journal journal; // without a directory: none
@@ -63,7 +60,6 @@ struct run {
     _Atomic uint64_t read, ended;
     _Atomic uint64_t passed; // in order: lines among them that ended well in an earlier round
     _Atomic uint64_t done, failed, retried, keyless;
-    atomic_uint refused;     // commands that the system had no room to start, one after another
     _Atomic int64_t bytes;   // of lines read and not ended
     _Atomic int64_t ring_at; // a handler rings when so many lines or fewer are not ended
     atomic_bool stopping;    // nothing more is started

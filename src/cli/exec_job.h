@@ -1,0 +1,52 @@
+// Exec job: runs a command for a job, as `work`, `run` and the steps of a flow do:
+//
+//     parts of a line ─► placeholders ─► argv, variables ─► exec_run ─► how it ended
+//     state of the channel ─► side file ─► what the command leaves for the job's commit
+#ifndef CLI_EXEC_JOB_H
+#define CLI_EXEC_JOB_H
+
+#include "cli/placeholders.h"
+#include "work/exec.h"
+#include "work/side_file.h"
+
+#include <stdatomic.h>
+
+// What all commands of this process share. Zero is a valid start.
+struct job_execs {
+    struct execs *execs;
+    struct side_dir *side_dir;
+    atomic_uint refused; // commands that the system had no room to start, one after another
+};
+
+// MR_EIO; MR_ENOMEM. To be closed also if it fails. What commands leave running is killed from now
+// on, whatever process group or session it has moved to.
+int job_execs_open(struct job_execs *);
+void job_execs_close(struct job_execs *); // none may be running
+
+struct job_exec_order {
+    const struct template *template;
+    struct parts parts; // for its placeholders
+    const mr_job *job;  // whose variables the command gets
+    mr_bytes input;     // its stdin
+    mr_bytes state;     // what `millrace state` shows it
+    bool is_pure;       // it leaves nothing: `millrace emit` and `state` do not work in it
+    int64_t timeout_ms;
+    uint64_t max_output;
+    bool pass_errors; // these three: see exec.h
+};
+
+struct job_exec {
+    struct exec_result result;
+    struct side_file side; // what the command has left, for side_file_read
+};
+
+// Runs a command and returns when it has ended. 0: `out` says how, and is finished by
+// job_exec_finish; else errors of exec_run, template_fill and side_file_begin. Any thread.
+int job_exec_run(struct job_execs *, const struct job_exec_order *, struct job_exec *out);
+void job_exec_finish(struct job_exec *);
+
+// To be called with what each run has returned. True: the system refuses to start commands
+// (MR_EBUSY), for so long now that it should be said. Any thread.
+bool job_execs_are_refused(struct job_execs *, int err);
+
+#endif
