@@ -52,6 +52,7 @@ static int context_load_trust(SSL_CTX *c, const struct tls_files *f, bool server
 static void context_set_up(SSL_CTX *c) {
     SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
     SSL_CTX_set_cipher_list(c, CIPHERS);
+    // Without tickets there is no resumption, which would not check a client's certificate again.
     SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET |
                                SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
