@@ -370,8 +370,6 @@ void host_begin(struct host *h) {
     h->turn_steps = h->steps;
     if (h->shards)
         begin_turn(h);
-    if (h->loops)
-        router_receive(h);
     budget_begin_turn(h);
 }
 

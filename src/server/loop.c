@@ -89,11 +89,18 @@ static void on_check(uv_check_t *check) {
     turn_end(check->data);
 }
 
+// Mail is opened here only, where no connection is at hand: it may close any of them.
+static void receive_mail(struct loop *v) {
+    host_begin(&v->host);
+    if (v->host.loops)
+        (void)router_receive(&v->host);
+    turn_end(v);
+}
+
 static void on_timer(uv_timer_t *timer) {
     struct loop *v = timer->data;
     v->timer_at_ms = UINT64_MAX;
-    host_begin(&v->host);
-    turn_end(v);
+    receive_mail(v); // some may have been left for lack of memory
 }
 
 static void on_durable(uv_async_t *async) {
@@ -112,10 +119,7 @@ static void on_mail(uv_async_t *async) {
         loop_end(v);
         return;
     }
-    host_begin(&v->host);
-    if (v->host.loops)
-        (void)router_receive(&v->host); // the turn may have begun before it came
-    turn_end(v);
+    receive_mail(v);
     if (v->closing)
         loop_finish(v);
 }

@@ -63,7 +63,8 @@ int loops_run(struct loops *, uint32_t loop, void (*run)(struct host *, void *ar
 
 // ---- For a host, in its own thread --------------------------------------------------------------
 
-// In a turn: takes in what has come. False: there was nothing.
+// In a turn: takes in what has come, which may close any connection of the loop. False: there was
+// nothing.
 bool router_receive(struct host *);
 // At the end of a turn: sends what was gathered for other loops.
 void router_send(struct host *);

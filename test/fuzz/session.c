@@ -135,6 +135,8 @@ static void client_read(struct client *c) {
 
 static void turn_at(struct host *h) {
     host_begin(h);
+    if (h->loops)
+        (void)router_receive(h);
     do {
         host_end(h);
         host_durable(h);

@@ -213,6 +213,8 @@ void turn(struct dialogue *d) {
 
 static void turn_at(struct dialogue *d, struct host *h) {
     host_begin(h);
+    if (h->loops)
+        (void)router_receive(h);
     do {
         host_end(h);
         flush_at(d, h);

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""loops_test.py BUILD: a server with three loops and three shards, each in a thread of its own: what only
+threads and sockets can break. Speaks TAP; nothing waits for time to pass."""
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+import served
+from served import Client, path
+from tap import MILLRACE, case, check, equal, main
+
+LOOPS = 3
+
+
+class Server(served.Server):
+    def __init__(self, *options, **more):
+        super().__init__("--store", "mem:", "--loops", str(LOOPS), "--shards", str(LOOPS), *options, **more)
+
+
+def token(file, name, role, stages="*"):
+    return subprocess.run([MILLRACE, "auth", "add", name, "--role", role, "--stages", stages, "--auth", path(file)],
+                          check=True, capture_output=True, text=True).stdout.split()[-1]
+
+
+# ---- Without a token ---------------------------------------------------------------------------
+
+def talk_and_be_closed(server, count):
+    """So many connections, one after another, that speak all the time, also while they are closed for others."""
+    open_ones = []
+    for _ in range(count):
+        s = socket.create_connection(("127.0.0.1", server.port))
+        s.setblocking(False)
+        open_ones.append(s)
+        for one in {*open_ones[:40], *open_ones[-40:]}:
+            try:
+                one.send(b"PING\r\n" * 20)
+            except BlockingIOError:
+                pass
+            except OSError:  # it was closed
+                open_ones.remove(one)
+                one.close()
+    for one in open_ones:
+        one.close()
+
+
+# U8: one that is closed for another may be speaking just then.
+@case
+def U8_strangers_may_speak_while_they_are_closed():
+    secret = token("talkers", "someone", "admin")
+    with Server("--auth", path("talkers")) as server:
+        talkers = [threading.Thread(target=talk_and_be_closed, args=(server, 500)) for _ in range(4)]
+        for t in talkers:
+            t.start()
+        for t in talkers:
+            t.join()
+        client = Client(server)
+        equal(client.ask("AUTH", secret), "OK")
+        equal(client.ask("PUSH", "s", "x"), "1")
+
+
+main()
