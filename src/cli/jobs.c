@@ -85,9 +85,7 @@ static const struct column job_columns[] = {
     { 0 },
 };
 
-static enum cli_exit answer_jobs(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, &job_replies, job_columns, reply, "there are no such jobs");
-}
+static const struct listing jobs_listing = { &job_replies, job_columns, "there are no such jobs" };
 
 static const struct column dead_columns[] = {
     { JOB(id), "ID", SHAPE_NUMBER },
@@ -99,9 +97,7 @@ static const struct column dead_columns[] = {
     { 0 },
 };
 
-static enum cli_exit answer_dead(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, &job_replies, dead_columns, reply, "no job is dead");
-}
+static const struct listing dead_listing = { &job_replies, dead_columns, "no job is dead" };
 
 enum cli_exit jobs_run(const struct input *in) {
     struct words w = { 0 };
@@ -110,7 +106,7 @@ enum cli_exit jobs_run(const struct input *in) {
     words_option(&w, "KEY", input_option(in, "--key"));
     words_option(&w, "STATUS", input_option(in, "--status"));
     words_option(&w, "FROM", input_option(in, "--from"));
-    return talk_page(in, &w, "COUNT", answer_jobs);
+    return talk_page(in, &w, "COUNT", &jobs_listing);
 }
 
 enum cli_exit dead_run(const struct input *in) {
@@ -119,5 +115,5 @@ enum cli_exit dead_run(const struct input *in) {
     if (in->arguments[0])
         words_text(&w, in->arguments[0]);
     words_option(&w, "FROM", input_option(in, "--from"));
-    return talk_page(in, &w, "COUNT", answer_dead);
+    return talk_page(in, &w, "COUNT", &dead_listing);
 }

@@ -24,15 +24,13 @@ static const struct column stage_columns[] = {
     { 0 },
 };
 
-static enum cli_exit answer_stages(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, &stage_replies, stage_columns, reply,
-                     "there are no stages yet; a push makes one");
-}
+static const struct listing stages_listing = { &stage_replies, stage_columns,
+                                               "there are no stages yet; a push makes one" };
 
 enum cli_exit stages_run(const struct input *in) {
     struct words w = { 0 };
     words_text(&w, "STAGES");
-    return talk_page(in, &w, "COUNT", answer_stages);
+    return talk_page(in, &w, "COUNT", &stages_listing);
 }
 
 #define CHANNEL(member) offsetof(struct channel_reply, member)
@@ -43,16 +41,14 @@ static const struct column channel_columns[] = {
     { CHANNEL(parked_ms), "PARKED", SHAPE_AGE }, { 0 },
 };
 
-static enum cli_exit answer_channels(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, &channel_replies, channel_columns, reply,
-                     "no key of this stage has two jobs or more");
-}
+static const struct listing channels_listing = { &channel_replies, channel_columns,
+                                                 "no key of this stage has two jobs or more" };
 
 enum cli_exit channels_run(const struct input *in) {
     struct words w = { 0 };
     words_text(&w, "CHANNELS");
     words_text(&w, in->arguments[0]);
-    return talk_page(in, &w, "TOP", answer_channels);
+    return talk_page(in, &w, "TOP", &channels_listing);
 }
 
 #define WORKER(member) offsetof(struct worker_reply, member)
@@ -69,14 +65,13 @@ static const struct column worker_columns[] = {
     { 0 },
 };
 
-static enum cli_exit answer_workers(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, &worker_replies, worker_columns, reply, "nobody works here now");
-}
+static const struct listing workers_listing = { &worker_replies, worker_columns,
+                                                "nobody works here now" };
 
 enum cli_exit workers_run(const struct input *in) {
     struct words w = { 0 };
     words_text(&w, "WORKERS");
-    return talk_page(in, &w, "COUNT", answer_workers);
+    return talk_page(in, &w, "COUNT", &workers_listing);
 }
 
 #define EPIC(member) offsetof(struct epic_reply, member)
@@ -96,14 +91,12 @@ static const struct column epic_columns[] = {
     { 0 },
 };
 
-static enum cli_exit answer_epics(const struct input *in, const struct response_value *reply) {
-    return show_rows(in, &epics_replies, epic_columns, reply, "there are no epics");
-}
+static const struct listing epics_listing = { &epics_replies, epic_columns, "there are no epics" };
 
 enum cli_exit epics_run(const struct input *in) {
     struct words w = { 0 };
     words_text(&w, "EPICS");
-    return talk_page(in, &w, "COUNT", answer_epics);
+    return talk_page(in, &w, "COUNT", &epics_listing);
 }
 
 // ---- Why --------------------------------------------------------------------------------------

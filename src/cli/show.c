@@ -289,13 +289,12 @@ enum cli_exit show_map(const struct input *in, const struct response_value *map)
     return CLI_DONE;
 }
 
-enum cli_exit show_rows(const struct input *in, const struct reply_table *fields,
-                        const struct column *columns, const struct response_value *rows,
-                        const char *none) {
+enum cli_exit show_rows(const struct input *in, const struct listing *listing,
+                        const struct response_value *rows) {
     if (input_option(in, "--json"))
         show_json(rows);
     else
-        show_table(fields, columns, rows, none);
+        show_table(listing->fields, listing->columns, rows, listing->none);
     return CLI_DONE;
 }
 

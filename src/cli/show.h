@@ -39,9 +39,16 @@ void show_json_value(struct json *, const char *name, const struct response_valu
 // A map, a line each: durations ("-ms") as ages, an array of reasons as a line for each of them.
 enum cli_exit show_map(const struct input *, const struct response_value *map);
 
-// An array of maps. `none` is said, on stderr, if it is empty.
-enum cli_exit show_rows(const struct input *, const struct reply_table *, const struct column *,
-                        const struct response_value *rows, const char *none);
+// How an array of maps is shown: which fields they have, which of them become columns, and what is
+// said, on stderr, if there are no rows.
+struct listing {
+    const struct reply_table *fields;
+    const struct column *columns;
+    const char *none;
+};
+
+enum cli_exit show_rows(const struct input *, const struct listing *,
+                        const struct response_value *rows);
 enum cli_exit show_result(const struct input *, mr_bytes result);
 
 // "3 retried"

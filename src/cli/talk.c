@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "cli/interrupts.h"
 #include "cli/output.h"
+#include "cli/show.h"
 #include "cli/talk_state.h"
 #include "cli/values.h"
 
@@ -15,18 +16,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 // ---- Opening ----------------------------------------------------------------------------------
 
 static int talks_start(struct talks *ts) {
     struct listener listener;
-    int signals = interrupts_open();
-    if (signals < 0)
-        return signals;
-    ts->signals = signals;
     ts->impl = ts->address.url.local ? &local_talk : &remote_talk;
-    int err = listener_begin(&listener, signals);
+    ts->signals = interrupts_open();
+    if (ts->signals < 0)
+        return ts->signals;
+    ts->ready = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (ts->ready < 0)
+        return error_set(MR_EIO, "no eventfd: %s", strerror(errno));
+    int err = listener_begin(&listener, ts->signals);
     if (err < 0)
         return err;
     err = ts->impl->open(ts); // a large store takes its time
@@ -42,7 +46,7 @@ static enum cli_exit talks_open(const struct input *in, enum engine_store store,
         return CLI_UNOPENED;
     }
     ts->command = in->command->name;
-    ts->signals = -1;
+    ts->signals = ts->ready = -1;
     int err = address_read(in, &ts->address);
     if (err == 0)
         err = address_check_store(&ts->address, store);
@@ -69,8 +73,10 @@ void talks_close(struct talks *ts) {
         return;
     while (ts->first)
         talk_close(ts->first);
-    if (ts->impl)
+    if (ts->engine)
         ts->impl->close(ts);
+    if (ts->ready >= 0)
+        close(ts->ready);
     if (ts->signals >= 0)
         close(ts->signals);
     mem_free(ts);
@@ -164,16 +170,19 @@ int talk_receive(struct talk *t, const struct response_value **out) {
 }
 
 int talks_turn(struct talks *ts, int fd, int64_t wait_ms) {
-    return ts->impl->turn(ts, fd, wait_ms);
-}
-
-int talks_wait(const struct talks *ts, struct pollfd *fds, size_t count, int fd, int64_t wait_ms) {
+    struct pollfd fds[] = { { .fd = ts->signals, .events = POLLIN },
+                            { .fd = fd, .events = POLLIN },
+                            { .fd = ts->ready, .events = POLLIN } };
+    uint64_t times;
+    int err = ts->impl->work(ts, &wait_ms);
+    if (err < 0)
+        return err;
     int timeout = wait_ms < 0 ? -1 : wait_ms < INT32_MAX ? (int)wait_ms : INT32_MAX;
-    fds[0] = (struct pollfd){ .fd = ts->signals, .events = POLLIN };
-    fds[1] = (struct pollfd){ .fd = fd, .events = POLLIN };
-    while (poll(fds, count, timeout) < 0)
+    while (poll(fds, 3, timeout) < 0)
         if (errno != EINTR)
             return error_set(MR_EIO, "poll: %s", strerror(errno));
+    if (fds[2].revents && read(ts->ready, &times, sizeof times) < 0 && errno != EAGAIN)
+        return error_set(MR_EIO, "eventfd: %s", strerror(errno));
     return fds[0].revents ? error_set(MR_ECANCELLED, "interrupted") : fds[1].revents != 0;
 }
 
@@ -191,32 +200,41 @@ enum cli_exit talk_get(struct talk *t, const struct words *w, const struct respo
     return (*out)->type == RESPONSE_ERROR ? talk_refused(t, *out) : CLI_DONE;
 }
 
-enum cli_exit talk_once(const struct input *in, enum engine_store store, struct words *w,
-                        answered *answer) {
+// Asks once; the reply is shown as a listing, or given to `answer` if that is NULL.
+static enum cli_exit ask_once(const struct input *in, enum engine_store store,
+                              const struct words *w, answered *answer,
+                              const struct listing *listing) {
     struct talks *ts;
     struct talk *t;
     const struct response_value *reply;
     enum cli_exit code = talk_begin(in, store, &ts, &t);
-    if (code == CLI_DONE) {
-        code = talk_get(t, w, &reply);
-        if (code == CLI_DONE)
-            code = answer(in, reply);
-        talks_close(ts);
-    }
+    if (code != CLI_DONE)
+        return code;
+    code = talk_get(t, w, &reply);
+    if (code == CLI_DONE)
+        code = listing ? show_rows(in, listing, reply) : answer(in, reply);
+    talks_close(ts);
+    return code;
+}
+
+enum cli_exit talk_once(const struct input *in, enum engine_store store, struct words *w,
+                        answered *answer) {
+    enum cli_exit code = ask_once(in, store, w, answer, NULL);
     words_finish(w);
     return code;
 }
 
 enum cli_exit talk_page(const struct input *in, struct words *w, const char *option,
-                        answered *answer) {
+                        const struct listing *listing) {
     uint64_t top = TALK_ROWS;
-    if (!input_count(in, "--top", TALK_ROWS_MOST, &top)) {
-        words_finish(w);
-        return CLI_USAGE;
+    enum cli_exit code = CLI_USAGE;
+    if (input_count(in, "--top", TALK_ROWS_MOST, &top)) {
+        words_text(w, option);
+        words_number(w, (int64_t)top);
+        code = ask_once(in, STORE_MUST_EXIST, w, NULL, listing);
     }
-    words_text(w, option);
-    words_number(w, (int64_t)top);
-    return talk_once(in, STORE_MUST_EXIST, w, answer);
+    words_finish(w);
+    return code;
 }
 
 // ---- Failures ---------------------------------------------------------------------------------

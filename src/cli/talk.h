@@ -82,8 +82,11 @@ typedef enum cli_exit answered(const struct input *, const struct response_value
 // A command that asks once: opens, says the words, which it frees, shows the reply, and closes.
 enum cli_exit talk_once(const struct input *, enum engine_store, struct words *, answered *);
 
-// A command that lists: --top says how many rows, by the option of that name on the wire.
+// A command that lists: asks for as many rows as --top says, by the `option` of the wire, and shows
+// them (show.h). Frees the words.
 enum { TALK_ROWS = 50, TALK_ROWS_MOST = 1000 };
-enum cli_exit talk_page(const struct input *, struct words *, const char *option, answered *);
+struct listing;
+enum cli_exit talk_page(const struct input *, struct words *, const char *option,
+                        const struct listing *);
 
 #endif

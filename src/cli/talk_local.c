@@ -8,10 +8,7 @@
 #include "server/session.h"
 #include "wire/request.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 static const struct response_limits limits = {
@@ -21,7 +18,6 @@ static const struct response_limits limits = {
 struct local {
     struct host host;
     struct group *group;
-    int durable;                   // an eventfd: the log has synced
     struct response_value *values; // of the reply that was returned last
 };
 
@@ -36,21 +32,21 @@ struct local_connection {
     bool greeted; // the reply to HELLO was read
 };
 
-// On the thread of the log's writer.
+// On the thread of the log's writer: the log has synced.
 static void log_is_durable(void *arg) {
-    const struct local *l = arg;
+    const struct talks *ts = arg;
     uint64_t one = 1;
-    ssize_t wrote = write(l->durable, &one, sizeof one);
+    ssize_t wrote = write(ts->ready, &one, sizeof one);
     (void)wrote; // it fails only when it is readable anyway
 }
 
-static int local_start(struct local *l, const struct address *a) {
+static int local_start(struct local *l, struct talks *ts) {
     l->values = mem_alloc(limits.values * sizeof *l->values);
     if (!l->values)
         return error_set(MR_ENOMEM, "no memory for replies");
-    struct group_options options = { .dir = a->url.dir,
-                                     .log = { .on_durable = log_is_durable, .arg = l } };
-    int err = host_init(&l->host, a->url.where);
+    struct group_options options = { .dir = ts->address.url.dir,
+                                     .log = { .on_durable = log_is_durable, .arg = ts } };
+    int err = host_init(&l->host, ts->address.url.where);
     if (err < 0)
         return err;
     host_group_options(&l->host, &options);
@@ -68,28 +64,21 @@ static int local_open(struct talks *ts) {
     struct local *l = mem_alloc(sizeof *l);
     if (!l)
         return error_set(MR_ENOMEM, "no memory for an engine");
-    l->durable = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    int err = l->durable < 0 ? error_set(MR_EIO, "no eventfd: %s", strerror(errno))
-                             : local_start(l, &ts->address);
-    if (err < 0) {
-        if (l->durable >= 0)
-            close(l->durable);
-        mem_free(l->values);
-        mem_free(l);
-        return err;
+    int err = local_start(l, ts);
+    if (err == 0) {
+        ts->engine = l;
+        return 0;
     }
-    ts->engine = l;
-    return 0;
+    mem_free(l->values);
+    mem_free(l);
+    return err;
 }
 
 static void local_close(struct talks *ts) {
     struct local *l = ts->engine;
-    if (!l)
-        return;
     host_end(&l->host);
     host_finish(&l->host);
     group_close(l->group);
-    close(l->durable);
     mem_free(l->values);
     mem_free(l);
 }
@@ -213,22 +202,13 @@ static int run_all(struct talks *ts) {
     return got;
 }
 
-static int local_turn(struct talks *ts, int fd, int64_t wait_ms) {
+static int local_work(struct talks *ts, int64_t *wait_ms) {
     struct local *l = ts->engine;
-    struct pollfd fds[3] = { [2] = { .fd = l->durable, .events = POLLIN } };
     int got = run_all(ts);
-    if (got < 0)
-        return got;
-    int64_t next_ms = host_next_ms(&l->host);
-    if (got || (next_ms >= 0 && (wait_ms < 0 || next_ms < wait_ms)))
-        wait_ms = got ? 0 : next_ms;
-    int readable = talks_wait(ts, fds, 3, fd, wait_ms), err = 0;
-    uint64_t times;
-    ssize_t rung = read(l->durable, &times, sizeof times);
-    (void)rung; // or not
-    if (readable >= 0 && !got)
-        err = run_all(ts);
-    return err < 0 ? err : readable;
+    int64_t due_ms = got ? 0 : host_next_ms(&l->host);
+    if (due_ms >= 0 && (*wait_ms < 0 || due_ms < *wait_ms))
+        *wait_ms = due_ms;
+    return got < 0 ? got : 0;
 }
 
 const struct talk_impl local_talk = { .open = local_open,
@@ -237,4 +217,4 @@ const struct talk_impl local_talk = { .open = local_open,
                                       .leave = local_leave,
                                       .send = local_send,
                                       .receive = local_receive,
-                                      .turn = local_turn };
+                                      .work = local_work };

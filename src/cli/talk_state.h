@@ -11,7 +11,7 @@ struct talk {
     void *connection; // of the implementation
 };
 
-// How an engine is reached. `receive` is talk_receive, `turn` is talks_turn.
+// How an engine is reached. `receive` is talk_receive.
 struct talk_impl {
     int (*open)(struct talks *);
     void (*close)(struct talks *);
@@ -19,7 +19,9 @@ struct talk_impl {
     void (*leave)(struct talk *);
     int (*send)(struct talk *, const mr_bytes *words, size_t count);
     int (*receive)(struct talk *, const struct response_value **out);
-    int (*turn)(struct talks *, int fd, int64_t wait_ms);
+    // Does what can be done without waiting. `wait_ms` is how long the caller will wait for `ready`
+    // then, and becomes less if something is due before: 0 if there are replies.
+    int (*work)(struct talks *, int64_t *wait_ms);
 };
 
 extern const struct talk_impl remote_talk, local_talk;
@@ -29,13 +31,9 @@ struct talks {
     const char *command; // for complaints
     struct address address;
     struct talk *first;
-    int signals;  // readable: somebody wants this to end
+    int signals;  // readable: a signal asks for the end
+    int ready;    // an eventfd, written by the implementation: there may be replies
     void *engine; // of the implementation
 };
-
-// Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
-// none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.
-struct pollfd;
-int talks_wait(const struct talks *, struct pollfd *fds, size_t count, int fd, int64_t wait_ms);
 
 #endif
