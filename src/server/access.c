@@ -33,7 +33,7 @@ bool access_has_role(const struct session *s, enum role role) {
     const struct auth_entry *who = s->who;
     if (!s->host->auth || role == ROLE_UNAUTHENTICATED)
         return true;
-    return who && (role == ROLE_ANYBODY || who->roles & (role | ROLE_ADMIN));
+    return who && (role == ROLE_ANY || who->roles & (role | ROLE_ADMIN));
 }
 
 bool access_role(struct session *s, enum role role) {
@@ -41,10 +41,10 @@ bool access_role(struct session *s, enum role role) {
     if (access_has_role(s, role))
         return true;
     if (!who) {
-        refuse(s, CODE_NOAUTH, "this server asks for a secret first: AUTH name secret");
+        refuse(s, CODE_NOAUTH, "this server requires a token: AUTH name secret");
         return false;
     }
-    refuse(s, CODE_NOPERM, "the token '%.*s' has not the role %s", shown(who->name),
+    refuse(s, CODE_NOPERM, "the token '%.*s' does not have the role %s", shown(who->name),
            (const char *)who->name.data, role_name(role));
     return false;
 }
@@ -77,7 +77,8 @@ bool access_name(struct session *s, const char *what, mr_bytes name) {
     const struct auth_entry *who = s->who;
     if (access_sees(s, name))
         return true;
-    refuse(s, CODE_NOPERM, "the token '%.*s' is for %.*s: the %s '%.*s' is not among these",
+    refuse(s, CODE_NOPERM,
+           "the token '%.*s' is limited to %.*s, which does not include the %s '%.*s'",
            shown(who->name), (const char *)who->name.data, shown(who->patterns),
            (const char *)who->patterns.data, what, shown(name), (const char *)name.data);
     return false;
@@ -87,8 +88,8 @@ bool access_all(struct session *s, const char *what) {
     const struct auth_entry *who = s->who;
     if (!who || who->all)
         return true;
-    refuse(s, CODE_NOPERM, "%s is about the whole server: the token '%.*s' is for %.*s only", what,
-           shown(who->name), (const char *)who->name.data, shown(who->patterns),
+    refuse(s, CODE_NOPERM, "%s concerns the whole server, but the token '%.*s' is limited to %.*s",
+           what, shown(who->name), (const char *)who->name.data, shown(who->patterns),
            (const char *)who->patterns.data);
     return false;
 }

@@ -1,42 +1,43 @@
-// Access: what a session may do, by the entry of the host's list that its secret belongs to.
-// Whoever is in no list (there is none, or the engine is in this process) may do everything.
+// Access: the permissions of a session, by the token with which it has authenticated. Without a
+// list of tokens a session may do everything.
 //
-// A role that is missing, and a stage or epic out of bounds, are refused with NOPERM. Jobs out of
-// bounds do not exist: their ids are answered like those of jobs that are not known, and lists
-// leave them out.
+// A missing role, and a stage or epic that the token does not permit, are refused with NOPERM. Jobs
+// of such stages are hidden: their ids are answered like those of unknown jobs, and lists omit
+// them.
 #ifndef SERVER_ACCESS_H
 #define SERVER_ACCESS_H
 
 #include "server/command.h"
 
-// Whether it may use commands of that role. False: refused, and told.
+// Whether the session may run commands of this role. False: the error was replied.
 bool access_role(struct session *, enum role);
-bool access_has_role(const struct session *, enum role); // the same without a word
+bool access_has_role(const struct session *, enum role); // same check; writes no reply
 
-// Whether what the command's first word names is within bounds. False: refused, and told.
+// Whether the session may use the stage or job that the command's first argument names. False: the
+// error was replied.
 bool access_scope(struct session *, const struct command *, const struct arguments *);
 
-// What scopes the names of the sources that it numbers its pushes by: they are known to its token
-// only.
+// The scope of the names of its sources, which are separate for each token.
 mr_bytes access_source_scope(const struct session *);
 
-// Whether it may name that stage. False: refused, and told.
+// Whether the session may use this stage. False: the error was replied.
 bool access_name(struct session *, const char *what, mr_bytes name);
 
-// The same without a word.
-// What it costs to ask that, in steps (see budget.h).
+// The cost of access_sees, in steps (see budget.h).
 uint64_t access_steps(const struct session *);
-bool access_sees(const struct session *, mr_bytes stage);
-bool access_sees_job(const struct session *, uint64_t id); // true also of jobs that are not known
 
-// Whether it may change what is about the whole server: its token is for all stages. False:
-// refused, and told.
+// Same check as access_name; writes no reply.
+bool access_sees(const struct session *, mr_bytes stage);
+bool access_sees_job(const struct session *, uint64_t id); // true for unknown jobs
+
+// Whether the session may change settings of the whole server: its token is for all stages. False:
+// the error was replied.
 bool access_all(struct session *, const char *what);
 
-// Notes MR_EGONE, as the core does for a job that is not known.
+// Sets MR_EGONE with the same message as the core for an unknown job.
 int access_no_job(uint64_t id);
 
-// Leaves out of `held_by` the name of a stage downstream that it may not see.
+// Removes from `held_by` the name of a downstream stage that the session may not see.
 void access_hide_downstream(const struct session *, struct stage_info *);
 
 #endif

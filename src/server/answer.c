@@ -1,4 +1,4 @@
-// See answer.h. What lies in the log is read straight into the reply.
+// See answer.h. Bodies are read from the log directly into the reply.
 #include "server/answer.h"
 
 #include "base/errors.h"
@@ -24,12 +24,12 @@ void answer_ok(struct session *s, int err) {
         reply_simple(&s->reply, "OK");
 }
 
-// ---- Tokens: 20 bytes as 27 letters -----------------------------------------------------------
+// ---- Tokens: 20 bytes as 27 characters of base64 ----------------------------------------------
 
 enum { TOKEN_BYTES = 20, TOKEN_ROOM = 24, NO_LETTER = 0x80 };
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-// What each byte stands for.
+// The value of each character.
 static uint8_t letter_values[256];
 
 void tokens_prepare(void) {
@@ -38,7 +38,7 @@ void tokens_prepare(void) {
         letter_values[(uint8_t)letters[i]] = i;
 }
 
-// Three bytes are four letters; the last two bytes are three.
+// Three bytes become four characters; the last two bytes become three.
 static void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
     uint8_t raw[TOKEN_ROOM] = { 0 };
     uint64_t serial = htole64(t->serial), random = htole64(t->random);
@@ -63,7 +63,7 @@ int token_read(mr_bytes given, struct token *out) {
     uint8_t raw[TOKEN_ROOM], text[ANSWER_TOKEN + 1];
     uint32_t bad = 0;
     if (given.size != ANSWER_TOKEN)
-        return error_set(MR_ESTALE, "that is not a token");
+        return error_set(MR_ESTALE, "this is not a token");
     const uint8_t *values = letter_values;
     memcpy(text, given.data, ANSWER_TOKEN);
     text[ANSWER_TOKEN] = letters[0];
@@ -75,7 +75,7 @@ int token_read(mr_bytes given, struct token *out) {
         memcpy(raw + to, &three, sizeof three);
     }
     if (bad & NO_LETTER)
-        return error_set(MR_ESTALE, "that is not a token");
+        return error_set(MR_ESTALE, "this is not a token");
     memcpy(&out->serial, raw, 8);
     memcpy(&out->random, raw + 8, 8);
     memcpy(&out->lease, raw + 16, 4);
@@ -135,7 +135,7 @@ static bool share_lease(const struct grant *a, const struct grant *b) {
     return a->token.serial == b->token.serial && a->shard == b->shard;
 }
 
-// One could not be read: it is skipped, and those behind it under its lease.
+// Skips a job that could not be read, and later jobs of the same lease.
 static void skip_from(struct session *s, const struct grant *grants, size_t count, size_t i,
                       int err, bool *skip) {
     const struct grant *bad = &grants[i];
@@ -144,8 +144,8 @@ static void skip_from(struct session *s, const struct grant *grants, size_t coun
         skip[i] = true;
 }
 
-// Writes those that are not to be skipped. MR_EAGAIN: one is to be waited for. 1: one could not be
-// read, and is to be skipped too.
+// Writes the jobs that are not skipped. MR_EAGAIN: a body is on disk only. 1: a body could not be
+// read, and its job is to be skipped, too.
 static int try_grants(struct session *s, const struct grant *grants, size_t count, bool wait,
                       bool *skip) {
     size_t shown = 0, before = s->reply.out->size;
@@ -156,7 +156,7 @@ static int try_grants(struct session *s, const struct grant *grants, size_t coun
         int err = skip && skip[i] ? 0 : answer_grant(s, &grants[i], wait);
         if (err == 0)
             continue;
-        if (err == MR_ENOMEM || err == MR_ETOOBIG) // not the body's fault
+        if (err == MR_ENOMEM || err == MR_ETOOBIG) // not caused by the body
             s->reply.err = err;
         if (s->reply.err)
             return 0; // the session is broken
@@ -187,7 +187,7 @@ bool answer_grants(struct session *s, const struct grant *grants, size_t count, 
 
 // ---- Ends -------------------------------------------------------------------------------------
 
-// The reasons of a dead job: its last one is told.
+// Replies with the last reason of a dead job.
 static void answer_dead(struct session *s, const struct outcome *o) {
     struct buffer *b = &s->host->scratch;
     buffer_clear(b);
@@ -202,8 +202,8 @@ static void write_ended(struct session *s, enum code code, uint64_t id, const ch
     reply_error(&s->reply, code_name(code), mr_str(text));
 }
 
-// Whoever leaves so much unread that the result has no room is cut off, and can ask again: that it
-// could not be read would not be true.
+// If unread replies leave no room for the result, the connection is closed and the client can ask
+// again: an error that the result cannot be read would be wrong.
 static void answer_result(struct session *s, const struct outcome *o) {
     size_t before = s->reply.out->size;
     int err = answer_entry(s, shard_at(s->host, o->shard), o->at, true);
@@ -238,7 +238,7 @@ void answer_outcome(struct session *s, const struct outcome *o) {
     session_touch(s);
 }
 
-// ---- Lists that are made in pieces --------------------------------------------------------------
+// ---- Lists made in several turns ----------------------------------------------------------------
 
 static void listing_free(void *state) {
     struct listing *l = state;

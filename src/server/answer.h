@@ -1,4 +1,4 @@
-// Answers that are given in more than one place: jobs, results, errors, tokens.
+// Replies that several commands use: jobs, results, errors, tokens.
 #ifndef SERVER_ANSWER_H
 #define SERVER_ANSWER_H
 
@@ -6,40 +6,41 @@
 
 enum { ANSWER_GRANTS = 1000, ANSWER_TOKEN = 27 };
 
-// An error: the code that clients look at, and the sentence noted by the call that failed.
+// Replies with an error: its code, and the message of the call that failed.
 void answer_error(struct session *, int err);
 
-// OK, or the error.
+// Replies with OK, or the error.
 void answer_ok(struct session *, int err);
 
-// What a TAKE got, with bodies and states read from the log. A job that cannot be read has failed.
-// False: some are on the disk only, which was not to be waited for; nothing was said.
+// Replies with the jobs of a TAKE, with bodies and states read from the log. A job that cannot be
+// read fails. False: without `wait`, some bodies are on disk only; no reply was written.
 bool answer_grants(struct session *, const struct grant *, size_t count, bool wait);
 
-// The body of an entry of a shard's log as a bulk string; nil if it cannot be read.
+// Replies with the body of an entry of a shard's log as a bulk string; nil if it cannot be read.
 void answer_body(struct session *, uint32_t shard, uint64_t at);
 
-// How a job ended, to CALL and AWAIT.
+// Replies to CALL and AWAIT with the outcome of a job.
 void answer_outcome(struct session *, const struct outcome *);
 
-// Makes the table that token_read uses, before any other thread does.
+// Makes the table that token_read uses; must be called before other threads start.
 void tokens_prepare(void);
-// Reads a lease's name as clients see it. MR_ESTALE: this cannot be one.
+// Parses the token of a lease. MR_ESTALE: it cannot be a token.
 int token_read(mr_bytes text, struct token *out);
 
-// ---- Lists that are made in pieces --------------------------------------------------------------
+// ---- Lists made in several turns ----------------------------------------------------------------
 
-// How many rows there are is said before them, and a list may be more than one turn's work: so its
-// rows gather apart from the reply, and the command waits for the next turn until all are there.
+// The number of rows comes before the rows, and a list may be more work than one turn allows: so
+// rows are collected in a separate buffer, and the command continues in later turns until it is
+// complete.
 struct listing {
-    bool (*more)(struct session *, struct listing *); // writes rows; true: these are all
-    uint64_t at;                                      // where it goes on
-    uint32_t count, most;                             // rows that there are, and may be
-    char stage[STAGE_NAME_MOST + 1];                  // rows of this one only; empty: of all
+    bool (*more)(struct session *, struct listing *); // writes rows; true: the list is complete
+    uint64_t at;                                      // where it continues
+    uint32_t count, most;                             // rows so far, and at most
+    char stage[STAGE_NAME_MOST + 1];                  // only rows of this stage; empty: all
     struct buffer rows;
 };
 
-// Makes the list and answers with it, now or later.
+// Makes the list and replies with it, in this turn or later.
 void list_run(struct session *, const struct listing *);
 
 #endif

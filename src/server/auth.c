@@ -32,13 +32,13 @@ const char *role_name(enum role role) {
     return role == ROLE_UNAUTHENTICATED ? "none" : "any";
 }
 
-// ---- Words ------------------------------------------------------------------------------------
+// ---- Parsing ----------------------------------------------------------------------------------
 
 static bool text_is(mr_bytes b, const char *text) {
     return b.size == strlen(text) && memcmp(b.data, text, b.size) == 0;
 }
 
-// The next word of `rest`, up to one of `ends`, which is left out; false: there is none.
+// The next word of `rest`, up to one of the separators `ends`; false: there is none.
 static bool next_word(mr_bytes *rest, const char *ends, mr_bytes *out) {
     const char *at = rest->data, *end = at + rest->size;
     while (at < end && strchr(ends, *at))
@@ -69,12 +69,14 @@ int roles_parse(mr_bytes text, uint32_t *out) {
         while (i < ROLES && !text_is(word, roles[i].name))
             i++;
         if (i == ROLES)
-            return error_set(MR_EINVAL, "'%.*s' is no role: there are push, work, read and admin",
+            return error_set(MR_EINVAL,
+                             "'%.*s' is not a role: roles are push, work, read and admin",
                              (int)(word.size < 64 ? word.size : 64), (const char *)word.data);
         found |= roles[i].role;
     }
     if (!found)
-        return error_set(MR_EINVAL, "no role is named: push, work, read, admin or several of them");
+        return error_set(MR_EINVAL,
+                         "a role is missing: push, work, read, admin or several of them");
     *out = found;
     return 0;
 }
@@ -82,23 +84,22 @@ int roles_parse(mr_bytes text, uint32_t *out) {
 int auth_check_name(mr_bytes name) {
     if (name.size > AUTH_NAME || !consists_of(name, "._-") || text_is(name, "default"))
         return error_set(MR_EINVAL,
-                         "a name is 1 to %d of A-Za-z0-9._- and not 'default', which is "
-                         "what clients call nobody in particular",
+                         "a name has 1 to %d characters of A-Za-z0-9._- and is not 'default', "
+                         "the user that clients send if none is set",
                          AUTH_NAME);
     return 0;
 }
 
 int auth_check_patterns(mr_bytes patterns) {
     if (patterns.size > AUTH_PATTERNS || !consists_of(patterns, "._:/-*,"))
-        return error_set(MR_EINVAL, "stages are names of them, with * for anything and commas "
-                                    "between them: mail.*,sms.*");
+        return error_set(MR_EINVAL, "stages must be names, with * for any text, separated by "
+                                    "commas: mail.*,sms.*");
     return 0;
 }
 
 // ---- Patterns ---------------------------------------------------------------------------------
 
-// Where they part behind an asterisk, that one takes a byte more: never more than size × size
-// steps.
+// On a mismatch after an asterisk, the asterisk matches one byte more: at most size × size steps.
 static bool fits(mr_bytes pattern, mr_bytes name) {
     const char *p = pattern.data, *n = name.data;
     size_t at = 0, behind = SIZE_MAX, from = 0, i = 0;
@@ -142,11 +143,11 @@ static int digest_parse(mr_bytes text, uint8_t out[DIGEST_SIZE]) {
     const char *hex = (const char *)text.data + sizeof kind - 1;
     if (text.size != sizeof kind - 1 + 2 * DIGEST_SIZE ||
         memcmp(text.data, kind, sizeof kind - 1) != 0)
-        return error_set(MR_EINVAL, "the last word is sha256: and 64 digits");
+        return error_set(MR_EINVAL, "the last word must be sha256: and 64 hexadecimal digits");
     for (size_t i = 0; i < DIGEST_SIZE; i++) {
         int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
         if (high < 0 || low < 0)
-            return error_set(MR_EINVAL, "a digest has digits 0-9 and a-f");
+            return error_set(MR_EINVAL, "a digest must have digits 0-9 and a-f");
         out[i] = (uint8_t)(high << 4 | low);
     }
     return 0;
@@ -159,7 +160,7 @@ static int entry_parse(mr_bytes line, struct auth_entry *out) {
     while (count < 5 && next_word(&line, " \t\r", &words[count]))
         count++;
     if (count != 4)
-        return error_set(MR_EINVAL, "there are four words: name, roles, stages and digest");
+        return error_set(MR_EINVAL, "a line must have four words: name, roles, stages and digest");
     *out = (struct auth_entry){ .name = words[0],
                                 .patterns = words[2],
                                 .all = text_is(words[2], "*") };
@@ -171,7 +172,7 @@ static int entry_parse(mr_bytes line, struct auth_entry *out) {
     return err < 0 ? err : digest_parse(words[3], out->digest);
 }
 
-// Reads the lines, of which there are no more than `a` has room for.
+// Parses the lines; `a` has room for all of them.
 static int lines_parse(struct auth *a, mr_bytes text) {
     for (size_t number = 1; text.size; number++) {
         const char *begin = text.data, *end = memchr(begin, '\n', text.size);
@@ -185,7 +186,7 @@ static int lines_parse(struct auth *a, mr_bytes text) {
                       ? error_set(MR_ETOOBIG, "there are more than %d entries", AUTH_ENTRIES)
                       : entry_parse(line, e);
         if (err >= 0 && auth_named(a, e->name))
-            err = error_set(MR_EINVAL, "'%.*s' is there already", (int)e->name.size,
+            err = error_set(MR_EINVAL, "the name '%.*s' is used twice", (int)e->name.size,
                             (const char *)e->name.data);
         if (err < 0)
             return error_set(err, "line %zu: %s", number, error_text());
@@ -244,7 +245,7 @@ const struct auth_entry *auth_named(const struct auth *a, mr_bytes name) {
     return NULL;
 }
 
-// All are compared, also behind one that fits.
+// Compares with all entries, so that the time does not depend on the result.
 const struct auth_entry *auth_find(const struct auth *a, mr_bytes user, mr_bytes secret) {
     uint8_t digest[DIGEST_SIZE];
     const struct auth_entry *found = NULL;

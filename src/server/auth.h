@@ -1,14 +1,14 @@
-// Auth: who may do what. Everybody who may is a line of a file: a name, roles, the stages these
-// hold for, and the digest of a secret, which is kept nowhere.
+// Auth: tokens and their permissions. Each token is a line of a file: its name, roles, the stages
+// for which they hold, and the digest of its secret. The secret itself is not stored.
 //
-//     # those of the shop
+//     # tokens of the shop
 //     ci       push,read  mail.*,sms.*  sha256:9f86d081884c7d659a2feaa0c55ad015…
 //     operator admin      *             sha256:…
 //
-// Secrets are 256 random bits (auth_file.h makes them), so a fast digest without salt is enough:
-// there is no list of likely ones to try.
+// Secrets are 256 random bits (made in auth_file.h), so a fast digest without salt is enough: a
+// dictionary attack is impossible.
 //
-// Here nothing touches a file. A list never changes; reading the file again makes a new one.
+// This file does no I/O. A list is immutable; reading the file again makes a new list.
 #ifndef SERVER_AUTH_H
 #define SERVER_AUTH_H
 
@@ -18,26 +18,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// What a command asks for, and what an entry has: bits.
+// Bits: the role that a command requires, and the roles of a token.
 enum role {
-    ROLE_ANYBODY = 0, // anybody who is known here
+    ROLE_ANY = 0, // any token
     ROLE_PUSH = 1,
     ROLE_WORK = 2,
     ROLE_READ = 4,
     ROLE_ADMIN = 8,            // includes the others
-    ROLE_UNAUTHENTICATED = 16, // of a command only: also before AUTH
+    ROLE_UNAUTHENTICATED = 16, // only for commands: allowed before AUTH
 };
 
 enum {
-    AUTH_NAME = 64,       // letters of a name
+    AUTH_NAME = 64,       // bytes of a name
     AUTH_PATTERNS = 1024, // bytes of an entry's patterns
-    AUTH_ENTRIES = 10000, // of a file
-    AUTH_FILE = 16 << 20  // bytes of one
+    AUTH_ENTRIES = 10000, // entries of a file
+    AUTH_FILE = 16 << 20  // bytes of a file
 };
 
 struct auth_entry {
     mr_bytes name;
-    mr_bytes patterns; // with commas between them; an asterisk stands for anything
+    mr_bytes patterns; // separated by commas; an asterisk matches any text
     uint32_t roles;    // enum role
     bool all;          // the patterns are one asterisk
     uint8_t digest[DIGEST_SIZE];
@@ -45,28 +45,28 @@ struct auth_entry {
 
 struct auth;
 
-// Reads what a file says. MR_EINVAL: with the number of the line; MR_ENOMEM.
+// Parses the text of a file. MR_EINVAL: with the number of the line; MR_ENOMEM.
 int auth_parse(mr_bytes text, struct auth **out);
 void auth_destroy(struct auth *); // takes NULL
 size_t auth_count(const struct auth *);
 const struct auth_entry *auth_at(const struct auth *, size_t index);
-const struct auth_entry *auth_named(const struct auth *, mr_bytes name); // NULL: nobody
+const struct auth_entry *auth_named(const struct auth *, mr_bytes name); // NULL: none
 
-// Whose secret that is; with a user other than "default" (or none), only if it is theirs. NULL:
-// nobody's. Takes equally long whether, and with whom, it nearly fits.
+// The entry with this secret; if `user` is given and not "default", only the entry of that name.
+// NULL: none. The time does not depend on which entries nearly match.
 const struct auth_entry *auth_find(const struct auth *, mr_bytes user, mr_bytes secret);
 
-// The entry that says the same as one of another list; NULL: none does.
+// The entry that is equal to one of another list; NULL: none.
 const struct auth_entry *auth_same(const struct auth *, const struct auth_entry *);
 
-// Whether the entry's patterns include the name of a stage or an epic.
+// Whether the patterns of the entry match the name of a stage.
 bool auth_sees(const struct auth_entry *, mr_bytes name);
 
-// "push,read" as bits, and the name of one. MR_EINVAL: there is no such role, or none is named.
+// Parses "push,read" into bits; the name of one role. MR_EINVAL: unknown role, or none.
 int roles_parse(mr_bytes text, uint32_t *out);
 const char *role_name(enum role);
 
-// Whether these can be an entry's. MR_EINVAL: what can.
+// Check the syntax of a name and of patterns. MR_EINVAL describes what is allowed.
 int auth_check_name(mr_bytes);
 int auth_check_patterns(mr_bytes);
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 static const char opening[] = "# Tokens of a millrace server: name, roles, stages, digest of the "
-                              "secret.\n# millrace auth changes this file; SIGHUP has the server "
-                              "read it again.\n";
+                              "secret.\n# millrace auth changes this file; the server reads it "
+                              "again on SIGHUP.\n";
 
 enum { PATH_MOST = 4096, LINE_MOST = AUTH_NAME + AUTH_PATTERNS + 256 };
 
@@ -39,11 +39,11 @@ static int read_all(int fd, struct buffer *out) {
     }
 }
 
-// Whoever can write the file can make himself a token.
+// A user who can write the file could add a token.
 static int check_owner(const char *path, const struct stat *s) {
     if (!(s->st_mode & (S_IWGRP | S_IWOTH)))
         return 0;
-    return error_set(MR_EPERM, "%.400s can be written by others than its owner: chmod 600 it",
+    return error_set(MR_EPERM, "%.400s can be written by users other than its owner: run chmod 600",
                      path);
 }
 
@@ -61,7 +61,7 @@ static int file_read(const char *path, struct buffer *out, struct stat *out_stat
 
 static int file_parse(const char *path, const struct buffer *text, struct auth **out) {
     uint8_t digest[DIGEST_SIZE];
-    int err = digest_of(mr_str(""), digest); // whether this build can
+    int err = digest_of(mr_str(""), digest); // fails in a build without OpenSSL
     if (err >= 0)
         err = auth_parse(buffer_bytes(text), out);
     return err < 0 ? error_set(err, "%.400s: %s", path, error_text()) : 0;
@@ -101,7 +101,7 @@ static int sync_folder(const char *path) {
     return failed;
 }
 
-// The new file belongs to whom the old one did (`owner`; NULL: there was none).
+// Replaces the file; the new one gets the owner of the old one (NULL: there was none).
 static int file_replace(const char *path, const struct buffer *text, const struct stat *owner) {
     char beside[PATH_MOST];
     if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside)
@@ -109,8 +109,8 @@ static int file_replace(const char *path, const struct buffer *text, const struc
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 && errno == EEXIST)
         return error_set(MR_EBUSY,
-                         "%.400s is there: somebody else changes the file, or was killed "
-                         "meanwhile; then remove it",
+                         "%.400s exists: another process changes the file; if that process was "
+                         "killed, remove it",
                          beside);
     if (fd < 0)
         return fail("cannot write", beside);
@@ -132,7 +132,7 @@ static void to_hex(const uint8_t *from, char out[2 * DIGEST_SIZE + 1]) {
         snprintf(out + 2 * i, 3, "%02x", from[i]);
 }
 
-// "mrt_" (so that tools which look for lost secrets know it), then 256 random bits.
+// "mrt_", a prefix for secret scanners, then 256 random bits.
 static int make_secret(char out[AUTH_SECRET + 1]) {
     static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -168,7 +168,7 @@ static int entry_check(mr_bytes name, mr_bytes roles, mr_bytes patterns) {
     if (err >= 0)
         err = roles_parse(roles, &bits);
     if (err >= 0 && roles.size > 64)
-        err = error_set(MR_EINVAL, "each role is named once");
+        err = error_set(MR_EINVAL, "a role is repeated");
     return err < 0 ? err : auth_check_patterns(patterns);
 }
 
@@ -203,7 +203,7 @@ int auth_add(const char *path, mr_bytes name, mr_bytes roles, mr_bytes patterns,
     return err;
 }
 
-// Takes the line of that name out of the text.
+// Removes the line of this name from the text.
 static void line_remove(struct buffer *text, mr_bytes name) {
     uint8_t *line = text->data, *end = line + text->size, *next;
     for (; line < end; line = next) {
@@ -232,7 +232,7 @@ int auth_remove(const char *path, mr_bytes name) {
         err = error_set(MR_EGONE, "%.400s has no token '%.*s'", path, (int)name.size,
                         (const char *)name.data);
     if (err >= 0)
-        err = buffer_append(&text, "", 1); // ends the search for words
+        err = buffer_append(&text, "", 1); // a terminator for strcspn
     if (err >= 0) {
         text.size--;
         line_remove(&text, name);

@@ -14,7 +14,7 @@ void budget_end(struct session *s, struct budget_mark mark, uint32_t words, uint
     s->spent = mark.spent + h->steps - mark.steps;
 }
 
-// Clients that are gone have the steps of one session together.
+// Sessions of disconnected clients share the steps of one session.
 static void serve_leaving(struct host *h) {
     for (uint64_t left = LIMIT_SESSION_STEPS; left && !list_empty(&h->leaving);) {
         struct session *s = list_entry(h->leaving.next, struct session, of_host);
@@ -28,7 +28,7 @@ void budget_begin_turn(struct host *h) {
         list_append(&h->backlog, &h->backlog_mark);
 }
 
-// A session that is deferred in this turn stands behind the mark, and is not served in it.
+// A session that is deferred in this turn is behind the mark, and is served in a later turn.
 void budget_serve(struct host *h) {
     struct list *mark = &h->backlog_mark;
     uint64_t until = h->steps + LIMIT_TURN_STEPS;

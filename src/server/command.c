@@ -69,12 +69,12 @@ static void write_arity(struct session *s, const struct command *c) {
 
 // Checked first: an unauthenticated client does not learn what is wrong with a command.
 static bool is_permitted(struct session *s, const struct command *c) {
-    return access_role(s, c ? c->role : ROLE_ANYBODY);
+    return access_role(s, c ? c->role : ROLE_ANY);
 }
 
 static bool may_run(struct session *s, const struct command *c, const struct arguments *a) {
     const struct host *h = s->host;
-    bool at_once = c->role == ROLE_ANYBODY || c->role == ROLE_UNAUTHENTICATED;
+    bool at_once = c->role == ROLE_ANY || c->role == ROLE_UNAUTHENTICATED;
     if (!h->shards && !at_once) {
         reply_error(&s->reply, code_name(CODE_LOADING),
                     mr_str("the store is being read; try again soon"));

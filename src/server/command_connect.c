@@ -99,7 +99,7 @@ void run_hello(struct session *s, struct arguments *a) {
         session_usage(s, "calls that end LATER are told over RESP3: HELLO 2 has to wait for them");
         return;
     }
-    if (h.knows ? !admit(s, h.user, h.secret) : !access_role(s, ROLE_ANYBODY))
+    if (h.knows ? !admit(s, h.user, h.secret) : !access_role(s, ROLE_ANY))
         return;
     if (h.names)
         set_name(s, h.name);

@@ -81,7 +81,7 @@ static void add(struct reply *r, const char *format, ...) {
 
 static const char *heading(enum role role) {
     switch (role) {
-    case ROLE_ANYBODY:
+    case ROLE_ANY:
     case ROLE_UNAUTHENTICATED:
         return "Connecting";
     case ROLE_PUSH:

@@ -95,17 +95,17 @@ static const struct {
     { "STAGE", ROLE_ADMIN },
     { "AUTH", ROLE_UNAUTHENTICATED },
     { "HELLO", ROLE_UNAUTHENTICATED },
-    { "PING", ROLE_ANYBODY },
-    { "ECHO", ROLE_ANYBODY },
-    { "INFO", ROLE_ANYBODY },
-    { "COMMAND", ROLE_ANYBODY },
-    { "CLIENT", ROLE_ANYBODY },
-    { "CONFIG", ROLE_ANYBODY },
-    { "SELECT", ROLE_ANYBODY },
+    { "PING", ROLE_ANY },
+    { "ECHO", ROLE_ANY },
+    { "INFO", ROLE_ANY },
+    { "COMMAND", ROLE_ANY },
+    { "CLIENT", ROLE_ANY },
+    { "CONFIG", ROLE_ANY },
+    { "SELECT", ROLE_ANY },
     { "QUIT", ROLE_UNAUTHENTICATED },
-    { "MULTI", ROLE_ANYBODY },
-    { "EXEC", ROLE_ANYBODY },
-    { "DISCARD", ROLE_ANYBODY },
+    { "MULTI", ROLE_ANY },
+    { "EXEC", ROLE_ANY },
+    { "DISCARD", ROLE_ANY },
 };
 
 static enum role role_of(const struct command *c) {
@@ -114,7 +114,7 @@ static enum role role_of(const struct command *c) {
             return roles[i].role;
     if (c->doc)
         fail_msg("%s has no role here", c->name);
-    return c->run == run_browser ? ROLE_UNAUTHENTICATED : ROLE_ANYBODY;
+    return c->run == run_browser ? ROLE_UNAUTHENTICATED : ROLE_ANY;
 }
 
 static bool begins(const char *text, const char *with) {
@@ -168,7 +168,7 @@ static void every_command_asks_for_its_role(void **state) {
         for (const struct command *c = command_table; c->name; c++) {
             enum role role = role_of(c);
             assert_int_equal(c->role, role);
-            bool any = role == ROLE_ANYBODY || role == ROLE_UNAUTHENTICATED;
+            bool any = role == ROLE_ANY || role == ROLE_UNAUTHENTICATED;
             expect_allowed(d, c, who[i].name, any || who[i].roles & role);
         }
     }
@@ -269,7 +269,7 @@ static void secrets_are_known_with_and_without_a_name(void **state) {
         come_as(d, 0, NULL);
         ask(d, 0, ways[i], "+OK");
         ask(d, 0, "PUSH s a", "\"*\"");
-        ask(d, 0, "STAGES", "-NOPERM the token 'push' has not the role read");
+        ask(d, 0, "STAGES", "-NOPERM the token 'push' does not have the role read");
     }
     ask(d, 0, "AUTH readread", "+OK"); // somebody else from here on
     ask(d, 0, "PUSH s a", "-NOPERM *");
@@ -395,7 +395,7 @@ static struct scene make_scene(struct dialogue *d) {
 static const struct {
     const char *said, *heard;
 } bounds[] = {
-    { "PUSH other x", "-NOPERM the token 'mail' is for mail.*: the stage 'other' is not among*" },
+    { "PUSH other x", "-NOPERM the token 'mail' is limited to mail.*, which does not include the stage 'other'" },
     { "PUSH other x EPIC e 2", "-NOPERM *" },
     { "PUSH other x SOURCE client 1", "-NOPERM *" },
     { "PUSH mail x", "-NOPERM *" },
@@ -470,8 +470,8 @@ static const struct {
     { "INFO persistence", "\"# Persistence\\x0D\\x0Aloading:0\\x0D\\x0Alog_full:0\\x0D*" },
     { "INFO server", "\"# Server*uptime_in_seconds:*\\x0D\\x0Ashards:1*" },
     { "CLIENT UNBLOCK 5", ":0" },
-    // What is about the whole server needs a token for all stages.
-    { "CONFIG SET log-level info", "-NOPERM CONFIG SET is about the whole server: the token*" },
+    // Commands that concern the whole server need a token for all stages.
+    { "CONFIG SET log-level info", "-NOPERM CONFIG SET concerns the whole server*" },
     { "CONFIG GET log-level", "[\"log-level\" *]" },
 };
 
@@ -663,10 +663,10 @@ static void T1_a_list_that_is_wrong_is_refused_with_its_line(void **state) {
     static const struct {
         const char *roles, *name, *stages, *why;
     } cases[] = {
-        { "push", "a b", "*", "four words" }, { "pusch", "a", "*", "'pusch' is no role" },
-        { ",", "a", "*", "no role" },         { "push", "default", "*", "a name is" },
-        { "push", "a/b", "*", "a name is" },  { "push", "a", "a b", "four words" },
-        { "push", "a", "m%", "stages are" },  { "push", "push", "*", "there already" },
+        { "push", "a b", "*", "four words" }, { "pusch", "a", "*", "'pusch' is not a role" },
+        { ",", "a", "*", "role is missing" }, { "push", "default", "*", "a name has" },
+        { "push", "a/b", "*", "a name has" }, { "push", "a", "a b", "four words" },
+        { "push", "a", "m%", "stages must" }, { "push", "push", "*", "used twice" },
     };
     struct auth *auth = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -682,7 +682,7 @@ static void T1_a_list_that_is_wrong_is_refused_with_its_line(void **state) {
     }
     assert_int_equal(auth_parse(mr_str("a push * sha1:00"), &auth), MR_EINVAL);
     assert_int_equal(auth_parse(mr_str("a push * sha256:00"), &auth), MR_EINVAL);
-    assert_int_equal(auth_parse(mr_str("# nobody"), &auth), 0);
+    assert_int_equal(auth_parse(mr_str("# no entries"), &auth), 0);
     assert_int_equal(auth_count(auth), 0);
     auth_destroy(auth);
 }
@@ -692,7 +692,7 @@ static void F51_lists_need_memory(void **state) {
     for (long after = 0; after < 2; after++) {
         struct auth *auth = NULL;
         mem_fail_after(after);
-        assert_int_equal(auth_parse(mr_str("# nobody"), &auth), MR_ENOMEM);
+        assert_int_equal(auth_parse(mr_str("# no entries"), &auth), MR_ENOMEM);
         mem_fail_after(-1);
         assert_null(auth);
     }

@@ -183,16 +183,16 @@ def _():
     check("mail.*,sms.*" in ok("auth", "list", "--auth", "t.auth"))
     add = ["auth", "add", "--auth", "t.auth"]
     fails(2, "'first' already", *add, "first", "--role", "push")
-    fails(2, "'pull' is no role", *add, "third", "--role", "pull")
+    fails(2, "'pull' is not a role", *add, "third", "--role", "pull")
     fails(2, "which --role", *add, "third")
-    fails(2, "a name is", *add, "default", "--role", "push")
+    fails(2, "a name has", *add, "default", "--role", "push")
     fails(2, "stages are", *add, "third", "--role", "push", "--stages", "a b")
     ok("auth", "remove", "first", "--auth", "t.auth")
     fails(1, "no token 'first'", "auth", "remove", "first", "--auth", "t.auth")
     check("# a comment of mine\nsecond" in open("t.auth").read())
     equal(sorted(f for f in os.listdir() if f.startswith("t.auth")), ["t.auth"])
     os.chmod("t.auth", 0o620)
-    fails(3, "can be written by others", "auth", "list", "--auth", "t.auth")
+    fails(3, "can be written by users other than its owner", "auth", "list", "--auth", "t.auth")
 
 
 @case("U10: auth add --out writes the secret to a new private file, whatever the umask")
@@ -244,10 +244,10 @@ def _():
         fails(2, "MILLRACE_TOKEN_FILE", "push", "mail", "a", "--at", url, MILLRACE_TOKEN_FILE="no")
         for who in secret, f"ci:{secret}", f"c%69:%6d{secret[1:]}":
             ok("push", "mail", "a", "--at", f"millrace://{who}@127.0.0.1:{server.port}")
-        fails(4, "'sms' is not among", "push", "sms", "a", "--at", url, MILLRACE_TOKEN=secret)
-        fails(4, "has not the role read", "stages", "--at", url, MILLRACE_TOKEN=secret)
+        fails(4, "does not include the stage 'sms'", "push", "sms", "a", "--at", url, MILLRACE_TOKEN=secret)
+        fails(4, "does not have the role read", "stages", "--at", url, MILLRACE_TOKEN=secret)
         fails(4, "no token has", "work", "mail", "--at", url, "--", "true", MILLRACE_TOKEN="no")
-        fails(4, "'sms' is not among", "work", "sms", "--at", url, "--", "true", MILLRACE_TOKEN=secret)
+        fails(4, "does not include the stage 'sms'", "work", "sms", "--at", url, "--", "true", MILLRACE_TOKEN=secret)
         said = server.stop()
         check("wrong secrets from 127.0.0.1:" in said and secret not in said, said)
 
@@ -311,7 +311,7 @@ def _():
         server.reload("the tokens stay as they were: h.auth: line ")
         equal(Wire(server.port).ask("AUTH", comes), b"+OK")
         os.chmod(write("h.auth", whole), 0o666)
-        server.reload("stay as they were: h.auth can be written by others")
+        server.reload("stay as they were: h.auth can be written by users other than its owner")
         os.unlink("h.auth")
         server.reload("stay as they were: cannot read h.auth")
         equal(one.ask("PUSH", "s", "a"), b"2")
@@ -563,7 +563,7 @@ def _():
         ended = Ended([STORY, url, "ca.pem"])
         check(ended.code == 0, ended)
         ended = Ended([STORY, f"millraces://localhost:{server.port}", "ca.pem"])
-        check(ended.code == 1 and b"asks for a secret" in ended.err, ended)
+        check(ended.code == 1 and b"requires a token" in ended.err, ended)
         check("in the clear" not in "".join(server.said), *server.said)
 
 
