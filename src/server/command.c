@@ -1,4 +1,4 @@
-// See command.h. The row is found by a hash of its name; options are read by their kinds.
+// See command.h. A row is found by a hash of its name; options are parsed by their kinds.
 #include "server/command.h"
 
 #include "server/access.h"
@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- Finding ----------------------------------------------------------------------------------
+// ---- Lookup -----------------------------------------------------------------------------------
 
-// Names are of capitals, digits and signs; of these only letters have two cases.
+// Names consist of capitals, digits and punctuation; only letters have two cases.
 bool word_is(mr_bytes word, const char *name) {
     const char *p = word.data;
     for (size_t i = 0; i < word.size; i++) {
@@ -26,13 +26,13 @@ bool word_is(mr_bytes word, const char *name) {
 
 enum { INDEX_SIZE = 256 }; // a power of two, well above the number of commands
 
-// Of a name that is not empty. Letters of both cases have the same last five bits.
+// The hash of a name that is not empty. Upper and lower case have the same last five bits.
 static uint32_t name_hash(const char *name, size_t size) {
     uint32_t first = name[0] & 31, middle = name[size / 2] & 31, last = name[size - 1] & 31;
     return (first * 37 + middle * 11 + last * 5 + (uint32_t)size) & (INDEX_SIZE - 1);
 }
 
-// Which row stands where; 0: none.
+// Hash table of rows, numbered from 1; 0: empty.
 static uint8_t command_index[INDEX_SIZE];
 
 void commands_prepare(void) {
@@ -59,12 +59,13 @@ const struct command *command_row(mr_bytes name) {
 
 static void write_unknown(struct session *s, mr_bytes name) {
     int shown = name.size < 64 ? (int)name.size : 64;
-    session_usage(s, "unknown command '%.*s'; COMMAND lists what there is", shown,
+    session_usage(s, "unknown command '%.*s'; COMMAND lists all commands", shown,
                   (const char *)name.data);
 }
 
 static void write_arity(struct session *s, const struct command *c) {
-    session_usage(s, "wrong number of arguments for %s; it is: %s %s", c->name, c->name, c->syntax);
+    session_usage(s, "wrong number of arguments for %s; syntax: %s %s", c->name, c->name,
+                  c->syntax);
 }
 
 // Checked first: an unauthenticated client does not learn what is wrong with a command.
@@ -77,7 +78,7 @@ static bool may_run(struct session *s, const struct command *c, const struct arg
     bool at_once = c->role == ROLE_ANY || c->role == ROLE_UNAUTHENTICATED;
     if (!h->shards && !at_once) {
         reply_error(&s->reply, code_name(CODE_LOADING),
-                    mr_str("the store is being read; try again soon"));
+                    mr_str("the store is being read; try again later"));
         return false;
     }
     if (h->stopped && c->changes) {
@@ -98,8 +99,8 @@ bool command_admit(struct session *s, const mr_bytes *words, uint32_t count) {
     return false;
 }
 
-// What a command makes counts for its token, so that none takes up all the room there is. Stores
-// keep this hash of the token's name: it does not change.
+// Stages and sources that a command makes count for its token, so that no token can use up the
+// limit. Stores contain this hash of the token's name, so it must not change.
 static void act_for(struct host *h, const struct auth_entry *who) {
     uint64_t maker = who ? bytes_hash(who->name, 0) | 1 : 0;
     for (uint32_t i = h->first; i < h->end; i++)
@@ -128,7 +129,7 @@ static void try_plain(struct session *s, const struct command *c, const mr_bytes
     }
 }
 
-// A push with a number that is refused, for whatever reason, holds those with higher ones.
+// After a numbered push is refused, for any reason, pushes with higher numbers are refused, too.
 void command_try(struct session *s, const struct command *c, const mr_bytes *words,
                  uint32_t count) {
     struct push_numbers n;
@@ -155,7 +156,7 @@ void command_begin(struct session *s, const mr_bytes *words, uint32_t count) {
         router_identity_changed(s);
 }
 
-// It was answered, unless it waits or another loop answers it.
+// Ends the command, unless it waits or another loop will reply.
 static void command_end(struct session *s) {
     if (s->wait.kind || s->forwarded) {
         s->forwarded = false;
@@ -191,9 +192,9 @@ static const char *kind_text(enum option_kind kind) {
     case OPTION_NUMBERED:
         return "a number";
     case OPTION_MS:
-        return "milliseconds, or has a unit: 250ms, 30s, 5m, 2h, 7d";
+        return "a duration: milliseconds, or with a unit: 250ms, 30s, 5m, 2h, 7d";
     case OPTION_WAIT:
-        return "milliseconds, or has a unit (250ms, 30s, 5m, 2h, 7d), or is -1: for ever";
+        return "a duration: milliseconds, with a unit (250ms, 30s, 5m, 2h, 7d), or -1 for ever";
     case OPTION_FLAG:
     case OPTION_BYTES:
         break;
@@ -235,7 +236,7 @@ const struct option *option_find(const struct option *options, mr_bytes word) {
 
 static int write_bad_value(struct session *s, const struct option *o, mr_bytes word) {
     int shown = word.size < 64 ? (int)word.size : 64;
-    session_usage(s, "'%.*s' cannot be the value of %s: it is %s", shown, (const char *)word.data,
+    session_usage(s, "'%.*s' is not a value of %s, which needs %s", shown, (const char *)word.data,
                   o->name, kind_text(o->kind));
     return -1;
 }
@@ -247,12 +248,12 @@ int option_read(struct session *s, struct arguments *a, const struct option *opt
     char *to = (char *)into + o->offset;
     uint32_t values = o->kind == OPTION_FLAG ? 0 : o->kind == OPTION_NUMBERED ? 2 : 1;
     if (a->count - a->at - 1 < values) {
-        session_usage(s, "%s needs %s behind it", o->name, kind_text(o->kind));
+        session_usage(s, "%s needs a value: %s", o->name, kind_text(o->kind));
         return -1;
     }
     mr_bytes value = a->words[a->at + values];
     if (s->checks && o->kind == OPTION_WAIT && !word_is(value, "0")) {
-        session_usage(s, "%s waits, and what is queued behind MULTI must not", o->name);
+        session_usage(s, "%s waits, and commands after MULTI must not wait", o->name);
         return -1;
     }
     a->at += 1 + values;
@@ -308,7 +309,8 @@ bool read_number(struct session *s, mr_bytes word, const char *what, uint64_t *o
     if (number_parse(word, out) == 0)
         return true;
     int shown = word.size < 64 ? (int)word.size : 64;
-    session_usage(s, "'%.*s' is not %s: decimal digits", shown, (const char *)word.data, what);
+    session_usage(s, "'%.*s' is not %s, which has decimal digits only", shown,
+                  (const char *)word.data, what);
     return false;
 }
 

@@ -27,10 +27,10 @@ enum scope {
 
 // What happens to a command between MULTI and EXEC.
 enum in_multi {
-    MULTI_REFUSED, // it may wait, or changes who the client is
-    MULTI_QUEUED,  // it is queued; what is wrong with its words is found when it runs
-    MULTI_CHECKED, // the same, and its `run` refuses wrong words when it is queued: before it does
-                   // anything else, and it does nothing else in a session that only checks
+    MULTI_REFUSED, // it may wait, or changes the identity of the client
+    MULTI_QUEUED,  // it is queued; its arguments are checked when it runs
+    MULTI_CHECKED, // it is queued, and `run` checks its arguments when it is queued; `run` must do
+                   // that first, and do nothing else in a session that only checks
     MULTI_RUN,     // it runs at once
 };
 
@@ -52,65 +52,65 @@ struct numbered {
 struct option {
     const char *name;
     enum option_kind kind;
-    size_t offset; // in the struct that the command's options are read into
+    size_t offset; // in the command's struct of options
 };
 
 struct arguments {
     const mr_bytes *words; // the first is the command's name
     uint32_t count;
-    uint32_t at; // the next to be read
+    uint32_t at; // index of the next word
 };
 
 struct command {
     const char *name;
-    uint32_t least, most; // words behind the name; most 0: any number
+    uint32_t least, most; // number of arguments; most 0: any number
     enum role role;
     enum scope scope;
-    bool changes; // it needs the log: refused once that has failed
+    bool changes; // it writes to the log: refused once the log has failed
     enum in_multi in_multi;
-    bool large; // it may be much work: a busy turn leaves it for the next
+    bool large; // it may be much work: a busy turn defers it
     void (*run)(struct session *, struct arguments *);
-    const char *syntax; // behind the name
+    const char *syntax; // of its arguments
     const char *reply;
     const char *doc;
 };
 
 extern const struct command command_table[]; // ends with a row without a name
 
-// Runs the command that the words name. The first word is there.
+// Runs the command in `words`; there is at least one word.
 void command_run(struct session *, const mr_bytes *words, uint32_t count);
-// Goes on with the command that has waited.
+// Continues the command that has waited.
 void command_resume(struct session *);
-// Runs it without counting its reply: for command_resume.
+// Runs a command without counting its reply: for command_resume.
 void command_begin(struct session *, const mr_bytes *words, uint32_t count);
 
-// The same without counting it or its reply. The row may be NULL: it is unknown. With `checks` set
-// it is only refused if it has to be.
+// Runs a command without counting it or its reply. The row is NULL for an unknown command. In a
+// session with `checks` set it only checks whether the command must be refused.
 void command_try(struct session *, const struct command *, const mr_bytes *words, uint32_t count);
 
-// Whether the command is queued, behind MULTI, instead of being run; queues it, or refuses that.
+// Whether the command is to be queued after MULTI; queues it, or refuses it.
 bool multi_queues(const struct session *, const struct command *);
 void multi_queue(struct session *, const struct command *, const mr_bytes *words, uint32_t count);
 
-// Refuses what cannot be queued, or what is wrong with its words.
+// Refuses a command that cannot be queued, or whose arguments are wrong.
 void multi_check(struct session *, const struct command *, struct arguments *);
 
-// Whether the session is within EXEC, also while one of its commands waits; then, when that one was
-// answered, runs the next ones, or waits for the next turn to do so.
+// Whether the session is within EXEC, also while one of its commands waits. multi_go_on then runs
+// the next commands; multi_wait does so in the next turn.
 bool multi_is_running(const struct session *);
 void multi_go_on(struct session *);
 void multi_wait(struct session *);
 
-// Whether that command may be run at all, by its name and, if it is there, its first argument: for
-// clients whose commands are known before all of their arguments have come. False: refused, as
-// command_run would, and that is a reply of the session.
+// Whether the command may be run, judged by its name and, if present, its first argument; for HTTP,
+// where these are known before the body has arrived. False: the session has the error as a reply,
+// as command_run would have written it.
 bool command_admit(struct session *, const mr_bytes *words, uint32_t count);
 
-// Makes the index of the names, before any other thread looks for one.
+// Makes the hash table of names; must be called before other threads start.
 void commands_prepare(void);
-const struct command *command_row(mr_bytes name); // NULL: there is none
+const struct command *command_row(mr_bytes name); // NULL: unknown
 
-// The option of this name, in any case; NULL: there is none.
+// The option of this name, case-insensitive; NULL: unknown.
 const struct option *option_find(const struct option *options, mr_bytes word);
 
 // Reads one option at `a->at` into `into`. 1: done; 0: the word is no option of these; -1: refused,
@@ -120,14 +120,14 @@ int option_read(struct session *, struct arguments *a, const struct option *opti
 // Reads all that is left as options. False: an error was answered, or the session only checks.
 bool options_read(struct session *, struct arguments *, const struct option *, void *into);
 
-// Options that refer to words of a command refer to the copies of these.
+// Makes options that refer to words of a command refer to the copies of these words.
 void options_keep(const struct option *, void *options, const mr_bytes *words,
                   const struct kept_words *);
 
-bool word_is(mr_bytes word, const char *name); // `name` in capitals; the word in any case
+bool word_is(mr_bytes word, const char *name); // case-insensitive; `name` is in capitals
 bool read_id(struct session *, mr_bytes word, uint64_t *out);
 bool read_number(struct session *, mr_bytes word, const char *what, uint64_t *out);
-uint32_t listed(uint32_t asked); // how many rows an answer then has at most
+uint32_t listed(uint32_t asked); // limits the number of rows of a reply
 
 // ---- The commands, by file --------------------------------------------------------------------
 
@@ -176,7 +176,8 @@ void run_command(struct session *, struct arguments *);
 void run_client(struct session *, struct arguments *);
 void run_select(struct session *, struct arguments *);
 void run_quit(struct session *, struct arguments *);
-void run_elsewhere(struct session *, struct arguments *); // what Redis has and this has not
+void run_elsewhere(struct session *,
+                   struct arguments *); // commands of Redis that Millrace does not have
 void run_browser(struct session *, struct arguments *);
 
 void run_config(struct session *, struct arguments *); // command_config.c

@@ -1,7 +1,7 @@
-// Acting on what is there: RETRY, DROP, PAUSE, RESUME, DRAIN, STAGE.
+// RETRY, DROP, PAUSE, RESUME, DRAIN, STAGE.
 //
-// RETRY and DROP of many jobs are done in pieces, as the budget of a turn allows: of a list of ids
-// it goes on with the next one in a later turn, of a stage behind the last job that it left alone.
+// RETRY and DROP of many jobs are spread over several turns, as the budget allows: a list of ids
+// continues with the next id, a stage after the last job that was examined and not changed.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -34,16 +34,16 @@ static const struct option bulk_options[] = {
     { 0 },
 };
 
-// What is to be done with many jobs, and how far that has come. While it waits for the next turn
-// its words and what its options refer to are copies.
+// A RETRY or DROP of many jobs and its progress. While it waits for the next turn it uses copies of
+// the command's words.
 struct bulk {
     act *act;
     struct arguments words;
-    struct kept_words *kept; // NULL: it has not waited yet
+    struct kept_words *kept; // copies of the words; NULL: it has not waited yet
     struct bulk_options options;
-    enum job_status status; // of a stage's jobs
-    uint64_t count;         // how many so far
-    uint64_t from;          // the last job that was left alone, or how many ids were read
+    enum job_status status; // of the jobs of a stage
+    uint64_t count;         // jobs changed so far
+    uint64_t from;          // the last job that was not changed, or the number of ids done
 };
 
 static void bulk_free(void *state) {
@@ -70,7 +70,7 @@ static void bulk_wait(struct session *s, struct bulk *b, const struct wait_kind 
     struct bulk *kept = b->kept ? b : bulk_keep(b);
     if (kept)
         wait_for_turn(s, kind, kept, sizeof *kept + kept->kept->bytes);
-    else // how many were changed is told, if any were: it may be said again for the rest
+    else // no memory: reply with the count so far; the client can repeat the command for the rest
         reply_integer(&s->reply, (int64_t)b->count);
 }
 
@@ -78,7 +78,7 @@ static void bulk_wait(struct session *s, struct bulk *b, const struct wait_kind 
 
 static int act_on_id(struct session *s, mr_bytes word, act *act) {
     uint64_t id = 0;
-    (void)number_parse(word, &id); // it was read before
+    (void)number_parse(word, &id); // its syntax was checked before
     budget_spend(s, STEPS_CHANGE);
     return access_sees_job(s, id) ? act(core_of_job(s->host, id), id) : access_no_job(id);
 }
@@ -87,8 +87,7 @@ static void ids_resume(struct session *, void *, enum wake);
 
 static const struct wait_kind ids_turn = { .resume = ids_resume, .free = bulk_free };
 
-// Those that cannot be acted on are not counted; if none can, the first is tried once more for the
-// error that is told.
+// Jobs that cannot be changed are not counted; if none can, the first is tried again for its error.
 static void act_on_ids(struct session *s, struct bulk *b) {
     const struct arguments *a = &b->words;
     while (b->from < a->count - 1 && budget_left(s))
@@ -130,7 +129,7 @@ struct piece {
     struct bulk *bulk;
     uint64_t ids[LIMIT_PIECE];
     uint32_t count, looked;
-    uint64_t left; // how many may still be changed
+    uint64_t left; // jobs that may still be changed
 };
 
 // Whether the reason of its last failure contains the text.
@@ -159,7 +158,7 @@ static int piece_add(void *arg, const struct job_info *i) {
     return 0;
 }
 
-// Acts on one piece. 1: there is more; 0: that was all.
+// Acts on some jobs. 1: there are more; 0: all are done.
 static int act_on_piece(struct session *s, struct bulk *b) {
     const struct bulk_options *o = &b->options;
     struct piece p = { .session = s, .bulk = b, .left = o->max - b->count };
@@ -167,9 +166,9 @@ static int act_on_piece(struct session *s, struct bulk *b) {
         .stage = b->words.words[2], .status = b->status, .key = o->key, .from = b->from
     };
     int more = shards_walk(s->host, &w, piece_add, &p);
-    if (more == MR_EGONE && b->from) { // another client has removed it: from the first again
+    if (more == MR_EGONE && b->from) { // another client has removed that job: start again
         b->from = 0;
-        b->count = o->dry ? 0 : b->count; // nothing was done: all is counted anew
+        b->count = o->dry ? 0 : b->count; // a dry run has changed nothing: count again
         return 1;
     }
     for (uint32_t i = 0; more >= 0 && i < p.count; i++) {
@@ -213,8 +212,8 @@ static void run_on_stage(struct session *s, struct bulk *b) {
         b->status = JOB_WAITING;
     else if (!word_is(words[3], "DEAD")) {
         session_usage(s, b->act == core_retry
-                             ? "RETRY is for DEAD jobs: those that wait start anyway"
-                             : "DROP STAGE needs DEAD or WAITING behind the stage");
+                             ? "RETRY is for DEAD jobs: waiting jobs start without it"
+                             : "DROP STAGE needs DEAD or WAITING after the stage");
         return;
     }
     if (options_read(s, &b->words, bulk_options, &b->options) && access_name(s, "stage", words[2]))
@@ -227,7 +226,7 @@ static void act_on(struct session *s, struct arguments *a, act *act) {
     if (of_stage && a->count > 3)
         run_on_stage(s, &b);
     else if (of_stage)
-        session_usage(s, "behind STAGE stand the stage's name and DEAD or WAITING");
+        session_usage(s, "STAGE must be followed by the name of a stage and DEAD or WAITING");
     else
         run_on_ids(s, &b);
 }
@@ -267,7 +266,7 @@ static void write_policy(struct session *s, const struct policy *policy) {
     }
 }
 
-// All are tried on a copy first, so that one that is refused changes nothing.
+// Sets all policies in a copy first, so that an invalid one changes nothing.
 static int set_policies(struct host *h, const struct arguments *a, struct policy policy) {
     int err = stage_name_check(a->words[1]);
     for (uint32_t i = 2; err >= 0 && i < a->count; i += 2)
@@ -283,7 +282,7 @@ void run_stage(struct session *s, struct arguments *a) {
     if (a->count == 3 && word_is(a->words[2], "REMOVE"))
         answer_ok(s, err < 0 ? err : shards_remove_stage(s->host, a->words[1]));
     else if (a->count % 2)
-        session_usage(s, "STAGE needs a value behind each name of a policy");
+        session_usage(s, "STAGE needs a value after each name of a policy");
     else if (a->count > 2)
         answer_ok(s, set_policies(s->host, a, err < 0 ? policy_default() : *info.policy));
     else if (err < 0)

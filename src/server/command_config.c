@@ -1,5 +1,5 @@
-// CONFIG: what clients of Redis ask for, and what can change while the server runs, by the names of
-// its flags.
+// CONFIG: options that clients of Redis ask for, and options of the server that can be changed at
+// run time, by the names of its flags.
 #include "server/access.h"
 #include "server/command.h"
 #include "server/notice.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-// redis-benchmark asks for these two, and warns when there is no answer.
+// redis-benchmark asks for these two, and warns if the reply is empty.
 static const char *save_get(const struct host *h) {
     (void)h;
     return "";
@@ -47,7 +47,7 @@ static bool json_set(const char *value) {
 static const struct setting {
     const char *name, *values;
     const char *(*get)(const struct host *);
-    bool (*set)(const char *value); // NULL: it does not change while the server runs
+    bool (*set)(const char *value); // NULL: it cannot be changed at run time
 } settings[] = {
     { "log-level", "error, warn, info or debug", level_get, level_set },
     { "log-json", "yes or no", json_get, json_set },
@@ -68,7 +68,7 @@ static bool is_asked(const struct setting *t, const struct arguments *a) {
     return false;
 }
 
-// Clients ask for what Redis has: that is not there, and no error.
+// Unknown options, such as those of Redis, are omitted and are not an error.
 static void config_get(struct session *s, const struct arguments *a) {
     size_t count = 0;
     for (size_t i = 0; i < SETTINGS; i++)
@@ -87,18 +87,18 @@ static void config_set(struct session *s, mr_bytes name, mr_bytes word) {
     while (t < settings + SETTINGS && !(t->set && is_named(t, name)))
         t++;
     if (t == settings + SETTINGS) {
-        session_usage(s, "only log-level and log-json change while the server runs; STAGE sets a "
-                         "stage's policy");
+        session_usage(s, "only log-level and log-json can be set; the policy of a stage is set by "
+                         "STAGE");
         return;
     }
     char value[VALUE];
     snprintf(value, sizeof value, "%.*s", (int)(word.size < VALUE ? word.size : VALUE),
              (const char *)word.data);
     if (!t->set(value)) {
-        session_usage(s, "%s is %s", t->name, t->values);
+        session_usage(s, "%s must be %s", t->name, t->values);
         return;
     }
-    notice(NOTICE_INFO, "%s is %s now, as a client has asked", t->name, value);
+    notice(NOTICE_INFO, "a client has set %s to %s", t->name, value);
     reply_simple(&s->reply, "OK");
 }
 
@@ -107,7 +107,7 @@ void run_config(struct session *s, struct arguments *a) {
     if (word_is(what, "GET"))
         config_get(s, a);
     else if (!word_is(what, "SET") || a->count - a->at != 2)
-        session_usage(s, "it is: CONFIG GET name, or CONFIG SET name value");
+        session_usage(s, "syntax: CONFIG GET name, or CONFIG SET name value");
     else if (access_role(s, ROLE_ADMIN) && access_all(s, "CONFIG SET"))
         config_set(s, a->words[a->at], a->words[a->at + 1]);
 }

@@ -1,4 +1,4 @@
-// What clients say at connect and to look around: AUTH, HELLO, PING, COMMAND, CLIENT …
+// Commands about the connection and the server: AUTH, HELLO, PING, COMMAND, CLIENT …
 #include "server/access.h"
 #include "server/info.h"
 #include "server/router.h"
@@ -11,13 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- Who is it? -------------------------------------------------------------------------------
+// ---- Authentication ---------------------------------------------------------------------------
 
-// Whether it may go on as that one. False: refused, and told now or later.
+// Authenticates the session. False: the error is replied, now or after a delay.
 static bool admit(struct session *s, mr_bytes user, mr_bytes secret) {
     if (s->host->auth)
         return session_admit(s, user, secret);
-    session_usage(s, "this server asks for no secret: connect without AUTH");
+    session_usage(s, "this server requires no token: connect without AUTH");
     return false;
 }
 
@@ -33,7 +33,7 @@ static bool check_name(struct session *s, mr_bytes name) {
     for (size_t i = 0; !bad && i < name.size; i++)
         bad = p[i] < '!' || p[i] > '~';
     if (bad) {
-        session_usage(s, "a client's name is up to %d printable letters without blanks",
+        session_usage(s, "a client's name has at most %d printable characters and no blanks",
                       LIMIT_NAME);
         return false;
     }
@@ -60,13 +60,13 @@ struct hello {
     mr_bytes name, user, secret;
 };
 
-// Reads it all before anything is done. False: refused, and told.
+// Parses all arguments before any takes effect. False: the error was replied.
 static bool hello_read(struct session *s, struct arguments *a, struct hello *out) {
     if (a->at < a->count) {
         mr_bytes version = a->words[a->at++];
         if (!word_is(version, "2") && !word_is(version, "3")) {
             reply_error(&s->reply, code_name(CODE_NOPROTO),
-                        mr_str("this server speaks RESP 2 and 3"));
+                        mr_str("this server supports RESP 2 and 3"));
             return false;
         }
         out->resp3 = word_is(version, "3");
@@ -96,7 +96,8 @@ void run_hello(struct session *s, struct arguments *a) {
     if (!hello_read(s, a, &h))
         return;
     if (!h.resp3 && (!list_empty(&s->async_calls) || router_work(s).async_calls)) {
-        session_usage(s, "calls that end LATER are told over RESP3: HELLO 2 has to wait for them");
+        session_usage(
+            s, "calls with LATER have not ended, and their ends need RESP3: HELLO 2 is refused");
         return;
     }
     if (h.knows ? !admit(s, h.user, h.secret) : !access_role(s, ROLE_ANY))
@@ -108,7 +109,7 @@ void run_hello(struct session *s, struct arguments *a) {
     write_hello(s);
 }
 
-// ---- Is anybody there? ------------------------------------------------------------------------
+// ---- PING, ECHO, QUIT, SELECT -----------------------------------------------------------------
 
 void run_ping(struct session *s, struct arguments *a) {
     if (a->at < a->count)
@@ -131,7 +132,7 @@ void run_select(struct session *s, struct arguments *a) {
     if (word_is(a->words[a->at], "0"))
         reply_simple(&s->reply, "OK");
     else
-        session_usage(s, "there is one database, 0: use stages to keep work apart");
+        session_usage(s, "there is only database 0: use stages to separate jobs");
 }
 
 // ---- COMMAND, CLIENT --------------------------------------------------------------------------
@@ -160,18 +161,18 @@ static void write_command(struct session *s, const struct command *c) {
     reply_integer(r, exact ? (int64_t)c->least + 1 : -(int64_t)c->least - 1);
     reply_array(r, 1);
     reply_simple(r, c->changes ? "write" : "readonly");
-    reply_integer(r, 0); // no argument is a key in the sense of Redis
+    reply_integer(r, 0); // no argument is a key as in Redis
     reply_integer(r, 0);
     reply_integer(r, 0);
 }
 
-// A command that is being documented.
+// The command whose documentation is being written.
 struct shown_command {
     struct reply *reply;
     const struct command *row;
 };
 
-// redis-cli makes its hints of the arguments: here they are one, which is all of the syntax.
+// redis-cli makes its hints from the arguments: the whole syntax is given as one argument.
 static void write_arguments(void *arg) {
     const struct shown_command *c = arg;
     struct argument_reply r = { .name = mr_str(c->row->syntax), .type = mr_str("string") };
@@ -194,7 +195,7 @@ static void write_docs(struct session *s, const struct command *c) {
     reply_write(&s->reply, &docs_replies, &r);
 }
 
-// Those that only say what to use instead do not count.
+// NULL for commands that only name an alternative.
 static const struct command *documented(mr_bytes name) {
     const struct command *c = command_row(name);
     return c && c->doc ? c : NULL;
@@ -248,20 +249,20 @@ static void set_cancels(struct session *s, mr_bytes word) {
     if (!on && !word_is(word, "OFF"))
         session_usage(s, "CLIENT CANCELS takes ON or OFF");
     else if (on && !s->reply.resp3)
-        session_usage(s, "cancellations are pushed over RESP3 only: say HELLO 3 first, or hear of "
-                         "them with BEAT");
+        session_usage(s, "cancellations are pushed in RESP3 only: send HELLO 3 first, or use BEAT, "
+                         "which reports them");
     else {
         s->cancels = on;
         reply_simple(&s->reply, "OK");
     }
 }
 
-// Its own ones: those with the same token, or any for who may do everything.
+// A session may unblock those with the same token; one that may do everything, any.
 static bool may_unblock(const struct session *s, const struct session *other) {
     return s->who == other->who || (s->who->roles & ROLE_ADMIN && s->who->all);
 }
 
-// Only takes: whoever waits for an end or for room has something to lose.
+// Only a waiting TAKE is ended: a command that waits for a result or for room would lose it.
 static void unblock(struct session *s, mr_bytes word) {
     uint64_t id;
     if (!read_id(s, word, &id))
@@ -302,17 +303,18 @@ void run_client(struct session *s, struct arguments *a) {
                       "UNBLOCK id");
 }
 
-// ---- What this is not -------------------------------------------------------------------------
+// ---- Commands that do not exist ---------------------------------------------------------------
 
 void run_elsewhere(struct session *s, struct arguments *a) {
     session_usage(
         s,
-        "%.*s is a command of Redis; this is a work engine: PUSH hands a job in, TAKE and "
-        "DONE work it off, CALL waits for its result",
+        "%.*s is a command of Redis, which Millrace does not have: PUSH pushes a job, TAKE and "
+        "DONE run it, CALL waits for its result",
         (int)a->words[0].size, (const char *)a->words[0].data);
 }
 
-// A browser that was made to speak to this port: nothing it says is a command.
+// A request of HTTP, perhaps of a browser that a web page has directed here: the connection is
+// closed.
 void run_browser(struct session *s, struct arguments *a) {
     (void)a;
     session_usage(s, "this is not an HTTP server");

@@ -1,4 +1,4 @@
-// INFO: lines about the server, in sections that can be asked for one by one.
+// INFO: lines about the server, in sections that can be requested separately.
 #include "server/access.h"
 #include "server/info.h"
 #include "server/shards.h"
@@ -49,7 +49,7 @@ const char *info_name(size_t offset) {
 
 struct info_values {
     struct info_reply reply;
-    struct log_state log; // texts of the reply lie in it
+    struct log_state log; // texts of the reply point into it
 };
 
 static void fill_server(const struct session *s, struct info_values *to) {
@@ -69,7 +69,7 @@ static void fill_clients(const struct session *s, struct info_values *to) {
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next, s->host->steps++) {
         const struct session *one = list_entry(l, struct session, of_host);
         r->blocked += wait_is_open(one);
-        r->clients += !one->remote; // its connection is counted where it is
+        r->clients += !one->remote; // its connection is counted in its own loop
         r->workers += !one->remote && one->stages[0] != 0;
     }
 }
@@ -151,8 +151,8 @@ static bool wants(const struct arguments *a, const char *section) {
     return wanted;
 }
 
-// How much work there is, who connects and where the store is concerns only those who may see all
-// stages. Whether pushes are accepted concerns everyone.
+// Figures of the whole server are only for tokens of all stages. Whether pushes are accepted is for
+// every token.
 static bool sees(const struct session *s, const struct info_field *f) {
     return !f->is_whole || !s->who || s->who->all;
 }
@@ -176,7 +176,7 @@ static void add_line(struct reply *r, const struct reply_field *f, const struct 
     add_text(r, mr_str("\r\n"));
 }
 
-// Nothing is written, or computed, of a section without a line that the session may see.
+// A section without any line that the session may see is neither computed nor written.
 static void add_section(struct session *s, enum info_section section) {
     struct info_values values = { 0 };
     bool begun = false;

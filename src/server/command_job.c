@@ -1,4 +1,4 @@
-// Looking at jobs: JOB, JOBS, DEAD. Rows are gathered first, since an array says how many follow.
+// JOB, JOBS, DEAD. Rows are collected first, since an array begins with its length.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -16,7 +16,7 @@
 
 // ---- One job ----------------------------------------------------------------------------------
 
-// Once a job has ended its key is only in the log.
+// The key of an ended job is only in the log.
 static mr_bytes key_of(struct session *s, const struct job_info *i) {
     struct buffer *head = &s->host->scratch;
     struct record record;
@@ -36,11 +36,11 @@ static void write_reason(struct session *s, const struct reason *reason) {
     reply_write(&s->reply, &reason_replies, &r);
 }
 
-// A job that is being shown.
+// The job that is being written.
 struct shown_job {
     struct session *session;
     const struct job_info *info;
-    bool all_reasons; // else the last one only
+    bool all_reasons; // else only the last one
 };
 
 // The reasons that are kept, oldest first.
@@ -112,7 +112,7 @@ static void job_resume(struct session *s, void *state, enum wake wake) {
 
 static const struct wait_kind for_body = { .resume = job_resume, .free = mem_free };
 
-// Whether its body is on the disk only, and the command waits for it.
+// Whether its body is on disk only, so that the command waits for it.
 static bool waits_for_body(struct session *s, uint64_t id) {
     struct job_info info;
     uint64_t *state;
@@ -135,13 +135,13 @@ void run_job(struct session *s, struct arguments *a) {
         write_found(s, id, o.body);
 }
 
-// ---- Many -------------------------------------------------------------------------------------
+// ---- Lists ------------------------------------------------------------------------------------
 
 struct rows {
     struct job_info *jobs;
     uint32_t count, most;
-    uint32_t looked; // at jobs
-    mr_bytes key;    // only of this one; empty: all
+    uint32_t looked; // jobs examined
+    mr_bytes key;    // only jobs of this key; empty: all
 };
 
 static int row_add(void *arg, const struct job_info *i) {
@@ -154,7 +154,7 @@ static int row_add(void *arg, const struct job_info *i) {
 }
 
 static int rows_init(struct session *s, struct rows *r, uint32_t most, mr_bytes key) {
-    budget_spend(s, most / STEP_ROWS); // also where there are fewer
+    budget_spend(s, most / STEP_ROWS); // also if there are fewer rows
     *r = (struct rows){ .most = most, .key = key, .jobs = mem_alloc((most + 1) * sizeof *r->jobs) };
     return r->jobs ? 0 : error_set(MR_ENOMEM, "no memory for a list of %u jobs", most);
 }
@@ -162,8 +162,8 @@ static int rows_init(struct session *s, struct rows *r, uint32_t most, mr_bytes 
 static void write_rows(struct session *s, struct rows *r, int err) {
     if (err == WALK_CUT && !r->count)
         err = error_set(MR_ETOOBIG,
-                        "none of these is among the first %u jobs that were looked at, and more "
-                        "are not looked at for one answer: a shorter retention keeps fewer",
+                        "none of the first %u jobs matches, and one command examines no more: a "
+                        "shorter retention keeps fewer jobs",
                         LIMIT_LOOKED);
     if (err < 0) {
         answer_error(s, err);
@@ -190,10 +190,11 @@ static const struct option jobs_options[] = {
     { "COUNT", OPTION_COUNT, AT(count) },  { 0 },
 };
 
-// False: there is no such status, or not with these options.
+// False: the status is unknown, or cannot be combined with the other options; the error was
+// replied.
 static bool status_read(struct session *s, const struct jobs_options *o, enum job_status *out) {
     if (o->parked && (o->status.data || o->key.data)) {
-        session_usage(s, "PARKED is for all channels, and what waits: without STATUS and KEY");
+        session_usage(s, "PARKED cannot be combined with STATUS or KEY");
         return false;
     }
     *out = JOB_WAITING;
@@ -201,9 +202,10 @@ static bool status_read(struct session *s, const struct jobs_options *o, enum jo
         return true;
     enum job_status status;
     if (!job_status_find(o->status, &status))
-        session_usage(s, "STATUS is running, waiting, delayed, dead, done, expired or cancelled");
+        session_usage(s,
+                      "STATUS must be running, waiting, delayed, dead, done, expired or cancelled");
     else if (o->key.size && !job_status_has_key(status))
-        session_usage(s, "jobs that have ended are not listed by KEY");
+        session_usage(s, "ended jobs cannot be listed by KEY");
     else {
         *out = status;
         return true;
@@ -247,7 +249,7 @@ static const struct option dead_options[] = {
     { 0 },
 };
 
-// Of all stages, shard by shard, or behind a job of one of them.
+// Lists dead jobs of all stages, shard by shard, from the first or after the job `from`.
 static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
     struct host *h = s->host;
     struct job_walk w = { .status = JOB_DEAD, .from = from };
@@ -275,7 +277,8 @@ void run_dead(struct session *s, struct arguments *a) {
     struct jobs_options o = { .count = LIMIT_LISTED };
     struct job_walk w = { .status = JOB_DEAD };
     struct rows r;
-    // Options are pairs, so with a word left over the first is a stage, whatever it is called.
+    // Options are pairs, so if the number of arguments is odd the first is a stage, whatever its
+    // name.
     bool option = a->count > 1 && (word_is(a->words[1], "FROM") || word_is(a->words[1], "COUNT"));
     bool one = a->count > 1 && (!option || a->count % 2 == 0);
     a->at += one;

@@ -1,5 +1,5 @@
-// Looking at what there is: STAGES, CHANNELS, WORKERS. Each is a bounded array of maps; what does
-// not fit is asked for with FROM, which goes on behind the row it names.
+// STAGES, CHANNELS, WORKERS. Each replies with a bounded array of maps; FROM continues after the
+// row that it names.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -33,7 +33,7 @@ static uint64_t quantile(const struct histogram *h, double share) {
     return h ? histogram_quantile(h, share) : 0;
 }
 
-// The stages that it emits to, of those that this session may see.
+// The stages that its jobs emit to, as far as this session may see them.
 static size_t feeds_of(struct session *s, mr_bytes stage, mr_bytes out[CORE_EDGES]) {
     size_t count = core_stage_feeds(core_of_stage(s->host, stage), stage, out), seen = 0;
     for (size_t i = 0; i < count; i++)
@@ -80,7 +80,7 @@ static bool list_stages(struct session *s, struct listing *l) {
     return l->at >= places || l->count == l->most;
 }
 
-// Where the list begins. False: refused, and told.
+// Finds the start of the list. False: the error was replied.
 static bool first_stage(struct session *s, const struct page_options *o, size_t *out) {
     mr_bytes named = o->name.data ? o->name : o->from_name;
     *out = 0;
@@ -155,8 +155,8 @@ static const struct option workers_options[] = {
     { 0 },
 };
 
-// Those of the stages it works for that `s` may see; false: there is none, or it stands for a
-// connection that another loop lists.
+// Writes the stages of the worker `w` that `s` may see; false: there are none, or `w` is a remote
+// session, whose connection is listed by another loop.
 static bool names_seen(const struct session *s, const struct session *w, char out[SESSION_STAGES]) {
     const char *names = w->stages;
     size_t used = 0;
@@ -194,7 +194,7 @@ static uint64_t names_steps(const struct session *s, const struct session *w) {
     return names * access_steps(s);
 }
 
-// Sessions stand in the order of their ids; those that were looked at in earlier turns are passed.
+// Sessions are in the order of their ids; those examined in earlier turns are skipped.
 static bool list_workers(struct session *s, struct listing *list) {
     const struct list *all = &s->host->sessions;
     char stages[SESSION_STAGES];

@@ -2,11 +2,11 @@
 //
 //     MULTI ─► each command is checked ─► QUEUED ─► EXEC runs them ─► an array of their replies
 //                        │
-//                        └ refused: told at once; EXEC then answers EXECABORT, and nothing was run
+//                        └ refused: an error at once; EXEC then replies EXECABORT and runs nothing
 //
-// Unlike in Redis EXEC is not atomic: others are served between two commands when there are many.
-// What waits, or changes who the client is, cannot be queued. The replies gather in a buffer of
-// their own, because a push message must not come between them.
+// Unlike in Redis EXEC is not atomic: if there are many commands, other clients are served in
+// between. Commands that wait, or that change the identity of the client, cannot be queued. The
+// replies are collected in a separate buffer, because a push message must not come between them.
 #include "server/budget.h"
 #include "server/command.h"
 #include "server/holds.h"
@@ -36,10 +36,11 @@ void multi_check(struct session *s, const struct command *c, struct arguments *a
     case MULTI_RUN:
         return;
     case MULTI_REFUSED:
-        session_usage(s,
-                      "%s cannot be queued: it may wait, or is about the connection itself; say it "
-                      "before MULTI or behind EXEC",
-                      c->name);
+        session_usage(
+            s,
+            "%s cannot be queued: it may wait, or concerns the connection; send it before "
+            "MULTI or after EXEC",
+            c->name);
         return;
     }
 }
@@ -50,7 +51,7 @@ static bool keep(struct session *s, const mr_bytes *words, uint32_t count) {
         s->multi.count++;
         return true;
     }
-    session_usage(s, "MULTI takes at most %d commands and %d bytes of them: say EXEC earlier",
+    session_usage(s, "MULTI takes at most %d commands and %d bytes: send EXEC earlier",
                   LIMIT_QUEUED, LIMIT_QUEUED_BYTES);
     return false;
 }
@@ -62,7 +63,7 @@ static void hold_number(struct session *s, const struct command *c, const mr_byt
         holds_answered(s, &n, true);
 }
 
-// None of the queued commands will be run: to its source a numbered push among them was refused.
+// Discards the queued commands. Numbered pushes among them count as refused for their source.
 static void drop_queue(struct session *s) {
     struct host *h = s->host;
     struct buffer *queue = &s->multi.queue;
@@ -71,7 +72,7 @@ static void drop_queue(struct session *s) {
         uint32_t count = 0;
         ptrdiff_t used = request_read(&request, &h->request_limits, queue->data + at,
                                       queue->size - at, h->arguments, &count);
-        assert(used > 0); // it was written here
+        assert(used > 0); // this file has written it
         hold_number(s, command_row(h->arguments[0]), h->arguments, count);
         budget_spend(s, 1 + count / STEP_WORDS);
         at += (size_t)used;
@@ -98,7 +99,7 @@ void multi_queue(struct session *s, const struct command *c, const mr_bytes *wor
 void run_multi(struct session *s, struct arguments *a) {
     (void)a;
     if (s->multi.open) {
-        session_usage(s, "MULTI was said before: EXEC or DISCARD ends it");
+        session_usage(s, "MULTI is already active: EXEC or DISCARD ends it");
         s->multi.refused = true;
         drop_queue(s);
         return;
@@ -110,7 +111,7 @@ void run_multi(struct session *s, struct arguments *a) {
 void run_discard(struct session *s, struct arguments *a) {
     (void)a;
     if (!s->multi.open) {
-        session_usage(s, "DISCARD ends what MULTI began, and that was not said");
+        session_usage(s, "DISCARD without MULTI");
         return;
     }
     multi_end(s);
@@ -119,7 +120,7 @@ void run_discard(struct session *s, struct arguments *a) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-// Runs the next of them. What it says later, if it waits, follows the replies before it.
+// Runs the next command. If it waits, its reply is appended later, after those before it.
 static void run_next(struct session *s) {
     struct host *h = s->host;
     struct buffer *queue = &s->multi.queue;
@@ -127,7 +128,7 @@ static void run_next(struct session *s) {
     uint32_t count = 0;
     ptrdiff_t used = request_read(&request, &h->request_limits, queue->data + s->multi.at,
                                   queue->size - s->multi.at, h->arguments, &count);
-    assert(used > 0); // it was written here
+    assert(used > 0); // this file has written it
     struct budget_mark mark = budget_begin(s);
     size_t before = s->multi.replies.size;
     s->multi.at += (size_t)used;
@@ -160,7 +161,7 @@ static void run_queue(struct session *s) {
         write_replies(s);
 }
 
-// After a failure of the log some of those that were run may be lost.
+// After a failure of the log the outcome of the commands that were run is unknown.
 void multi_go_on(struct session *s) {
     if (!s->host->stopped) {
         run_queue(s);
@@ -172,7 +173,7 @@ void multi_go_on(struct session *s) {
 }
 
 static void exec_resume(struct session *s, void *state, enum wake wake) {
-    (void)s, (void)state, (void)wake; // command_resume goes on with it
+    (void)s, (void)state, (void)wake; // command_resume continues EXEC
 }
 
 static const struct wait_kind exec_waits = { .resume = exec_resume };
@@ -184,11 +185,11 @@ void multi_wait(struct session *s) {
 void run_exec(struct session *s, struct arguments *a) {
     (void)a;
     if (!s->multi.open) {
-        session_usage(s, "EXEC runs what was queued behind MULTI, and that was not said");
+        session_usage(s, "EXEC without MULTI");
     } else if (s->multi.refused) {
         multi_end(s);
         reply_error(&s->reply, code_name(CODE_EXECABORT),
-                    mr_str("nothing was run: a command was refused when it was queued"));
+                    mr_str("no command was run, because one was refused when it was queued"));
     } else {
         s->multi.runs = true;
         s->multi.replies.limit = LIMIT_UNSENT;

@@ -24,8 +24,8 @@ enum info_section {
 
 struct info_field {
     enum info_section section;
-    bool is_whole; // only for those who may see all stages
-    bool is_sum;   // of several loops
+    bool is_whole; // only for tokens of all stages
+    bool is_sum;   // added up over several loops
     struct reply_field field;
 };
 

@@ -356,8 +356,8 @@ static void F24_F46_wrong_secrets_are_answered_when_the_log_has_failed(void **st
 static void without_a_list_AUTH_says_so(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
-    ask(d, 0, "AUTH x", "-ERR this server asks for no secret*");
-    ask(d, 0, "HELLO 3 AUTH a b", "-ERR this server asks for no secret*");
+    ask(d, 0, "AUTH x", "-ERR this server requires no token*");
+    ask(d, 0, "HELLO 3 AUTH a b", "-ERR this server requires no token*");
     dialogue_destroy(d);
 }
 
@@ -395,7 +395,8 @@ static struct scene make_scene(struct dialogue *d) {
 static const struct {
     const char *said, *heard;
 } bounds[] = {
-    { "PUSH other x", "-NOPERM the token 'mail' is limited to mail.*, which does not include the stage 'other'" },
+    { "PUSH other x",
+      "-NOPERM the token 'mail' is limited to mail.*, which does not include the stage 'other'" },
     { "PUSH other x EPIC e 2", "-NOPERM *" },
     { "PUSH other x SOURCE client 1", "-NOPERM *" },
     { "PUSH mail x", "-NOPERM *" },

@@ -186,7 +186,7 @@ def _():
     fails(2, "'pull' is not a role", *add, "third", "--role", "pull")
     fails(2, "which --role", *add, "third")
     fails(2, "a name has", *add, "default", "--role", "push")
-    fails(2, "stages are", *add, "third", "--role", "push", "--stages", "a b")
+    fails(2, "stages must be", *add, "third", "--role", "push", "--stages", "a b")
     ok("auth", "remove", "first", "--auth", "t.auth")
     fails(1, "no token 'first'", "auth", "remove", "first", "--auth", "t.auth")
     check("# a comment of mine\nsecond" in open("t.auth").read())
