@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/histogram.h"
 #include "base/mem.h"
-#include "server/session.h"
+#include "server/budget.h"
 #include "server/shards.h"
 #include "wire/json.h"
 #include "wire/replies.h"
@@ -31,9 +31,54 @@ struct series_stage {
 };
 
 void series_finish(struct series *p) {
-    while (p->count)
-        mem_free(p->stages[--p->count]);
+    for (uint32_t i = 0; i < WEB_STAGES; i++)
+        mem_free(p->stages[i]);
+    map_finish(&p->by_name);
     *p = (struct series){ 0 };
+}
+
+// ---- Stages by name -----------------------------------------------------------------------------
+
+static mr_bytes stage_name(const struct series_stage *s) {
+    return bytes_of(s->name, s->name_size);
+}
+
+static uint32_t name_hash(mr_bytes name) {
+    return (uint32_t)bytes_hash(name, 0);
+}
+
+static bool has_name(const void *series, uint32_t value, const void *name) {
+    const struct series_stage *s = ((const struct series *)series)->stages[value - 1];
+    return bytes_equal(stage_name(s), *(const mr_bytes *)name);
+}
+
+static struct series_stage *stage_named(const struct series *p, mr_bytes name) {
+    uint32_t found = map_find(&p->by_name, name_hash(name), has_name, p, &name);
+    return found ? p->stages[found - 1] : NULL;
+}
+
+// Adds a stage where there is room. If all stages were known at the last sample, this one was made
+// since; else its earlier counts are left out. NULL: no memory.
+static struct series_stage *stage_add(struct series *p, const struct stage_info *i) {
+    uint32_t index = 0;
+    while (p->stages[index])
+        index++;
+    struct series_stage *s = map_reserve(&p->by_name, 1) < 0 ? NULL : mem_alloc(sizeof *s);
+    if (!s)
+        return NULL;
+    memcpy(s->name, i->name.data, i->name.size);
+    s->name_size = i->name.size;
+    p->stages[index] = s;
+    map_put(&p->by_name, name_hash(i->name), index + 1);
+    if (!p->all_known)
+        s->pushed = i->pushed, s->done = i->done, s->failed = i->failed;
+    return s;
+}
+
+static void stage_remove(struct series *p, uint32_t index) {
+    map_remove(&p->by_name, name_hash(stage_name(p->stages[index])), index + 1);
+    mem_free(p->stages[index]);
+    p->stages[index] = NULL;
 }
 
 // ---- Percentiles since the previous sample ------------------------------------------------------
@@ -61,31 +106,6 @@ static void note_times(const struct histogram *now, struct histogram *before, ui
 }
 
 // ---- Sampling -----------------------------------------------------------------------------------
-
-// Starts at `likely`, since the order of stages seldom changes.
-static struct series_stage *stage_named(const struct series *p, mr_bytes name, uint32_t likely) {
-    for (uint32_t i = 0; i < p->count; i++) {
-        struct series_stage *s = p->stages[(likely + i) % p->count];
-        if (bytes_equal(bytes_of(s->name, s->name_size), name))
-            return s;
-    }
-    return NULL;
-}
-
-// Adds a stage; in the first sample its earlier counts are left out. NULL: too many stages, or no
-// memory.
-static struct series_stage *stage_add(struct series *p, const struct stage_info *i) {
-    struct series_stage *s = p->count < WEB_STAGES ? mem_alloc(sizeof *s) : NULL;
-    if (!s)
-        return NULL;
-    p->stages[p->count++] = s;
-    memcpy(s->name, i->name.data, i->name.size);
-    s->name_size = i->name.size;
-    if (p->sampled_ms)
-        return s; // it was made since the last sample
-    s->pushed = i->pushed, s->done = i->done, s->failed = i->failed;
-    return s;
-}
 
 // A stage that was removed and made again counts from zero.
 static void stage_restart(struct series_stage *s, const struct stage_info *i) {
@@ -133,33 +153,44 @@ static void stage_sample(struct series_stage *s, const struct stage_info *i, uin
     s->count += s->count < WEB_SAMPLES;
 }
 
-// Removes stages that were not sampled, because they no longer exist.
-static void stages_drop_removed(struct series *p, uint64_t at_ms) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < p->count; i++) {
+static void sample_known(struct series *p, struct host *h, uint64_t at_ms) {
+    for (uint32_t i = 0; i < WEB_STAGES; i++) {
         struct series_stage *s = p->stages[i];
-        if (s->samples[(s->next + WEB_SAMPLES - 1) % WEB_SAMPLES].at_ms == at_ms)
-            p->stages[kept++] = s;
+        struct stage_info info;
+        if (!s)
+            continue;
+        h->steps += STEPS_ROW;
+        if (shards_look_stage(h, stage_name(s), &info) < 0)
+            stage_remove(p, i);
         else
-            mem_free(s);
+            stage_sample(s, &info, workers_of(&h->workers, info.name).level, at_ms);
     }
-    p->count = kept;
+}
+
+static void sample_new(struct series *p, struct host *h, mr_bytes name, uint64_t at_ms) {
+    struct stage_info info;
+    if (!name.size || stage_named(p, name) || shards_look_stage(h, name, &info) < 0)
+        return;
+    struct series_stage *s = stage_add(p, &info);
+    if (s)
+        stage_sample(s, &info, workers_of(&h->workers, name).level, at_ms);
+}
+
+// Each new one takes 70 KB, which are cleared: of very many some are left for the next sample.
+static void find_new(struct series *p, struct host *h, uint64_t at_ms) {
+    size_t places = shards_stage_places(h), looked = 0, known = map_count(&p->by_name);
+    size_t most = known + WEB_STAGES_ADDED < WEB_STAGES ? known + WEB_STAGES_ADDED : WEB_STAGES;
+    for (; looked < WEB_SEARCHED && looked < places && map_count(&p->by_name) < most; looked++) {
+        p->place = p->place < places ? p->place : 0;
+        sample_new(p, h, shards_stage_name(h, p->place++), at_ms);
+    }
+    p->all_known = looked == places;
+    h->steps += looked;
 }
 
 static void sample_all(struct series *p, struct host *h, uint64_t at_ms) {
-    size_t places = shards_stage_places(h);
-    uint32_t count = 0;
-    for (size_t i = 0; i < places; i++) {
-        struct stage_info info;
-        if (!shards_stage_at(h, i, &info))
-            continue;
-        struct series_stage *s = stage_named(p, info.name, count++);
-        if (!s)
-            s = stage_add(p, &info);
-        if (s)
-            stage_sample(s, &info, workers_of(&h->workers, info.name).level, at_ms);
-    }
-    stages_drop_removed(p, at_ms);
+    sample_known(p, h, at_ms);
+    find_new(p, h, at_ms);
     p->sampled_ms = at_ms;
 }
 
@@ -204,7 +235,7 @@ static void write_column(struct doc *d, const struct series_stage *s, size_t off
 }
 
 void series_write(const struct series *p, mr_bytes stage, struct doc *d) {
-    const struct series_stage *s = p->count ? stage_named(p, stage, 0) : NULL;
+    const struct series_stage *s = stage_named(p, stage);
     doc_open(d, "series", '{');
     doc_open(d, "time-ms", '[');
     for (uint32_t i = 0; s && i < s->count; i++)

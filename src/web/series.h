@@ -9,10 +9,14 @@
 //     samples    ▲      ·                               ▲
 //                       └ the state before the pause, sampled in the next turn before any change
 //
+// A sample costs a look at the stages that are in the series already; new ones are searched for
+// among a bounded number of places, so with very many stages it may take some samples to find one.
+//
 // One thread.
 #ifndef WEB_SERIES_H
 #define WEB_SERIES_H
 
+#include "base/map.h"
 #include "millrace.h"
 #include "web/limits.h"
 
@@ -22,9 +26,11 @@ struct series_stage;
 
 // Zero is a valid start.
 struct series {
-    struct series_stage *stages[WEB_STAGES];
-    uint32_t count;
-    uint64_t sampled_ms, turn_ms; // times of the last sample and the last turn
+    struct series_stage *stages[WEB_STAGES]; // NULL: free
+    struct map by_name;                      // from the hash of a name to its index + 1
+    size_t place;                            // at which the search for new stages continues
+    bool all_known;                          // the last search found every stage
+    uint64_t sampled_ms, turn_ms;            // times of the last sample and the last turn
 };
 
 void series_finish(struct series *);

@@ -333,12 +333,69 @@ static void U12_an_idle_gap_has_nothing_in_it(void **state) {
     close_world();
 }
 
+static void run(struct session *s, const char *command, const char *stage, const char *last) {
+    mr_bytes words[] = { mr_str(command), mr_str(stage), mr_str(last) };
+    host_begin(&w.host);
+    session_command(s, words, 3);
+    turn(NULL);
+}
+
+static bool has_series(const char *stage, const char *column) {
+    struct buffer text = { 0 };
+    struct doc d = { .out = &text };
+    series_write(w.web->series, mr_str(stage), &d);
+    assert_int_equal(buffer_append(&text, "", 1), 0);
+    bool has = strstr((char *)text.data, column) != NULL;
+    buffer_finish(&text);
+    return has;
+}
+
+static void sample(void) {
+    uint64_t before = w.host.steps;
+    w.now_ms += 1000;
+    next_turn();
+    assert_true(w.host.steps - before < WEB_STAGES * 20 + WEB_SEARCHED);
+}
+
+// U4: a sample costs what is in the series, however many stages there are. Where one is removed
+// another takes its place, and does not show what was counted before.
+static void U4_samples_cost_what_they_show(void **state) {
+    (void)state;
+    enum { STAGES = 5000 };
+    struct session *s;
+    char name[16];
+    open_world();
+    assert_int_equal(session_create(&w.host, &s), 0);
+    for (int i = 0; i < STAGES; i++) {
+        snprintf(name, sizeof name, "stage-%d", i);
+        run(s, "PUSH", name, "x");
+    }
+    w.host.watch = web_front()->turn;
+    w.host.watcher = w.web;
+    for (int i = 0; i < WEB_STAGES; i += WEB_STAGES_ADDED)
+        sample();
+    assert_true(has_series("stage-0", "\"pushed\":[0,"));
+    assert_true(has_series("stage-255", "\"pushed\":[0,"));
+    assert_true(has_series("stage-256", "\"pushed\":[]"));
+    run(s, "DROP", "1", "1");
+    run(s, "STAGE", "stage-0", "REMOVE");
+    run(s, "PUSH", "stage-255", "x");
+    sample();
+    assert_true(has_series("stage-0", "\"pushed\":[]"));
+    assert_true(has_series("stage-255", ",1,0],\"done\":"));
+    assert_true(has_series("stage-256", "\"pushed\":[0,0]"));
+    host_begin(&w.host);
+    session_destroy(s);
+    close_world();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(U5_json_is_read_in_steps_of_any_size),
         cmocka_unit_test(U5_json_has_bounds),
         cmocka_unit_test(U5_a_large_body_is_read_over_many_turns),
         cmocka_unit_test(U12_an_idle_gap_has_nothing_in_it),
+        cmocka_unit_test(U4_samples_cost_what_they_show),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
