@@ -69,19 +69,21 @@ static void write_end(struct connection *c) {
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
 }
 
-static void connection_quota_leave(struct connection *c) {
+// It counts no more.
+static void connection_leave(struct connection *c) {
     struct server *server = c->loop->server;
     pthread_mutex_lock(&server->lock);
+    unauthenticated_remove(&server->unauthenticated, &c->unauthenticated);
     quota_leave(&server->quota, &c->member);
     pthread_mutex_unlock(&server->lock);
+    c->is_unauthenticated = false;
 }
 
 void connection_close(struct connection *c) {
     if (c->closing)
         return;
     c->closing = true;
-    unauthenticated_remove(&c->loop->unauthenticated, &c->unauthenticated);
-    connection_quota_leave(c);
+    connection_leave(c);
     timeout_end(&c->unread);
     timeout_end(&c->silent);
     if (c->tls)
@@ -96,6 +98,23 @@ void connection_close(struct connection *c) {
     session_destroy(c->session);
     c->session = NULL;
     uv_close((uv_handle_t *)&c->tcp, on_closed);
+}
+
+// ---- Authentication ---------------------------------------------------------------------------
+
+static bool has_authenticated(const struct connection *c) {
+    return (!c->tls || tls_is_up(c->tls)) && (!c->loop->host.auth || c->session->who);
+}
+
+// Something was received from it, or is sent to it: it may have authenticated.
+static void note_authentication(struct connection *c) {
+    struct server *server = c->loop->server;
+    if (!c->is_unauthenticated || !has_authenticated(c))
+        return;
+    c->is_unauthenticated = false;
+    pthread_mutex_lock(&server->lock);
+    unauthenticated_remove(&server->unauthenticated, &c->unauthenticated);
+    pthread_mutex_unlock(&server->lock);
 }
 
 // ---- Timeouts ---------------------------------------------------------------------------------
@@ -237,6 +256,7 @@ static void secure_read(struct connection *c) {
         connection_close(c);
         return;
     }
+    note_authentication(c);
     if (!all && c->reading)
         uv_read_stop((uv_stream_t *)&c->tcp);
     c->reading = c->reading && all;
@@ -318,6 +338,7 @@ static void write_rest(struct connection *c, mr_bytes rest) {
 enum { WRITE_MOST = 1 << 20 }; // copied aside at once
 
 void connection_write(struct connection *c) {
+    note_authentication(c);
     mr_bytes ready = c->writing ? (mr_bytes){ 0 } : connection_ready(c);
     if (ready.size) {
         uv_buf_t buf = uv_buf_init((char *)(uintptr_t)ready.data, (unsigned)ready.size);
@@ -393,52 +414,99 @@ static void note_address(struct connection *c) {
     note_origin(c, at);
 }
 
-bool is_authenticated(const struct unauthenticated *s) {
-    const struct connection *c = list_entry(s, struct connection, unauthenticated);
-    return (!c->tls || tls_is_up(c->tls)) && (!c->loop->host.auth || c->session->who);
+// ---- Unauthenticated connections ----------------------------------------------------------------
+
+static struct connection *overdue(struct loop *v) {
+    struct server *server = v->server;
+    pthread_mutex_lock(&server->lock);
+    struct unauthenticated *u =
+        unauthenticated_overdue(&server->unauthenticated, v->index, uv_now(&v->uv));
+    if (u)
+        unauthenticated_remove(&server->unauthenticated, u);
+    pthread_mutex_unlock(&server->lock);
+    return u ? list_entry(u, struct connection, unauthenticated) : NULL;
 }
 
-// Those whose time is up have to go.
+// Those of this loop whose time is up, or that have to make room.
+static void close_overdue(struct loop *v) {
+    for (struct connection *c; (c = overdue(v)) != NULL;) {
+        c->is_unauthenticated = false;
+        if (!has_authenticated(c))
+            connection_close(c);
+    }
+}
+
 static void on_unauthenticated(uv_timer_t *timer) {
     struct loop *v = timer->data;
+    struct server *server = v->server;
+    close_overdue(v);
+    pthread_mutex_lock(&server->lock);
+    uint64_t next_ms = unauthenticated_next_ms(&server->unauthenticated, v->index);
+    pthread_mutex_unlock(&server->lock);
     uint64_t now_ms = uv_now(&v->uv);
-    for (struct unauthenticated *s;
-         (s = unauthenticated_overdue(&v->unauthenticated, now_ms)) != NULL;)
-        connection_close(list_entry(s, struct connection, unauthenticated));
-    uint64_t next_ms = unauthenticated_next_ms(&v->unauthenticated);
     if (next_ms != UINT64_MAX)
-        uv_timer_start(timer, on_unauthenticated, next_ms - now_ms, 0);
+        uv_timer_start(timer, on_unauthenticated, next_ms > now_ms ? next_ms - now_ms : 0, 0);
     turn_end(v);
 }
 
-// An unauthenticated connection makes room for a new one. Of many in a row one a second is noticed.
-// False: there is none.
-static bool close_unauthenticated(struct loop *v, struct unauthenticated *oldest) {
-    if (!oldest)
-        return false;
-    struct connection *c = list_entry(oldest, struct connection, unauthenticated);
+static void close_expelled(struct host *h, void *server) {
+    (void)server;
+    close_overdue(list_entry(h, struct loop, host));
+}
+
+// Of many in a row one a second is noticed. Under the server's lock.
+static void say_expelled(struct loop *v, const struct connection *c) {
+    struct server *server = v->server;
     v->host.rejections++;
-    v->evicted_unsaid++;
-    if (uv_now(&v->uv) >= v->evicted_notice_ms) {
-        notice(NOTICE_WARN,
-               "%" PRIu64 " connections were closed for newer ones before they said who they are, "
-               "the last of them from %s",
-               v->evicted_unsaid, c->address);
-        v->evicted_unsaid = 0;
-        v->evicted_notice_ms = uv_now(&v->uv) + EVICTED_NOTICE_MS;
-    }
-    connection_close(c);
+    server->expelled_unsaid++;
+    if (uv_now(&v->uv) < server->expelled_notice_ms)
+        return;
+    notice(NOTICE_WARN,
+           "%" PRIu64 " connections were closed for newer ones before they said who they are, "
+           "the last of them from %s",
+           server->expelled_unsaid, c->address);
+    server->expelled_unsaid = 0;
+    server->expelled_notice_ms = uv_now(&v->uv) + EVICTED_NOTICE_MS;
+}
+
+// An unauthenticated connection makes room for a new one: its place is free at once, and its loop
+// closes it. False: there is none, or no memory to tell its loop. Under the server's lock.
+static bool expel(struct loop *v, struct unauthenticated *u) {
+    struct server *server = v->server;
+    if (!u ||
+        (u->loop != v->index && loops_run(&server->loops, u->loop, close_expelled, server) < 0))
+        return false;
+    struct connection *c = list_entry(u, struct connection, unauthenticated);
+    unauthenticated_expel(&server->unauthenticated, u);
+    quota_leave(&server->quota, &c->member);
+    say_expelled(v, c);
     return true;
+}
+
+// The oldest of an address, or of all if that is NULL.
+static bool expel_oldest(struct loop *v, const uint8_t *address) {
+    struct server *server = v->server;
+    pthread_mutex_lock(&server->lock);
+    bool expelled = expel(v, unauthenticated_oldest(&server->unauthenticated, address));
+    pthread_mutex_unlock(&server->lock);
+    close_overdue(v);
+    return expelled;
 }
 
 // Without auth and TLS there is nothing to wait for.
 static void await_authentication(struct connection *c) {
     struct loop *v = c->loop;
+    struct server *server = v->server;
+    struct unauthenticated_list *list = &server->unauthenticated;
     if (!v->host.auth && !c->tls)
         return;
-    (void)close_unauthenticated(
-        v, unauthenticated_to_close(&v->unauthenticated, c->unauthenticated.address));
-    unauthenticated_add(&v->unauthenticated, &c->unauthenticated, uv_now(&v->uv));
+    c->is_unauthenticated = true;
+    c->unauthenticated.loop = v->index;
+    pthread_mutex_lock(&server->lock);
+    (void)expel(v, unauthenticated_to_expel(list, c->unauthenticated.address));
+    unauthenticated_add(list, &c->unauthenticated, uv_now(&v->uv));
+    pthread_mutex_unlock(&server->lock);
+    close_overdue(v);
     if (!uv_is_active((uv_handle_t *)&v->unauthenticated_timer))
         uv_timer_start(&v->unauthenticated_timer, on_unauthenticated, UNAUTHENTICATED_MS, 0);
 }
@@ -459,8 +527,7 @@ static int count_in(struct connection *c, const uint8_t *address) {
     bool all;
     int err = connection_quota_enter(c, address, &all);
     const uint8_t *whose = all ? NULL : c->unauthenticated.address;
-    if (err == MR_EFULL &&
-        close_unauthenticated(v, unauthenticated_oldest(&v->unauthenticated, whose)))
+    if (err == MR_EFULL && expel_oldest(v, whose))
         err = connection_quota_enter(c, address, &all);
     return err;
 }
@@ -496,7 +563,24 @@ static int connection_set_up(struct connection *c, bool front) {
     return 0;
 }
 
-// It hears why, if it can be told in the clear; of many in a row the first is noticed.
+// Of many in a row the first is noticed.
+static void note_refused(const struct connection *c) {
+    struct server *server = c->loop->server;
+    uint64_t now_ms = uv_now(&c->loop->uv);
+    pthread_mutex_lock(&server->lock);
+    if (now_ms < server->refused_notice_ms) {
+        server->refused_unsaid++;
+    } else {
+        notice(NOTICE_WARN,
+               "a connection of %s is refused: %s (%" PRIu64 " others were since it was last said)",
+               c->address, error_text(), server->refused_unsaid);
+        server->refused_unsaid = 0;
+        server->refused_notice_ms = now_ms + REFUSED_NOTICE_MS;
+    }
+    pthread_mutex_unlock(&server->lock);
+}
+
+// It hears why, if it can be told in the clear.
 static void write_refused(struct connection *c, bool front) {
     struct loop *v = c->loop;
     char text[1024];
@@ -507,15 +591,7 @@ static void write_refused(struct connection *c, bool front) {
     if (!v->server->credentials.tls.cert)
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
     v->host.rejections++;
-    if (uv_now(&v->uv) < v->refused_notice_ms) {
-        v->refused_unsaid++;
-        return;
-    }
-    notice(NOTICE_WARN,
-           "a connection of %s is refused: %s (%" PRIu64 " others were since it was last said)",
-           c->address, error_text(), v->refused_unsaid);
-    v->refused_unsaid = 0;
-    v->refused_notice_ms = uv_now(&v->uv) + REFUSED_NOTICE_MS;
+    note_refused(c);
 }
 
 static void on_refused(uv_handle_t *refused) {
@@ -556,9 +632,7 @@ static void let_wait(struct listener *l) {
                "%" PRIu32 " connections are all there are descriptors for: others wait",
                atomic_load(&server->connections));
     server->said_crowded = true;
-    (void)close_unauthenticated(
-        v,
-        unauthenticated_oldest(&v->unauthenticated, NULL)); // it is accepted when that has closed
+    (void)expel_oldest(v, NULL); // it is accepted when that has closed
 }
 
 // In the first loop: a connection has closed.

@@ -552,7 +552,6 @@ static int init_loop_handles(struct loop *v) {
     v->backlog.data = v->check.data = v->timer.data = v;
     v->durable.data = v->mail.data = v;
     v->unauthenticated_timer.data = v->unread_timer.data = v->silent_timer.data = v;
-    v->unauthenticated.is_authenticated = is_authenticated;
     v->timer_at_ms = UINT64_MAX;
     return 0;
 }

@@ -35,7 +35,6 @@ struct loop {
     pthread_t thread;
     bool threaded; // `thread` runs
     struct host host;
-    struct unauthenticated_list unauthenticated;
     struct timeouts unread; // with those who do not take what they are sent
     struct timeouts silent; // with those to whom and from whom nothing goes, if that has a limit
     char *cipher;           // READ_SIZE bytes: where what is encrypted arrives
@@ -49,10 +48,6 @@ struct loop {
     uv_async_t durable; // the log has synced
     uv_async_t mail;    // something has come from another loop
     struct health health;
-    uint64_t refused_notice_ms; // from when on refused connections may be noticed again …
-    uint64_t refused_unsaid;    // … and how many were not
-    uint64_t evicted_notice_ms; // the same of unauthenticated ones that had to leave
-    uint64_t evicted_unsaid;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     uint32_t fetching;    // bodies are read for so many sessions
     bool refusing;
@@ -68,9 +63,15 @@ struct server {
     struct loop *loop[LOOPS_MOST];
     struct group *group;
 
-    pthread_mutex_t lock; // guards the next two
+    pthread_mutex_t lock; // guards those up to the next empty line, also `member` of connections
     struct credentials credentials;
     struct quota quota;
+    struct unauthenticated_list unauthenticated;
+    uint64_t refused_notice_ms;  // from when on refused connections may be noticed again …
+    uint64_t refused_unsaid;     // … and how many were not
+    uint64_t expelled_notice_ms; // the same of unauthenticated ones that made room
+    uint64_t expelled_unsaid;
+
     _Atomic uint32_t connections;
     uint32_t most_connections;
     atomic_bool is_crowded; // a listener waits until a connection has closed
@@ -98,6 +99,7 @@ struct connection {
     struct session *session;
     struct tls *tls; // NULL: nothing is encrypted
     struct unauthenticated unauthenticated;
+    bool is_unauthenticated; // it has still to authenticate
     struct quota_member member;
     struct timeout unread, silent;
     uv_write_t write;
@@ -111,7 +113,6 @@ struct connection {
 // ---- connection.c -----------------------------------------------------------------------------
 
 void on_connection(uv_stream_t *listener, int status);
-bool is_authenticated(const struct unauthenticated *);
 
 // Sends what may be sent, as far as the socket takes it, closes what is over, reads on.
 void connection_write(struct connection *);

@@ -1,10 +1,13 @@
-// Unauthenticated: the connections that have still to show a certificate or a secret.
-// They are few, few of one address, and none stays for long; one that has authenticated is not
-// counted any more. When there are too many the oldest is closed in favour of a new one, so that
-// idle connections of clients without a token cannot keep out those that have one.
+// Unauthenticated: the connections that have still to show a certificate or a secret, of all loops
+// of a server. They are few, few of one address, and none stays for long. When there are too many
+// the oldest is closed in favour of a new one, so that idle connections of clients without a token
+// cannot keep out those that have one.
 //
-// That one has come in is noticed when it matters: when there is no room, or its time is up. Time
-// is an argument. One thread.
+// A connection is closed by its own loop: one that another loop has expelled counts no more, and is
+// closed as soon as its loop looks (unauthenticated_overdue). A connection that has authenticated
+// is removed by its loop.
+//
+// Time is an argument. One thread at a time.
 #ifndef SERVER_UNAUTHENTICATED_H
 #define SERVER_UNAUTHENTICATED_H
 
@@ -15,36 +18,39 @@
 enum { UNAUTHENTICATED_ADDRESS = 16 };
 
 struct unauthenticated {
-    struct list of_list; // in none: it has come in, or is gone
-    uint64_t until_ms;
+    struct list of_list;                      // in none: it has authenticated, or is gone
+    uint64_t until_ms;                        // 0: it was expelled
+    uint32_t loop;                            // that it belongs to
     uint8_t address[UNAUTHENTICATED_ADDRESS]; // where it comes from, zeros behind it
 };
 
+// Zero is a valid start.
 struct unauthenticated_list {
     struct list list; // in the order they came
-    uint32_t count;
-    bool (*is_authenticated)(const struct unauthenticated *); // whether it has come in by now
+    uint32_t count;   // without those that were expelled
 };
 
-// Counts one more, whose `address` is set.
+// Counts one more, whose `loop` and `address` are set.
 void unauthenticated_add(struct unauthenticated_list *, struct unauthenticated *, uint64_t now_ms);
 
-// Which one the caller has to close before one more of that address is counted; NULL: there is
+// Which one the caller has to expel before one more of that address is counted; NULL: there is
 // room.
-struct unauthenticated *unauthenticated_to_close(struct unauthenticated_list *,
+struct unauthenticated *unauthenticated_to_expel(struct unauthenticated_list *,
                                                  const uint8_t *address);
 
 // The oldest of that address; NULL: of all. NULL if there is none.
 struct unauthenticated *unauthenticated_oldest(struct unauthenticated_list *,
                                                const uint8_t *address);
 
+void unauthenticated_expel(struct unauthenticated_list *, struct unauthenticated *);
 void unauthenticated_remove(struct unauthenticated_list *,
-                            struct unauthenticated *); // also one who is not there
+                            struct unauthenticated *); // also one that is not there
 
-// The next whose time is up; NULL: none. The caller closes it.
-struct unauthenticated *unauthenticated_overdue(struct unauthenticated_list *, uint64_t now_ms);
+// The next of a loop that has to be closed, because its time is up or it was expelled; NULL: none.
+struct unauthenticated *unauthenticated_overdue(struct unauthenticated_list *, uint32_t loop,
+                                                uint64_t now_ms);
 
-uint64_t unauthenticated_next_ms(
-    const struct unauthenticated_list *); // the instant to ask again; UINT64_MAX: nobody is there
+// When that loop has to look again; UINT64_MAX: it has none.
+uint64_t unauthenticated_next_ms(const struct unauthenticated_list *, uint32_t loop);
 
 #endif

@@ -701,63 +701,67 @@ static void F51_lists_need_memory(void **state) {
 
 // ---- The door -----------------------------------------------------------------------------------
 
-static bool is_authenticated(const struct unauthenticated *s) {
-    return s->address[UNAUTHENTICATED_ADDRESS - 1] == 'i';
-}
-
-static struct unauthenticated *arrive(struct unauthenticated *s, uint8_t from) {
-    *s = (struct unauthenticated){ .address = { from } };
+static struct unauthenticated *arrive(struct unauthenticated *s, uint32_t loop, uint8_t from) {
+    *s = (struct unauthenticated){ .loop = loop, .address = { from } };
     return s;
 }
 
 // F45: who does not say who he is has to go, in the order they came.
 static void F42_F45_strangers_have_little_time(void **state) {
     (void)state;
-    struct unauthenticated_list d = { .is_authenticated = is_authenticated };
+    struct unauthenticated_list d = { 0 };
     struct unauthenticated s[3];
-    assert_true(unauthenticated_next_ms(&d) == UINT64_MAX);
-    assert_null(unauthenticated_overdue(&d, UINT64_MAX - 1));
+    assert_true(unauthenticated_next_ms(&d, 0) == UINT64_MAX);
+    assert_null(unauthenticated_overdue(&d, 0, UINT64_MAX - 1));
     for (uint64_t i = 0; i < 3; i++)
-        unauthenticated_add(&d, arrive(&s[i], 1), 100 * i);
-    assert_int_equal(unauthenticated_next_ms(&d), UNAUTHENTICATED_MS);
-    assert_null(unauthenticated_overdue(&d, UNAUTHENTICATED_MS - 1));
-    assert_ptr_equal(unauthenticated_overdue(&d, UNAUTHENTICATED_MS), &s[0]);
-    assert_null(unauthenticated_overdue(&d, UNAUTHENTICATED_MS));
-    s[1].address[UNAUTHENTICATED_ADDRESS - 1] = 'i'; // has come in: nobody asks him any more
-    assert_ptr_equal(unauthenticated_overdue(&d, UNAUTHENTICATED_MS + 200), &s[2]);
-    assert_true(unauthenticated_next_ms(&d) == UINT64_MAX);
+        unauthenticated_add(&d, arrive(&s[i], 0, 1), 100 * i);
+    assert_int_equal(unauthenticated_next_ms(&d, 0), UNAUTHENTICATED_MS);
+    assert_true(unauthenticated_next_ms(&d, 1) == UINT64_MAX);
+    assert_null(unauthenticated_overdue(&d, 0, UNAUTHENTICATED_MS - 1));
+    assert_null(unauthenticated_overdue(&d, 1, UNAUTHENTICATED_MS));
+    assert_ptr_equal(unauthenticated_overdue(&d, 0, UNAUTHENTICATED_MS), &s[0]);
+    unauthenticated_remove(&d, &s[0]);
+    assert_null(unauthenticated_overdue(&d, 0, UNAUTHENTICATED_MS));
+    unauthenticated_remove(&d, &s[1]); // has come in: nobody asks him any more
+    assert_ptr_equal(unauthenticated_overdue(&d, 0, UNAUTHENTICATED_MS + 200), &s[2]);
+    unauthenticated_remove(&d, &s[2]);
+    assert_true(unauthenticated_next_ms(&d, 0) == UINT64_MAX);
     assert_int_equal(d.count, 0);
     unauthenticated_remove(&d, &s[0]); // when its connection closes
 }
 
 // The one that has to leave, if any, does; then this one is counted.
 static struct unauthenticated *squeeze_in(struct unauthenticated_list *d, struct unauthenticated *s,
-                                          uint8_t from) {
-    struct unauthenticated *oldest = unauthenticated_to_close(d, arrive(s, from)->address);
+                                          uint32_t loop, uint8_t from) {
+    struct unauthenticated *oldest = unauthenticated_to_expel(d, arrive(s, loop, from)->address);
     if (oldest)
-        unauthenticated_remove(d, oldest);
+        unauthenticated_expel(d, oldest);
     unauthenticated_add(d, s, 0);
     return oldest;
 }
 
 // U8: the oldest unauthenticated connection makes room: of the same address if that has too many,
-// else of all. One that has authenticated never does.
+// else of all, in whichever loop it is. One that has authenticated never does.
 static void F45_U8_strangers_are_few_and_the_oldest_makes_room(void **state) {
     (void)state;
-    struct unauthenticated_list d = { .is_authenticated = is_authenticated };
+    struct unauthenticated_list d = { 0 };
     static struct unauthenticated s[LIMIT_UNAUTHENTICATED + 1], more[2], one, other;
-    assert_null(squeeze_in(&d, &other, 2));
-    for (int i = 0; i < LIMIT_UNAUTHENTICATED_OF_ADDRESS; i++)
-        assert_null(squeeze_in(&d, &s[i], 1));
-    s[0].address[UNAUTHENTICATED_ADDRESS - 1] = s[1].address[UNAUTHENTICATED_ADDRESS - 1] =
-        'i'; // authenticated
-    assert_null(squeeze_in(&d, &more[0], 1));
-    assert_null(squeeze_in(&d, &more[1], 1));
-    assert_ptr_equal(squeeze_in(&d, &one, 1), &s[2]);
-    for (int i = LIMIT_UNAUTHENTICATED_OF_ADDRESS; d.count < LIMIT_UNAUTHENTICATED; i++)
-        assert_null(squeeze_in(&d, &s[i], (uint8_t)(3 + i / 100)));
-    assert_ptr_equal(squeeze_in(&d, &s[LIMIT_UNAUTHENTICATED], 201), &other); // the oldest of all
+    assert_null(squeeze_in(&d, &other, 0, 2));
+    for (uint32_t i = 0; i < LIMIT_UNAUTHENTICATED_OF_ADDRESS; i++)
+        assert_null(squeeze_in(&d, &s[i], i % 3, 1));
+    unauthenticated_remove(&d, &s[0]); // authenticated
+    unauthenticated_remove(&d, &s[1]);
+    assert_null(squeeze_in(&d, &more[0], 0, 1));
+    assert_null(squeeze_in(&d, &more[1], 0, 1));
+    assert_ptr_equal(squeeze_in(&d, &one, 0, 1), &s[2]);
+    assert_null(unauthenticated_overdue(&d, 0, 0));
+    assert_ptr_equal(unauthenticated_overdue(&d, 2, 0), &s[2]); // its loop closes it
+    for (uint32_t i = LIMIT_UNAUTHENTICATED_OF_ADDRESS; d.count < LIMIT_UNAUTHENTICATED; i++)
+        assert_null(squeeze_in(&d, &s[i], i % 3, (uint8_t)(3 + i / 100)));
+    assert_ptr_equal(squeeze_in(&d, &s[LIMIT_UNAUTHENTICATED], 1, 201), &other); // oldest of all
     assert_ptr_equal(unauthenticated_oldest(&d, NULL), &s[3]);
+    assert_int_equal(d.count, LIMIT_UNAUTHENTICATED);
+    unauthenticated_remove(&d, &s[2]); // it counted no more
     assert_int_equal(d.count, LIMIT_UNAUTHENTICATED);
 }
 
