@@ -68,7 +68,7 @@ static int open_remote(const char *url, const mr_options *o, struct engine **out
     return client_open(url, &client, out);
 }
 
-static int open_engine(const char *url, const mr_options *o, mr *m) {
+static int open_by_scheme(const char *url, const mr_options *o, mr *m) {
     struct engine_url u;
     int err = url_read(url, &u);
     if (err >= 0)
@@ -98,7 +98,7 @@ int mr_open(const char *url, const mr_options *options, mr **out) {
     mr *m = handle_engine();
     if (!m)
         return MR_EFULL;
-    err = open_engine(url, options, m);
+    err = open_by_scheme(url, options, m);
     if (err < 0) {
         atomic_store(&m->open, false);
         return err;

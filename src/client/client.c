@@ -242,7 +242,7 @@ int client_open(const char *url, const struct client_options *o, struct engine *
 }
 
 // A lane comes and goes with what waits on it: the others are lost when the server is.
-static int check_links(const struct client *c) {
+static int client_check_links(const struct client *c) {
     for (const struct list *at = c->links.next; at != &c->links; at = at->next) {
         const struct client_link *l = list_entry(at, struct client_link, of_client);
         if (!l->lane && l->err && l->down_since_ms)
@@ -263,7 +263,7 @@ static int check_takes(const struct client *c) {
 static int client_check(struct engine *base) {
     struct client *c = (struct client *)base;
     pthread_mutex_lock(&c->lock);
-    int err = check_links(c);
+    int err = client_check_links(c);
     if (err == 0)
         err = check_takes(c);
     pthread_mutex_unlock(&c->lock);

@@ -170,7 +170,7 @@ int error_read(mr_bytes line, mr_bytes *out_sentence) {
     return code_error(code);
 }
 
-static int keep_bytes(struct buffer *to, mr_bytes from) {
+static int exchange_keep_bytes(struct buffer *to, mr_bytes from) {
     buffer_clear(to);
     int err = buffer_reserve(to, from.size + 1);
     if (err < 0)
@@ -206,7 +206,7 @@ static void keep_value(struct exchange *x, const struct response_value *v) {
     case RESPONSE_PUSH:
         break;
     }
-    if (keep_bytes(&x->answer, bytes) < 0 && x->err >= 0)
+    if (exchange_keep_bytes(&x->answer, bytes) < 0 && x->err >= 0)
         x->err = MR_ENOMEM;
 }
 
@@ -235,7 +235,7 @@ void exchange_answer(struct exchange *x, const struct response_value *values, ui
 void exchange_fail(struct exchange *x, int err, const char *why) {
     list_remove(&x->of_link);
     x->err = err;
-    (void)keep_bytes(&x->answer, mr_str(why)); // without memory, without a sentence
+    (void)exchange_keep_bytes(&x->answer, mr_str(why)); // without memory, without a sentence
     if (x->hook)
         x->hook(x->link->client, x, NULL, 0);
     exchange_settle(x);

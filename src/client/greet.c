@@ -12,7 +12,7 @@
 
 enum { HELLO_WORDS = 7 };
 
-static int write_hello(struct client_link *l) {
+static int greet_write_hello(struct client_link *l) {
     const struct client *c = l->client;
     mr_bytes words[HELLO_WORDS] = { mr_str("HELLO"), mr_str("3") };
     size_t count = 2;
@@ -35,7 +35,7 @@ int greet_probe(struct client_link *l) {
 
 int greet_write(struct client_link *l) {
     mr_bytes cancels[] = { mr_str("CLIENT"), mr_str("CANCELS"), mr_str("ON") };
-    int err = write_hello(l);
+    int err = greet_write_hello(l);
     if (err >= 0)
         err = request_write(&l->out, cancels, 3);
     return err < 0 ? err : greet_probe(l);

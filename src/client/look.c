@@ -18,7 +18,7 @@ enum {
 
 // ---- Maps -------------------------------------------------------------------------------------
 
-static void copy_text(mr_bytes text, char *to, size_t size) {
+static void look_copy_text(mr_bytes text, char *to, size_t size) {
     snprintf(to, size, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
 }
 
@@ -37,8 +37,8 @@ struct stage_answer {
 static void stage_read(const struct response_value *map, struct stage_answer *to) {
     struct stage_reply reply = { 0 }, *from = &reply;
     (void)reply_read(&stage_replies, map, from); // the name shows whether it is a stage
-    copy_text(from->name, to->name, sizeof to->name);
-    copy_text(from->held_by, to->held_by, sizeof to->held_by);
+    look_copy_text(from->name, to->name, sizeof to->name);
+    look_copy_text(from->held_by, to->held_by, sizeof to->held_by);
     to->info = (mr_stage_info){ STAGE_INFO_MEMBERS(MEMBER_FROM) };
     to->there = to->name[0] != 0;
 }
@@ -189,8 +189,8 @@ static void epic_hook(struct client *c, struct exchange *x, const struct respons
     to->info.total = from->total;
     to->info.expected = from->expected;
     to->info.over = epic_reply_is_over(from);
-    copy_text(from->stage, to->stage, sizeof to->stage);
-    copy_text(from->held_by, to->held_by, sizeof to->held_by);
+    look_copy_text(from->stage, to->stage, sizeof to->stage);
+    look_copy_text(from->held_by, to->held_by, sizeof to->held_by);
     to->there = to->info.resume != 0;
 }
 
@@ -332,7 +332,7 @@ static int answered_job_add(struct job_page *to, const struct response_value *jo
         return error_set(MR_ENET, "the server answers JOBS with what is not a job");
     struct answered_job row = { .info = { JOB_INFO_MEMBERS(MEMBER_FROM) } };
     mr_bytes key = from->key, reason = first_reason(from->reasons.value);
-    copy_text(from->status, row.status, sizeof row.status);
+    look_copy_text(from->status, row.status, sizeof row.status);
     row.key_size = (uint32_t)key.size;
     row.reason_size = (uint32_t)(reason.size < REASON_MOST ? reason.size : REASON_MOST);
     int err = buffer_reserve(&to->rows, sizeof row + row.key_size + row.reason_size);

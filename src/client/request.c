@@ -112,8 +112,8 @@ static void signal_ready(struct client_connection *k) {
     (void)written; // it can only be full, and is then readable
 }
 
-static void keep_reply(struct client *c, struct exchange *x, const struct response_value *values,
-                       uint32_t count) {
+static void request_keep_reply(struct client *c, struct exchange *x,
+                               const struct response_value *values, uint32_t count) {
     struct raw_request *r = x->owner;
     (void)c;
     if (!r->connection) {
@@ -140,7 +140,7 @@ int client_request(struct client_connection *k, const mr_bytes *words, size_t co
     for (size_t i = 0; i < count; i++)
         exchange_bytes(x, words[i]);
     r->connection = k;
-    x->hook = keep_reply;
+    x->hook = request_keep_reply;
     x->owner = r;
     x->fails_if_lost = true;
     pthread_mutex_lock(&k->client->lock);

@@ -218,7 +218,7 @@ static bool sources_are_right(const struct core *c) {
 }
 
 // Entries are in order, and the stages count them.
-static int check_links(const struct core *c, struct tally *t) {
+static int check_all_links(const struct core *c, struct tally *t) {
     uint64_t count = 0, counts = 0, linked = 0, outboxed = 0;
     for (uint32_t i = 0; i < c->link_count; i++) {
         const struct link_end *l = &c->links[i];
@@ -264,7 +264,7 @@ int core_check(const struct core *c) {
         return err;
     if ((err = check_stages(c, &t)) < 0)
         return err;
-    if ((err = check_links(c, &t)) < 0)
+    if ((err = check_all_links(c, &t)) < 0)
         return err;
     uint64_t recorded = 0, leased = 0;
     for (uint32_t i = 1; i < c->leases.next_new; i++) {

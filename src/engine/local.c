@@ -256,7 +256,7 @@ static void join_notifier(struct local_engine *e) {
     e->has_notifier = false;
 }
 
-static void engine_end(struct local_engine *e) {
+static void local_engine_end(struct local_engine *e) {
     for (uint32_t i = 0; i < e->count; i++)
         join_shard(e->shards[i]);
     join_notifier(e);
@@ -274,7 +274,7 @@ static int local_engine_close(struct engine *base) {
             err = wait_unused(e->shards[i]);
     while (err >= 0 && any_calls(e));
     if (err >= 0)
-        engine_end(e);
+        local_engine_end(e);
     return err;
 }
 
@@ -290,7 +290,7 @@ int local_engine_open(const struct local_options *options, struct engine **out) 
     }
     err = start_threads(e);
     if (err < 0)
-        engine_end(e);
+        local_engine_end(e);
     else
         *out = &e->base;
     return err;

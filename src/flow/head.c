@@ -89,7 +89,7 @@ static bool goes_apart(const struct mr_flow_out *out, int answer) {
     return answer == MR_EDEAD || mr_job_attempt(out->job) >= out->head->options.attempts;
 }
 
-static void write_reason(const struct op *failed, const char *why, char out[REASON_MOST]) {
+static void head_write_reason(const struct op *failed, const char *why, char out[REASON_MOST]) {
     if (failed->title)
         snprintf(out, REASON_MOST, "%s: %s", failed->title, why);
     else
@@ -100,7 +100,7 @@ static int set_aside(struct mr_flow_out *out, struct marks *marks, mr_pair pair)
     char reason[REASON_MOST], key[KEY_MOST];
     mr_bytes listed = { key, out->key_size };
     memcpy(key, out->key, out->key_size);
-    write_reason(out->failed ? out->failed : out->head, out->reason, reason);
+    head_write_reason(out->failed ? out->failed : out->head, out->reason, reason);
     out_return(out, marks);
     return out_set_aside(out, pair, listed.size ? listed : pair.key, reason);
 }
@@ -243,7 +243,7 @@ static int head_fail(struct op *op, mr_job *job, const struct mr_flow_out *out, 
         (void)mr_release(job, 0); // if that fails its lease ends, too
         return MR_LATER;
     }
-    write_reason(failed, out ? out->reason : error_text(), reason);
+    head_write_reason(failed, out ? out->reason : error_text(), reason);
     (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF); // so with this
     return MR_LATER;
 }

@@ -66,7 +66,7 @@ static int kept_write(uint64_t run, bool over, mr_bytes heads, struct buffer *ou
 
 // ---- The same flow as before ------------------------------------------------------------------
 
-static int line_size(const char *text, size_t left) {
+static int flow_line_size(const char *text, size_t left) {
     const char *end = memchr(text, '\n', left);
     return (int)(end ? (size_t)(end - text) : left);
 }
@@ -80,8 +80,8 @@ static int refuse_change(const struct mr_flow *f, mr_bytes before, mr_bytes now)
     return error_set(MR_EINVAL,
                      "flow %s was begun with '%.*s', now it has '%.*s': give it another "
                      "name, or the same operators",
-                     f->name, line_size(was + at, before.size - at), was + at,
-                     line_size(is + at, now.size - at), is + at);
+                     f->name, flow_line_size(was + at, before.size - at), was + at,
+                     flow_line_size(is + at, now.size - at), is + at);
 }
 
 static int sink_file_open(const struct op *op, int flags, int *out_fd) {

@@ -23,7 +23,7 @@ static int sink_receive(struct mr_flow_out *out, struct op *op, mr_pair pair) {
 
 // ---- Files ------------------------------------------------------------------------------------
 
-static int add_line(struct mr_flow_out *out, mr_pair pair) {
+static int sink_add_line(struct mr_flow_out *out, mr_pair pair) {
     struct buffer *text = &out->text;
     int err = buffer_append(text, pair.key.data, pair.key.size);
     if (err >= 0 && pair.key.size)
@@ -93,7 +93,7 @@ static int push_on(struct mr_flow_out *out, struct op *op, mr_pair pair) {
 int sink_add(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     if (op->kind == OPERATOR_PUSH)
         return push_on(out, op, pair);
-    return op->kind == OPERATOR_FILE ? add_line(out, pair) : sink_receive(out, op, pair);
+    return op->kind == OPERATOR_FILE ? sink_add_line(out, pair) : sink_receive(out, op, pair);
 }
 
 int sink_end(struct mr_flow_out *out, struct op *op) {

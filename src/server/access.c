@@ -14,9 +14,9 @@
 
 enum { SHOWN = 200 };
 
-static void refuse(struct session *s, enum code code, const char *format, ...)
+static void access_refuse(struct session *s, enum code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void refuse(struct session *s, enum code code, const char *format, ...) {
+static void access_refuse(struct session *s, enum code code, const char *format, ...) {
     char text[1024];
     va_list values;
     va_start(values, format);
@@ -41,11 +41,11 @@ bool access_role(struct session *s, enum role role) {
     if (access_has_role(s, role))
         return true;
     if (!who) {
-        refuse(s, CODE_NOAUTH, "this server requires a token: AUTH name secret");
+        access_refuse(s, CODE_NOAUTH, "this server requires a token: AUTH name secret");
         return false;
     }
-    refuse(s, CODE_NOPERM, "the token '%.*s' does not have the role %s", shown(who->name),
-           (const char *)who->name.data, role_name(role));
+    access_refuse(s, CODE_NOPERM, "the token '%.*s' does not have the role %s", shown(who->name),
+                  (const char *)who->name.data, role_name(role));
     return false;
 }
 
@@ -77,10 +77,10 @@ bool access_name(struct session *s, const char *what, mr_bytes name) {
     const struct auth_entry *who = s->who;
     if (access_sees(s, name))
         return true;
-    refuse(s, CODE_NOPERM,
-           "the token '%.*s' is limited to %.*s, which does not include the %s '%.*s'",
-           shown(who->name), (const char *)who->name.data, shown(who->patterns),
-           (const char *)who->patterns.data, what, shown(name), (const char *)name.data);
+    access_refuse(s, CODE_NOPERM,
+                  "the token '%.*s' is limited to %.*s, which does not include the %s '%.*s'",
+                  shown(who->name), (const char *)who->name.data, shown(who->patterns),
+                  (const char *)who->patterns.data, what, shown(name), (const char *)name.data);
     return false;
 }
 
@@ -88,9 +88,10 @@ bool access_all(struct session *s, const char *what) {
     const struct auth_entry *who = s->who;
     if (!who || who->all)
         return true;
-    refuse(s, CODE_NOPERM, "%s concerns the whole server, but the token '%.*s' is limited to %.*s",
-           what, shown(who->name), (const char *)who->name.data, shown(who->patterns),
-           (const char *)who->patterns.data);
+    access_refuse(s, CODE_NOPERM,
+                  "%s concerns the whole server, but the token '%.*s' is limited to %.*s", what,
+                  shown(who->name), (const char *)who->name.data, shown(who->patterns),
+                  (const char *)who->patterns.data);
     return false;
 }
 

@@ -100,7 +100,7 @@ int auth_check_patterns(mr_bytes patterns) {
 // ---- Patterns ---------------------------------------------------------------------------------
 
 // On a mismatch after an asterisk, the asterisk matches one byte more: at most size × size steps.
-static bool fits(mr_bytes pattern, mr_bytes name) {
+static bool pattern_fits(mr_bytes pattern, mr_bytes name) {
     const char *p = pattern.data, *n = name.data;
     size_t at = 0, behind = SIZE_MAX, from = 0, i = 0;
     while (i < name.size) {
@@ -127,7 +127,7 @@ bool auth_sees(const struct auth_entry *e, mr_bytes name) {
     if (e->all)
         return true;
     while (next_word(&rest, ",", &pattern))
-        if (fits(pattern, name))
+        if (pattern_fits(pattern, name))
             return true;
     return false;
 }

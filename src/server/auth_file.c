@@ -18,7 +18,7 @@ static const char opening[] = "# Tokens of a millrace server: name, roles, stage
 
 enum { PATH_MOST = 4096, LINE_MOST = AUTH_NAME + AUTH_PATTERNS + 256 };
 
-static int fail(const char *what, const char *path) {
+static int auth_file_fail(const char *what, const char *path) {
     return error_set(errno == ENOENT ? MR_EGONE : MR_EIO, "%s %.400s: %s", what, path,
                      strerror(errno));
 }
@@ -50,9 +50,10 @@ static int check_owner(const char *path, const struct stat *s) {
 static int file_read(const char *path, struct buffer *out, struct stat *out_stat) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return fail("cannot read", path);
+        return auth_file_fail("cannot read", path);
     out->limit = AUTH_FILE;
-    int err = fstat(fd, out_stat) < 0 ? fail("cannot read", path) : check_owner(path, out_stat);
+    int err =
+        fstat(fd, out_stat) < 0 ? auth_file_fail("cannot read", path) : check_owner(path, out_stat);
     if (err >= 0 && (err = read_all(fd, out)) < 0)
         err = error_set(err, "cannot read %.400s: %s", path, error_text());
     close(fd);
@@ -79,7 +80,7 @@ int auth_load(const char *path, struct auth **out) {
 
 // ---- Changing ---------------------------------------------------------------------------------
 
-static int write_all(int fd, const struct buffer *text) {
+static int auth_file_write_all(int fd, const struct buffer *text) {
     for (size_t at = 0; at < text->size;) {
         ssize_t wrote = write(fd, text->data + at, text->size - at);
         if (wrote < 0 && errno != EINTR)
@@ -113,15 +114,15 @@ static int file_replace(const char *path, const struct buffer *text, const struc
                          "killed, remove it",
                          beside);
     if (fd < 0)
-        return fail("cannot write", beside);
+        return auth_file_fail("cannot write", beside);
     bool given = owner && (owner->st_uid != geteuid() || owner->st_gid != getegid());
     int failed = given ? fchown(fd, owner->st_uid, owner->st_gid) : 0;
     if (!failed)
-        failed = write_all(fd, text) < 0 || fsync(fd) < 0;
-    int err = failed ? fail("cannot write", beside) : 0;
+        failed = auth_file_write_all(fd, text) < 0 || fsync(fd) < 0;
+    int err = failed ? auth_file_fail("cannot write", beside) : 0;
     close(fd);
     if (err >= 0 && (rename(beside, path) < 0 || sync_folder(path) < 0))
-        err = fail("cannot replace", path);
+        err = auth_file_fail("cannot replace", path);
     if (err < 0)
         unlink(beside);
     return err;
@@ -146,8 +147,8 @@ static int make_secret(char out[AUTH_SECRET + 1]) {
     return 0;
 }
 
-static int line_append(struct buffer *text, mr_bytes name, mr_bytes roles, mr_bytes patterns,
-                       const char *secret) {
+static int auth_line_append(struct buffer *text, mr_bytes name, mr_bytes roles, mr_bytes patterns,
+                            const char *secret) {
     uint8_t digest[DIGEST_SIZE];
     char hex[2 * DIGEST_SIZE + 1], line[LINE_MOST];
     int err = digest_of(mr_str(secret), digest);
@@ -193,7 +194,7 @@ int auth_add(const char *path, mr_bytes name, mr_bytes roles, mr_bytes patterns,
     if (err >= 0)
         err = make_secret(secret);
     if (err >= 0)
-        err = line_append(&text, name, roles, patterns, secret);
+        err = auth_line_append(&text, name, roles, patterns, secret);
     if (err >= 0)
         err = file_replace(path, &text, missing ? NULL : &owner);
     if (err >= 0)

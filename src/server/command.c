@@ -27,7 +27,7 @@ bool word_is(mr_bytes word, const char *name) {
 enum { INDEX_SIZE = 256 }; // a power of two, well above the number of commands
 
 // The hash of a name that is not empty. Upper and lower case have the same last five bits.
-static uint32_t name_hash(const char *name, size_t size) {
+static uint32_t command_hash(const char *name, size_t size) {
     uint32_t first = name[0] & 31, middle = name[size / 2] & 31, last = name[size - 1] & 31;
     return (first * 37 + middle * 11 + last * 5 + (uint32_t)size) & (INDEX_SIZE - 1);
 }
@@ -38,7 +38,7 @@ static uint8_t command_index[INDEX_SIZE];
 void commands_prepare(void) {
     memset(command_index, 0, sizeof command_index);
     for (uint8_t i = 0; command_table[i].name; i++) {
-        uint32_t at = name_hash(command_table[i].name, strlen(command_table[i].name));
+        uint32_t at = command_hash(command_table[i].name, strlen(command_table[i].name));
         while (command_index[at])
             at = (at + 1) & (INDEX_SIZE - 1);
         command_index[at] = i + 1;
@@ -49,7 +49,8 @@ const struct command *command_row(mr_bytes name) {
     if (!name.size || name.size > 32)
         return NULL;
     const uint8_t *index = command_index;
-    for (uint32_t at = name_hash(name.data, name.size); index[at]; at = (at + 1) & (INDEX_SIZE - 1))
+    for (uint32_t at = command_hash(name.data, name.size); index[at];
+         at = (at + 1) & (INDEX_SIZE - 1))
         if (word_is(name, command_table[index[at] - 1].name))
             return &command_table[index[at] - 1];
     return NULL;

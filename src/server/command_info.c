@@ -162,7 +162,8 @@ static void add_text(struct reply *r, mr_bytes text) {
         r->err = buffer_append(r->out, text.data, text.size);
 }
 
-static void add_line(struct reply *r, const struct reply_field *f, const struct info_reply *from) {
+static void info_add_line(struct reply *r, const struct reply_field *f,
+                          const struct info_reply *from) {
     const void *value = (const char *)from + f->offset;
     char digits[24];
     add_text(r, mr_str(f->name));
@@ -190,7 +191,7 @@ static void add_section(struct session *s, enum info_section section) {
             add_text(&s->reply, mr_str("\r\n"));
         }
         begun = true;
-        add_line(&s->reply, &fields[i].field, &values.reply);
+        info_add_line(&s->reply, &fields[i].field, &values.reply);
     }
     if (begun)
         add_text(&s->reply, mr_str("\r\n"));

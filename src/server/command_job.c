@@ -17,7 +17,7 @@
 // ---- One job ----------------------------------------------------------------------------------
 
 // The key of an ended job is only in the log.
-static mr_bytes key_of(struct session *s, const struct job_info *i) {
+static mr_bytes ended_key_of(struct session *s, const struct job_info *i) {
     struct buffer *head = &s->host->scratch;
     struct record record;
     if (job_status_has_key(i->status))
@@ -80,7 +80,8 @@ static void write_job(struct session *s, const struct job_info *info, bool whole
     r.status = mr_str(job_status_name(info->status));
     r.worker = info->conn ? router_id(session_of(info->conn)) : 0;
     r.reasons = (struct reply_other){ write_reasons, &job, NULL };
-    r.key = key_of(s, info); // may lie in `scratch`, which write_reasons uses when this is written
+    r.key = ended_key_of(
+        s, info); // may lie in `scratch`, which write_reasons uses when this is written
     if (body)
         *(info->status == JOB_DONE ? &r.result : &r.body) =
             (struct reply_other){ write_body, &job, NULL };

@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-struct push_options {
+struct push_words {
     mr_bytes key, once;
     int64_t delay_ms, deadline_ms, room_ms;
     uint32_t attempts;
@@ -18,7 +18,7 @@ struct push_options {
     bool later;
 };
 
-#define AT(field) offsetof(struct push_options, field)
+#define AT(field) offsetof(struct push_words, field)
 
 #define PUSH_OPTIONS                                                                               \
     { "KEY", OPTION_BYTES, AT(key) }, { "ONCE", OPTION_BYTES, AT(once) },                          \
@@ -44,7 +44,7 @@ static const struct option many_options[] = {
 };
 
 // Without a name there is no source, and a repeated push would make a second job.
-static bool check_numbered(struct session *s, const struct push_options *o) {
+static bool check_numbered(struct session *s, const struct push_words *o) {
     bool epic = o->epic.name.data, source = o->source.name.data;
     if (epic && source)
         session_usage(s, "a push is numbered by an EPIC or by a SOURCE, not by both");
@@ -56,31 +56,31 @@ static bool check_numbered(struct session *s, const struct push_options *o) {
 }
 
 // A push on its way. While it waits, its words and what its options refer to are copies.
-struct pushing {
+struct push_state {
     struct arguments words;
     struct kept_words *kept;          // NULL: it has not waited yet
     const struct option *option_list; // that its options were read with
-    struct push_options options;
+    struct push_words options;
     uint64_t received_ms, until_ms; // until when it may wait for room
     size_t pushed;                  // PUSHMANY: how many so far …
     uint64_t *ids;                  // … and their ids
 };
 
-static struct pushing pushing_of(const struct session *s, const struct arguments *a,
-                                 const struct option *option_list) {
-    return (struct pushing){ .words = *a,
-                             .option_list = option_list,
-                             .received_ms = host_now_ms(s->host) };
+static struct push_state push_state_of(const struct session *s, const struct arguments *a,
+                                       const struct option *option_list) {
+    return (struct push_state){ .words = *a,
+                                .option_list = option_list,
+                                .received_ms = host_now_ms(s->host) };
 }
 
-static bool push_read(struct session *s, struct pushing *p) {
+static bool push_read(struct session *s, struct push_state *p) {
     p->words.at = 3;
     return options_read(s, &p->words, p->option_list, &p->options) &&
            check_numbered(s, &p->options);
 }
 
 static struct push push_of(const struct session *s, mr_bytes stage, mr_bytes body,
-                           const struct push_options *o) {
+                           const struct push_words *o) {
     const struct numbered *n = o->epic.name.data ? &o->epic : &o->source;
     return (struct push){ .stage = stage,
                           .body = body,
@@ -103,16 +103,16 @@ static void push_fail(struct session *s, int err) {
     answer_error(s, err);
 }
 
-static void pushing_free(void *state) {
-    struct pushing *p = state;
+static void push_state_free(void *state) {
+    struct push_state *p = state;
     mem_free(p->ids);
     mem_free(p->kept);
     mem_free(p);
 }
 
 // The ids are the copy's from now on. NULL: no memory.
-static struct pushing *pushing_keep(struct pushing *p) {
-    struct pushing *copy = mem_alloc(sizeof *copy);
+static struct push_state *push_state_keep(struct push_state *p) {
+    struct push_state *copy = mem_alloc(sizeof *copy);
     struct kept_words *kept = copy ? words_keep(p->words.words, p->words.count) : NULL;
     if (!kept) {
         mem_free(copy);
@@ -126,9 +126,9 @@ static struct pushing *pushing_keep(struct pushing *p) {
     return copy;
 }
 
-static void push_wait(struct session *s, struct pushing *p, const struct wait_kind *kind,
+static void push_wait(struct session *s, struct push_state *p, const struct wait_kind *kind,
                       bool for_turn) {
-    struct pushing *kept = p->kept ? p : pushing_keep(p);
+    struct push_state *kept = p->kept ? p : push_state_keep(p);
     if (!kept) {
         push_fail(s, error_set(MR_ENOMEM, "no memory for a push that waits"));
         return;
@@ -141,8 +141,8 @@ static void push_wait(struct session *s, struct pushing *p, const struct wait_ki
 }
 
 // Waits no longer than the deadline of the job.
-static void wait_for_room(struct session *s, struct pushing *p, const struct wait_kind *kind) {
-    const struct push_options *o = &p->options;
+static void wait_for_room(struct session *s, struct push_state *p, const struct wait_kind *kind) {
+    const struct push_words *o = &p->options;
     bool sooner = o->deadline_ms && (o->room_ms < 0 || o->deadline_ms < o->room_ms);
     if (!p->kept)
         p->until_ms = wait_until(s, sooner ? o->deadline_ms : o->room_ms);
@@ -157,7 +157,7 @@ static bool push_has_stopped(struct session *s) {
 }
 
 // A numbered push that has waited was answered.
-static void push_answered(struct session *s, const struct pushing *p, size_t from) {
+static void push_answered(struct session *s, const struct push_state *p, size_t from) {
     struct push_numbers n;
     const struct arguments *a = &p->words;
     if (!s->wait.kind && holds_read(command_row(a->words[0]), a->words, a->count, &n))
@@ -168,7 +168,7 @@ static void push_answered(struct session *s, const struct pushing *p, size_t fro
 
 // Delay and deadline count from the receipt, also when the push had to wait for room since.
 // MR_EEXPIRED.
-static int push_due(const struct session *s, const struct pushing *p, struct push_options *out) {
+static int push_due(const struct session *s, const struct push_state *p, struct push_words *out) {
     int64_t passed_ms = (int64_t)(host_now_ms(s->host) - p->received_ms);
     *out = p->options;
     if (out->deadline_ms && passed_ms >= out->deadline_ms)
@@ -187,9 +187,9 @@ static void write_pushed(struct session *s, uint64_t id) {
 }
 
 // MR_EAGAIN: it waits for room, unless its time is over.
-static int push_one(struct session *s, const struct pushing *p, enum wake wake,
+static int push_one(struct session *s, const struct push_state *p, enum wake wake,
                     struct caller *caller, struct pushed *out) {
-    struct push_options o;
+    struct push_words o;
     int err = push_due(s, p, &o);
     if (err < 0)
         return err;
@@ -202,10 +202,10 @@ static int push_one(struct session *s, const struct pushing *p, enum wake wake,
 static void push_resume(struct session *, void *, enum wake);
 
 static const struct wait_kind push_room = {
-    .is_open = true, .leave = shards_push_leave, .resume = push_resume, .free = pushing_free
+    .is_open = true, .leave = shards_push_leave, .resume = push_resume, .free = push_state_free
 };
 
-static void push_try(struct session *s, struct pushing *p, enum wake wake) {
+static void push_try(struct session *s, struct push_state *p, enum wake wake) {
     struct pushed pushed;
     int err = push_one(s, p, wake, NULL, &pushed);
     if (err == MR_EAGAIN)
@@ -224,21 +224,21 @@ static void push_resume(struct session *s, void *state, enum wake wake) {
 }
 
 void run_push(struct session *s, struct arguments *a) {
-    struct pushing p = pushing_of(s, a, push_options);
+    struct push_state p = push_state_of(s, a, push_options);
     if (push_read(s, &p))
         push_try(s, &p, WAKE_READY);
 }
 
 // ---- Many -------------------------------------------------------------------------------------
 
-static void write_many(struct session *s, const struct pushing *p) {
+static void write_many(struct session *s, const struct push_state *p) {
     reply_array(&s->reply, p->pushed);
     for (size_t i = 0; i < p->pushed; i++)
         write_pushed(s, p->ids[i]);
 }
 
 // Reads the options up to ITEMS. False: an error was answered, or the session only checks.
-static bool many_read(struct session *s, struct arguments *a, struct push_options *o) {
+static bool many_read(struct session *s, struct arguments *a, struct push_words *o) {
     while (a->at < a->count && !word_is(a->words[a->at], "ITEMS")) {
         struct arguments one = { a->words, a->count, a->at };
         int read = option_read(s, &one, many_options, o);
@@ -263,8 +263,8 @@ static bool many_read(struct session *s, struct arguments *a, struct push_option
 
 // Pushes what is left of the items, as far as the budget of this turn goes. MR_EAGAIN: the next one
 // waits for room.
-static int push_many(struct session *s, struct pushing *p, size_t count, enum wake wake) {
-    struct push_options o;
+static int push_many(struct session *s, struct push_state *p, size_t count, enum wake wake) {
+    struct push_words o;
     int err = push_due(s, p, &o);
     for (; err >= 0 && p->pushed < count && budget_left(s); p->pushed++) {
         const mr_bytes *item = p->words.words + p->words.at + 2 * p->pushed;
@@ -284,7 +284,7 @@ static int push_many(struct session *s, struct pushing *p, size_t count, enum wa
 
 // A numbered item was refused: those behind it, which were not tried, count as refused with it.
 // After GAP nothing has to be held: the error names the number that is needed.
-static void many_stop(struct session *s, const struct pushing *p, int err) {
+static void many_stop(struct session *s, const struct push_state *p, int err) {
     struct push_numbers n;
     const struct arguments *a = &p->words;
     shards_push_leave(s);
@@ -297,11 +297,11 @@ static void many_stop(struct session *s, const struct pushing *p, int err) {
 static void many_resume(struct session *, void *, enum wake);
 
 static const struct wait_kind many_room = {
-    .is_open = true, .leave = shards_push_leave, .resume = many_resume, .free = pushing_free
+    .is_open = true, .leave = shards_push_leave, .resume = many_resume, .free = push_state_free
 };
-static const struct wait_kind many_turn = { .resume = many_resume, .free = pushing_free };
+static const struct wait_kind many_turn = { .resume = many_resume, .free = push_state_free };
 
-static void many_try(struct session *s, struct pushing *p, enum wake wake) {
+static void many_try(struct session *s, struct push_state *p, enum wake wake) {
     size_t count = (p->words.count - p->words.at) / 2;
     int err = push_many(s, p, count, wake);
     if (err == MR_EAGAIN) {
@@ -324,7 +324,7 @@ static void many_resume(struct session *s, void *state, enum wake wake) {
 }
 
 void run_pushmany(struct session *s, struct arguments *a) {
-    struct pushing p = pushing_of(s, a, many_options);
+    struct push_state p = push_state_of(s, a, many_options);
     p.words.at = 2;
     if (!many_read(s, &p.words, &p.options))
         return;
@@ -342,7 +342,7 @@ void run_pushmany(struct session *s, struct arguments *a) {
 static void call_resume(struct session *, void *, enum wake);
 
 static const struct wait_kind call_room = {
-    .is_open = true, .leave = shards_push_leave, .resume = call_resume, .free = pushing_free
+    .is_open = true, .leave = shards_push_leave, .resume = call_resume, .free = push_state_free
 };
 
 static void end_resume(struct session *s, void *state, enum wake wake) {
@@ -358,7 +358,7 @@ static const struct wait_kind for_end = { .is_open = true,
                                           .resume = end_resume };
 
 // The push message with the end follows the reply with the id.
-static void call_later(struct session *s, struct pushing *p, enum wake wake) {
+static void call_later(struct session *s, struct push_state *p, enum wake wake) {
     struct async_call *l;
     if (!s->reply.resp3) {
         session_usage(s, "LATER needs RESP3, whose push messages report ends: send HELLO 3 first, "
@@ -385,7 +385,7 @@ static void call_later(struct session *s, struct pushing *p, enum wake wake) {
     }
 }
 
-static void call_try(struct session *s, struct pushing *p, enum wake wake) {
+static void call_try(struct session *s, struct push_state *p, enum wake wake) {
     if (p->options.later) {
         call_later(s, p, wake);
         return;
@@ -411,7 +411,7 @@ static void call_resume(struct session *s, void *state, enum wake wake) {
 }
 
 void run_call(struct session *s, struct arguments *a) {
-    struct pushing p = pushing_of(s, a, call_options);
+    struct push_state p = push_state_of(s, a, call_options);
     if (push_read(s, &p))
         call_try(s, &p, WAKE_READY);
 }

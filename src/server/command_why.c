@@ -13,8 +13,9 @@
 
 enum { SENTENCE = 1024, KEY_SHOWN = 80 };
 
-static void say(struct session *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct session *s, const char *format, ...) {
+static void write_sentence(struct session *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void write_sentence(struct session *s, const char *format, ...) {
     char text[SENTENCE];
     va_list values;
     va_start(values, format);
@@ -50,10 +51,11 @@ static bool why_channel(struct session *s, const struct job_info *i) {
     int shown = i->key.size < KEY_SHOWN ? (int)i->key.size : KEY_SHOWN;
     const char *key = i->key.data;
     if (channel.halted) {
-        say(s,
-            "Job %" PRIu64 " waits because a dead job halts its key '%.*s': RETRY or DROP the dead "
-            "job (DEAD %.*s shows it).",
-            i->id, shown, key, (int)i->stage.size, (const char *)i->stage.data);
+        write_sentence(s,
+                       "Job %" PRIu64
+                       " waits because a dead job halts its key '%.*s': RETRY or DROP the dead "
+                       "job (DEAD %.*s shows it).",
+                       i->id, shown, key, (int)i->stage.size, (const char *)i->stage.data);
         return true;
     }
     if (core_walk(core, &w, first_id, &first) < 0)
@@ -63,10 +65,11 @@ static bool why_channel(struct session *s, const struct job_info *i) {
         return false;
     if (!first || first == i->id)
         return false;
-    say(s,
-        "Job %" PRIu64 " waits for job %" PRIu64 ", which is the first of its key '%.*s': "
-        "WHY %" PRIu64 " says why that one waits, CANCEL %" PRIu64 " cancels it.",
-        i->id, first, shown, key, first, first);
+    write_sentence(s,
+                   "Job %" PRIu64 " waits for job %" PRIu64
+                   ", which is the first of its key '%.*s': "
+                   "WHY %" PRIu64 " says why that one waits, CANCEL %" PRIu64 " cancels it.",
+                   i->id, first, shown, key, first, first);
     return true;
 }
 
@@ -76,10 +79,11 @@ static void why_waiting(struct session *s, const struct job_info *i) {
     if (why_channel(s, i))
         return;
     if (i->due_ms > 0)
-        say(s,
-            "Job %" PRIu64 " has failed %u of %u times and is tried again in %s: "
-            "JOB %" PRIu64 " shows the reason; CANCEL %" PRIu64 " cancels it.",
-            i->id, i->attempt, i->attempts, age_words(due, (uint64_t)i->due_ms), i->id, i->id);
+        write_sentence(s,
+                       "Job %" PRIu64 " has failed %u of %u times and is tried again in %s: "
+                       "JOB %" PRIu64 " shows the reason; CANCEL %" PRIu64 " cancels it.",
+                       i->id, i->attempt, i->attempts, age_words(due, (uint64_t)i->due_ms), i->id,
+                       i->id);
     else if (shards_look_stage(s->host, i->stage, &stage) == 0)
         why_stage(s, &stage);
 }
@@ -88,29 +92,30 @@ static void why_job(struct session *s, const struct job_info *i) {
     char due[AGE_WORDS];
     switch (i->status) {
     case JOB_DELAYED:
-        say(s, "Job %" PRIu64 " is delayed and due in %s: CANCEL %" PRIu64 " cancels it.", i->id,
-            age_words(due, i->due_ms > 0 ? (uint64_t)i->due_ms : 0), i->id);
+        write_sentence(s,
+                       "Job %" PRIu64 " is delayed and due in %s: CANCEL %" PRIu64 " cancels it.",
+                       i->id, age_words(due, i->due_ms > 0 ? (uint64_t)i->due_ms : 0), i->id);
         break;
     case JOB_WAITING:
         why_waiting(s, i);
         break;
     case JOB_RUNNING:
-        say(s,
-            "Job %" PRIu64 " is running, attempt %u of %u: CANCEL %" PRIu64
-            " asks its worker to stop.",
-            i->id, i->attempt, i->attempts, i->id);
+        write_sentence(s,
+                       "Job %" PRIu64 " is running, attempt %u of %u: CANCEL %" PRIu64
+                       " asks its worker to stop.",
+                       i->id, i->attempt, i->attempts, i->id);
         break;
     case JOB_DEAD:
-        say(s,
-            "Job %" PRIu64 " is dead after %u attempt%s: JOB %" PRIu64
-            " shows the reason, RETRY %" PRIu64 " queues it again.",
-            i->id, i->attempt, i->attempt == 1 ? "" : "s", i->id, i->id);
+        write_sentence(s,
+                       "Job %" PRIu64 " is dead after %u attempt%s: JOB %" PRIu64
+                       " shows the reason, RETRY %" PRIu64 " queues it again.",
+                       i->id, i->attempt, i->attempt == 1 ? "" : "s", i->id, i->id);
         break;
     case JOB_DONE:
     case JOB_EXPIRED:
     case JOB_CANCELLED:
-        say(s, "Job %" PRIu64 " has ended (%s): AWAIT %" PRIu64 " shows the outcome.", i->id,
-            job_status_name(i->status), i->id);
+        write_sentence(s, "Job %" PRIu64 " has ended (%s): AWAIT %" PRIu64 " shows the outcome.",
+                       i->id, job_status_name(i->status), i->id);
         break;
     }
 }
@@ -123,7 +128,8 @@ void run_why(struct session *s, struct arguments *a) {
     uint64_t id;
     bool digits = number_parse(word, &id) == 0;
     if (s->host->stopped)
-        say(s,
+        write_sentence(
+            s,
             "No job is accepted or started because the log has failed (%s): correct the fault, "
             "then "
             "restart the server; everything that was answered before is kept.",

@@ -61,7 +61,7 @@ static void write_overflow(const struct connection *c) {
 }
 
 // The last word of TLS, if the socket takes it.
-static void write_end(struct connection *c) {
+static void connection_write_end(struct connection *c) {
     tls_end(c->tls);
     mr_bytes last = tls_unsent(c->tls);
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)last.data, (unsigned)last.size);
@@ -87,7 +87,7 @@ void connection_close(struct connection *c) {
     timeout_end(&c->unread);
     timeout_end(&c->silent);
     if (c->tls)
-        write_end(c);
+        connection_write_end(c);
     if (c->session && c->session->refusals)
         notice(NOTICE_WARN, "%u wrong secrets from %s", c->session->refusals, c->address);
     if (c->session && c->session->reply.err)
@@ -581,7 +581,7 @@ static void note_refused(const struct connection *c) {
 }
 
 // It hears why, if it can be told in the clear.
-static void write_refused(struct connection *c, bool front) {
+static void connection_write_refused(struct connection *c, bool front) {
     struct loop *v = c->loop;
     char text[1024];
     size_t size =
@@ -596,7 +596,7 @@ static void write_refused(struct connection *c, bool front) {
 
 static void on_refused(uv_handle_t *refused) {
     struct loop *v = refused->data;
-    struct listener *both[] = { &v->server->wire, &v->server->front };
+    struct listen_socket *both[] = { &v->server->wire, &v->server->front };
     v->refusing = false;
     for (int i = 0; i < 2; i++) {
         bool another = both[i]->another && both[i]->open;
@@ -607,7 +607,7 @@ static void on_refused(uv_handle_t *refused) {
 }
 
 // It is accepted and closed: as long as one is not accepted, no other comes.
-static void refuse(struct listener *l) {
+static void connection_refuse(struct listen_socket *l) {
     struct loop *v = l->loop;
     if (v->refusing) {
         l->another = true; // its turn comes when that one is closed
@@ -622,7 +622,7 @@ static void refuse(struct listener *l) {
 }
 
 // As long as it is not accepted no other comes; the system keeps them.
-static void let_wait(struct listener *l) {
+static void let_wait(struct listen_socket *l) {
     struct loop *v = l->loop;
     struct server *server = v->server;
     l->crowded = true;
@@ -638,7 +638,7 @@ static void let_wait(struct listener *l) {
 // In the first loop: a connection has closed.
 static void accept_waiting(struct host *h, void *arg) {
     struct server *server = arg;
-    struct listener *both[] = { &server->wire, &server->front };
+    struct listen_socket *both[] = { &server->wire, &server->front };
     (void)h;
     atomic_store(&server->is_crowded, false);
     if (atomic_load(&server->connections) <= server->most_connections / 2)
@@ -657,7 +657,7 @@ static void connection_begin(struct connection *c, bool front) {
         connection_read(c);
         return;
     }
-    write_refused(c, front);
+    connection_write_refused(c, front);
     connection_close(c);
 }
 
@@ -699,7 +699,7 @@ static void on_handed_out(uv_handle_t *handle) {
 }
 
 // Every loop gets one after another. False: this one keeps it.
-static bool hand_out(struct connection *c) {
+static bool connection_hand_out(struct connection *c) {
     struct server *server = c->loop->server;
     uint32_t to = server->next_loop++ % server->loops.count;
     int fd = to == c->loop->index ? -1 : take_socket(c);
@@ -714,7 +714,7 @@ static bool hand_out(struct connection *c) {
 }
 
 void on_connection(uv_stream_t *listener, int status) {
-    struct listener *l = (struct listener *)listener;
+    struct listen_socket *l = (struct listen_socket *)listener;
     struct loop *v = l->loop;
     struct server *server = v->server;
     if (status < 0) {
@@ -727,7 +727,7 @@ void on_connection(uv_stream_t *listener, int status) {
     }
     struct connection *c = connection_create(v);
     if (!c) {
-        refuse(l);
+        connection_refuse(l);
         return;
     }
     atomic_fetch_add(&server->connections, 1);
@@ -735,7 +735,7 @@ void on_connection(uv_stream_t *listener, int status) {
     if (err < 0) {
         notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(err));
         connection_close(c);
-    } else if (l == &server->front || !hand_out(c)) {
+    } else if (l == &server->front || !connection_hand_out(c)) {
         connection_begin(c, l == &server->front);
     }
 }

@@ -51,7 +51,7 @@ void gather_destroy(struct gather *g) {
 // ---- Reading replies ----------------------------------------------------------------------------
 
 // The size of the first line of a frame, its end included.
-static size_t line_size(const char *at, size_t size) {
+static size_t frame_line_size(const char *at, size_t size) {
     const char *end = memchr(at, '\n', size);
     return end ? (size_t)(end - at) + 1 : size;
 }
@@ -62,7 +62,7 @@ static size_t value_size(mr_bytes bytes) {
     size_t used = 0;
     for (uint64_t left = 1; left && used < bytes.size; left--) {
         const char *line = at + used;
-        used += line_size(line, bytes.size - used);
+        used += frame_line_size(line, bytes.size - used);
         long long count = atoll(line + 1);
         if (*line == '$' && count >= 0)
             used += (size_t)count + 2;
@@ -90,14 +90,14 @@ static uint64_t first_number(mr_bytes reply) {
 }
 
 static mr_bytes behind_line(mr_bytes reply) {
-    size_t line = line_size(reply.data, reply.size);
+    size_t line = frame_line_size(reply.data, reply.size);
     return (mr_bytes){ (const char *)reply.data + line, reply.size - line };
 }
 
 // ---- Which loops? -------------------------------------------------------------------------------
 
 // Names of stages stand first, one at least; the first word that is an option ends them.
-static uint32_t take_stages(const mr_bytes *words, uint32_t count) {
+static uint32_t gather_take_stages(const mr_bytes *words, uint32_t count) {
     uint32_t i = 2;
     while (i < count && !option_find(take_options, words[i]))
         i++;
@@ -172,7 +172,7 @@ static uint64_t loops_of(const struct host *h, const struct command *c, const mr
                          uint32_t count) {
     switch (c->scope) {
     case SCOPE_STAGES:
-        return loops_of_stages(h, words + 1, take_stages(words, count));
+        return loops_of_stages(h, words + 1, gather_take_stages(words, count));
     case SCOPE_LEASES:
         return count % 2 ? loops_of_ids(h, words, count, 2) : bit(h->loop); // which refuses it
     case SCOPE_JOBS:
@@ -214,7 +214,7 @@ bool gather_is_one(const struct host *h, const struct command *c, const mr_bytes
 
 static void gather_end(struct session *, struct gather *);
 
-static void ask(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count) {
+static void gather_ask(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count) {
     struct gather *g = s->gather;
     g->asked |= bit(loop);
     (void)router_ask(s, loop, words, count,
@@ -252,7 +252,7 @@ static void ask_own(struct session *s, uint32_t loop, bool wait) {
         memcpy(words + count, more, sizeof more);
         count += 4;
     }
-    ask(s, loop, words, count);
+    gather_ask(s, loop, words, count);
     mem_free(words);
 }
 
@@ -273,7 +273,7 @@ static void ask_rows(struct session *s, uint32_t loop) {
     words[count++] = mr_str("COUNT");
     words[count++] = mr_str(rows);
     g->first = false;
-    ask(s, loop, words, count);
+    gather_ask(s, loop, words, count);
 }
 
 static void ask_next(struct session *s) {
@@ -281,7 +281,7 @@ static void ask_next(struct session *s) {
     uint32_t loop = (uint32_t)__builtin_ctzll(g->to_ask);
     g->to_ask &= g->to_ask - 1;
     if (g->single || g->search)
-        ask(s, loop, g->words, g->count);
+        gather_ask(s, loop, g->words, g->count);
     else if (g->scope == SCOPE_LIST)
         ask_rows(s, loop);
     else
@@ -294,7 +294,7 @@ static void ask_all(struct session *s, uint64_t loops) {
     for (uint64_t left = loops; left && s->gather == g; left &= left - 1) {
         uint32_t loop = (uint32_t)__builtin_ctzll(left);
         if (g->scope == SCOPE_SERVER || g->everywhere)
-            ask(s, loop, g->words, g->count);
+            gather_ask(s, loop, g->words, g->count);
         else
             ask_own(s, loop, true);
     }
@@ -309,7 +309,7 @@ static bool may_take(const struct session *s, const mr_bytes *stages, uint32_t c
 }
 
 void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) {
-    uint32_t stages = take_stages(words, count);
+    uint32_t stages = gather_take_stages(words, count);
     if (!may_take(s, words + 1, stages))
         return;
     const mr_bytes *level = list_option(words + stages, count - stages, "LEVEL");
@@ -345,8 +345,8 @@ static void list_start(struct gather *g) {
     g->first = true;
 }
 
-static void take_start(struct gather *g) {
-    g->stages = take_stages(g->words, g->count);
+static void gather_take_start(struct gather *g) {
+    g->stages = gather_take_stages(g->words, g->count);
     const mr_bytes *count = list_option(g->words + g->stages, g->count - g->stages, "COUNT");
     g->rows_left = 1;
     if (count && (number_parse(*count, &g->rows_left) < 0 || !g->rows_left))
@@ -368,7 +368,7 @@ static void gather_start(struct session *s, struct gather *g, const uint32_t *lo
     if (g->scope == SCOPE_LIST && !g->single)
         list_start(g);
     if (g->scope == SCOPE_STAGES)
-        take_start(g);
+        gather_take_start(g);
     bool at_once = g->scope == SCOPE_SERVER || g->scope == SCOPE_LEASES || g->scope == SCOPE_JOBS;
     if (at_once && !g->single)
         ask_all(s, loops);
@@ -522,7 +522,7 @@ static void write_bytes(struct session *s, mr_bytes bytes) {
         s->reply.err = buffer_append(s->reply.out, bytes.data, bytes.size);
 }
 
-static void write_rows(struct session *s, struct gather *g) {
+static void gather_write_rows(struct session *s, struct gather *g) {
     reply_array(&s->reply, g->rows);
     write_bytes(s, buffer_bytes(&g->answer));
 }
@@ -572,15 +572,15 @@ static uint64_t info_sum(const struct buffer *texts, const char *name, size_t si
     return sum;
 }
 
-static void write_info(struct session *s, struct gather *g) {
+static void gather_write_info(struct session *s, struct gather *g) {
     char text[INFO_ROOM];
     size_t used = 0;
     if (buffer_append(&g->answer, "", 1) < 0) // the end of the last line
         s->broken = true;
     const char *at = (const char *)g->answer.data, *next;
     const char *end = at + value_size((mr_bytes){ at, g->answer.size });
-    for (at += line_size(at, (size_t)(end - at)); at < end && used < sizeof text; at = next) {
-        size_t size = line_size(at, (size_t)(end - at));
+    for (at += frame_line_size(at, (size_t)(end - at)); at < end && used < sizeof text; at = next) {
+        size_t size = frame_line_size(at, (size_t)(end - at));
         next = at + size;
         size_t name = strcspn(at, ":") + 1;
         if (adds_up(at, size))
@@ -602,7 +602,7 @@ static void write_answer(struct session *s, struct gather *g) {
     switch (g->scope) {
     case SCOPE_STAGES:
     case SCOPE_LIST:
-        write_rows(s, g);
+        gather_write_rows(s, g);
         return;
     case SCOPE_JOBS:
         if (g->counts)
@@ -614,7 +614,7 @@ static void write_answer(struct session *s, struct gather *g) {
         write_beats(s, g);
         return;
     case SCOPE_SERVER:
-        write_info(s, g);
+        gather_write_info(s, g);
         return;
     case SCOPE_NONE:
     case SCOPE_STAGE:

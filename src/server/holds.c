@@ -105,7 +105,7 @@ static bool is_repeat(struct session *s, const struct push_numbers *n) {
 }
 
 // One of this source may have been refused, and not be known.
-static bool refuse_unknown(struct session *s, const struct push_numbers *n) {
+static bool holds_refuse_unknown(struct session *s, const struct push_numbers *n) {
     if (!s->holds.over || is_repeat(s, n))
         return false;
     answer_error(s, error_set(MR_EFULL,
@@ -119,7 +119,7 @@ static bool refuse_unknown(struct session *s, const struct push_numbers *n) {
 bool holds_refuse(struct session *s, const struct push_numbers *n) {
     struct hold *hold = hold_find(&s->holds, n->source);
     if (!hold)
-        return refuse_unknown(s, n);
+        return holds_refuse_unknown(s, n);
     if (n->first <= hold->need || !hold_advance(s, hold, n) || n->first <= hold->need ||
         is_repeat(s, n))
         return false;

@@ -56,7 +56,7 @@ static void plan_backlog(struct loop *v) {
 }
 
 // The timer is only set when something is due earlier than it would ring anyway.
-static void plan(struct loop *v) {
+static void loop_plan(struct loop *v) {
     plan_backlog(v);
     if (host_has_backlog(&v->host))
         return;
@@ -79,7 +79,7 @@ void turn_end(struct loop *v) {
         flush(v); // what was sent may let sessions go on
         connections_make_room(v);
     }
-    plan(v);
+    loop_plan(v);
     health_look(&v->health, h);
     if (v->stopping)
         note_leases(v);
@@ -108,7 +108,7 @@ static void on_durable(uv_async_t *async) {
 }
 
 // From the log's thread: its shard's loop.
-static void log_is_durable(void *part) {
+static void loop_log_is_durable(void *part) {
     struct host *h = ((struct part *)part)->host;
     uv_async_send(&list_entry(h, struct loop, host)->durable);
 }
@@ -334,7 +334,7 @@ static void on_drain_over(uv_timer_t *timer) {
     close_all(server);
 }
 
-static void listener_close(struct listener *l) {
+static void listener_close(struct listen_socket *l) {
     if (l->open)
         uv_close((uv_handle_t *)&l->tcp, NULL);
     l->open = false;
@@ -364,7 +364,7 @@ static uint64_t count_leases(const struct server *server) {
     return leases;
 }
 
-static void on_signal(uv_signal_t *signal, int number) {
+static void loop_on_signal(uv_signal_t *signal, int number) {
     struct server *server = signal->data;
     struct loop *v = server->loop[0];
     if (server->stopping || server->loading_now) {
@@ -409,16 +409,17 @@ static void server_reload(void *arg) {
 
 // ---- Loading the store ------------------------------------------------------------------------
 
-static void load(uv_work_t *work) {
+static void load_store(uv_work_t *work) {
     struct server *server = work->data;
     const struct server_options *o = &server->options;
-    struct group_options group = {
-        .dir = o->dir,
-        .shards = o->shards,
-        .log = { .sync = o->sync, .interval_ms = o->interval_ms, .on_durable = log_is_durable },
-        .limits = { .max_body = o->max_body, .max_memory = o->max_bytes },
-        .cancel = &server->cancel_load
-    };
+    struct group_options group = { .dir = o->dir,
+                                   .shards = o->shards,
+                                   .log = { .sync = o->sync,
+                                            .interval_ms = o->interval_ms,
+                                            .on_durable = loop_log_is_durable },
+                                   .limits = { .max_body = o->max_body,
+                                               .max_memory = o->max_bytes },
+                                   .cancel = &server->cancel_load };
     host_group_options(&server->loop[0]->host, &group);
     server->load_err = group_open(&group, &server->group);
     if (server->load_err < 0)
@@ -471,7 +472,7 @@ static void on_loaded(uv_work_t *work, int status) {
 
 // ---- Starting ---------------------------------------------------------------------------------
 
-static int bind_to(struct listener *l, const char *host, uint16_t port) {
+static int bind_to(struct listen_socket *l, const char *host, uint16_t port) {
     struct sockaddr_storage address;
     int err = uv_ip4_addr(host, port, (struct sockaddr_in *)&address);
     if (err < 0)
@@ -480,7 +481,7 @@ static int bind_to(struct listener *l, const char *host, uint16_t port) {
 }
 
 // With `fd`, which listens there already. Tells the port that it became.
-static int listen_on(struct listener *l, const char *host, uint16_t *port, int fd) {
+static int listen_on(struct listen_socket *l, const char *host, uint16_t *port, int fd) {
     struct sockaddr_storage address;
     int err = fd ? uv_tcp_open(&l->tcp, fd) : bind_to(l, host, *port);
     if (err == 0)
@@ -565,8 +566,8 @@ static int init_server_handles(struct server *server) {
         (err = uv_signal_init(uv, &server->interrupt)) < 0 ||
         (err = uv_signal_init(uv, &server->terminate)) < 0 ||
         (err = reload_init(&server->reload, uv, server_reload, server)) < 0 ||
-        (err = uv_signal_start(&server->interrupt, on_signal, SIGINT)) < 0 ||
-        (err = uv_signal_start(&server->terminate, on_signal, SIGTERM)) < 0)
+        (err = uv_signal_start(&server->interrupt, loop_on_signal, SIGINT)) < 0 ||
+        (err = uv_signal_start(&server->terminate, loop_on_signal, SIGTERM)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     server->wire.loop = server->front.loop = server->loop[0];
     server->drain_timer.data = server->loading.data = server;
@@ -642,7 +643,7 @@ static void *loop_thread(void *loop) {
     return NULL;
 }
 
-static int start_threads(struct server *server) {
+static int loop_start_threads(struct server *server) {
     for (uint32_t i = 1; i < server->loops.count; i++) {
         struct loop *v = server->loop[i];
         int failed = pthread_create(&v->thread, NULL, loop_thread, v);
@@ -668,7 +669,7 @@ static void end_loops(struct server *server) {
     }
 }
 
-static int start(struct server *server) {
+static int loop_start(struct server *server) {
     int err = create_loops(server);
     if (err == 0)
         err = init_server_handles(server);
@@ -677,18 +678,18 @@ static int start(struct server *server) {
                         server->options.listen_fd);
     if (err == 0)
         err = start_fronts(server);
-    return err < 0 ? err : start_threads(server);
+    return err < 0 ? err : loop_start_threads(server);
 }
 
 static int serve(struct server *server) {
-    int err = start(server);
+    int err = loop_start(server);
     if (err < 0) {
         end_loops(server);
         return err;
     }
     write_listening(server);
     struct loop *v = server->loop[0];
-    err = uv_queue_work(&v->uv, &server->loading, load, on_loaded);
+    err = uv_queue_work(&v->uv, &server->loading, load_store, on_loaded);
     assert(err == 0); // it only refuses what is no work
     server->loading_now = true;
     uv_run(&v->uv, UV_RUN_DEFAULT);

@@ -21,7 +21,7 @@
 #include <uv.h>
 
 // Where clients connect.
-struct listener {
+struct listen_socket {
     uv_tcp_t tcp; // first: a handle is a listener
     struct loop *loop;
     bool open;
@@ -77,9 +77,9 @@ struct server {
     atomic_bool is_crowded; // a listener waits until a connection has closed
 
     // The first loop's:
-    struct listener wire, front; // of RESP, and of those who speak through a front
-    void *fronts;                // what these share; NULL: there are none
-    uint32_t next_loop;          // that gets the next connection
+    struct listen_socket wire, front; // of RESP, and of those who speak through a front
+    void *fronts;                     // what these share; NULL: there are none
+    uint32_t next_loop;               // that gets the next connection
     uv_timer_t drain_timer;
     uv_signal_t interrupt, terminate;
     struct reload reload;

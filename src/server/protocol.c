@@ -67,8 +67,9 @@ static const struct {
     { "CHANNELS", &channel_replies }, { "WORKERS", &worker_replies },
 };
 
-static void add(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct reply *r, const char *format, ...) {
+static void page_add(struct reply *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void page_add(struct reply *r, const char *format, ...) {
     char text[4096];
     va_list values;
     va_start(values, format);
@@ -97,26 +98,27 @@ static const char *heading(enum role role) {
 }
 
 static void add_fields(struct reply *r, const struct reply_table *t) {
-    add(r, "\n| field | |\n|---|---|\n");
+    page_add(r, "\n| field | |\n|---|---|\n");
     for (size_t i = 0; i < t->count; i++)
-        add(r, "| `%s` | %s |\n", t->fields[i].name, t->fields[i].about);
+        page_add(r, "| `%s` | %s |\n", t->fields[i].name, t->fields[i].about);
 }
 
 static void add_info(struct reply *r) {
     const struct info_field *f;
-    add(r, "\n| line | |\n|---|---|\n");
+    page_add(r, "\n| line | |\n|---|---|\n");
     for (size_t i = 0; (f = info_field(i)) != NULL; i++)
-        add(r, "| `%s` | %s%s |\n", f->field.name, f->field.about,
-            f->is_whole ? " (if the token may see all stages)" : "");
+        page_add(r, "| `%s` | %s%s |\n", f->field.name, f->field.about,
+                 f->is_whole ? " (if the token may see all stages)" : "");
 }
 
-static void add_command(struct reply *r, const struct command *c) {
-    add(r, "\n### %s\n\n```\n%s%s%s\n```\n", c->name, c->name, *c->syntax ? " " : "", c->syntax);
-    add(r, "%c%s.\n\nReply: %s.\n\nRole: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1,
-        c->reply, role_name(c->role));
+static void page_add_command(struct reply *r, const struct command *c) {
+    page_add(r, "\n### %s\n\n```\n%s%s%s\n```\n", c->name, c->name, *c->syntax ? " " : "",
+             c->syntax);
+    page_add(r, "%c%s.\n\nReply: %s.\n\nRole: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1,
+             c->reply, role_name(c->role));
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
         if (strcmp(examples[i].name, c->name) == 0)
-            add(r, "\n```\n%s```\n", examples[i].dialogue);
+            page_add(r, "\n```\n%s```\n", examples[i].dialogue);
     for (size_t i = 0; i < sizeof described / sizeof *described; i++)
         if (strcmp(described[i].name, c->name) == 0)
             add_fields(r, described[i].fields);
@@ -128,32 +130,33 @@ static void add_policies(struct reply *r) {
     const struct policy_row *row;
     struct policy usual = policy_default();
     char value[POLICY_TEXT];
-    add(r, "\n## Policies\n\n`STAGE` sets and shows these.\n\n"
-           "| policy | default | takes | |\n|---|---|---|---|\n");
+    page_add(r, "\n## Policies\n\n`STAGE` sets and shows these.\n\n"
+                "| policy | default | takes | |\n|---|---|---|---|\n");
     for (size_t i = 0; (row = policy_row(i)) != NULL; i++) {
         policy_text(&usual, row, value, sizeof value);
-        add(r, "| `%s` | %s | %s | %s |\n", row->name, value, row->takes, row->about);
+        page_add(r, "| `%s` | %s | %s | %s |\n", row->name, value, row->takes, row->about);
     }
 }
 
 int protocol_write(struct buffer *out) {
     struct reply r = { .out = out };
-    add(&r, "%s", opening);
+    page_add(&r, "%s", opening);
     const struct command *before = NULL;
     for (const struct command *c = command_table; c->name; c++) {
         if (!c->doc)
             continue;
         if (!before || strcmp(heading(before->role), heading(c->role)) != 0)
-            add(&r, "\n## %s\n", heading(c->role));
-        add_command(&r, c);
+            page_add(&r, "\n## %s\n", heading(c->role));
+        page_add_command(&r, c);
         before = c;
     }
     add_policies(&r);
-    add(&r,
+    page_add(
+        &r,
         "\n## Errors\n\nAn error begins with a code. A command that failed has changed nothing; "
         "after STOPPED the outcome is unknown.\n\n"
         "| code | means |\n|---|---|\n");
     for (int i = 0; i < CODES; i++)
-        add(&r, "| %s | %s |\n", code_name((enum code)i), code_meaning((enum code)i));
+        page_add(&r, "| %s | %s |\n", code_name((enum code)i), code_meaning((enum code)i));
     return r.err;
 }

@@ -16,7 +16,7 @@ static struct quota_address *address_at(const struct quota *c, uint32_t number) 
     return SLAB_AT(&c->addresses, struct quota_address, number);
 }
 
-static bool is_address(const void *quota, uint32_t number, const void *address) {
+static bool quota_is_address(const void *quota, uint32_t number, const void *address) {
     return memcmp(address_at(quota, number)->address, address, QUOTA_ADDRESS) == 0;
 }
 
@@ -49,7 +49,7 @@ static int address_create(struct quota *c, const uint8_t *address, uint32_t hash
 
 static int address_enter(struct quota *c, const uint8_t *address, uint32_t *out) {
     uint32_t hash = address_hash(address);
-    uint32_t number = map_find(&c->by_address, hash, is_address, c, address);
+    uint32_t number = map_find(&c->by_address, hash, quota_is_address, c, address);
     if (number && address_at(c, number)->count >= c->most_of_address)
         return error_set(MR_EFULL,
                          "%u clients of this address are connected, which is the limit: "

@@ -633,7 +633,7 @@ static void bytes_were_sent(struct remote *r, size_t size) {
     session_sent(r->session, size);
 }
 
-static void unblock_take(struct session *s) {
+static void remote_unblock_take(struct session *s) {
     if (s && take_waits(s))
         wait_time_out(s);
 }
@@ -710,7 +710,7 @@ static bool open_mail(struct host *h, struct mail *m) {
             session_end_input(r->session);
         break;
     case MAIL_UNBLOCK:
-        unblock_take(r->session);
+        remote_unblock_take(r->session);
         break;
     case MAIL_END:
         end_comes(r);

@@ -90,8 +90,8 @@ static size_t stages_of(const struct take *t, uint32_t shard, uint32_t shards,
 }
 
 // In every shard that has one of the stages; one that has work after all ends it.
-static int take_wait(struct session *s, const struct take *wanted, struct grant *out,
-                     size_t *out_count) {
+static int shards_take_wait(struct session *s, const struct take *wanted, struct grant *out,
+                            size_t *out_count) {
     for (uint32_t i = s->host->first; i < s->host->end; i++) {
         mr_bytes here[TAKE_STAGES_MOST];
         struct take t = *wanted;
@@ -116,7 +116,7 @@ int shards_take(struct session *s, struct take *t, bool wait, struct grant *out,
     int err = core_take_check(s->host->parts[s->host->first].core, t);
     if (err == 0)
         err = take_some(s, t, out, out_count);
-    return err == MR_EAGAIN && wait ? take_wait(s, t, out, out_count) : err;
+    return err == MR_EAGAIN && wait ? shards_take_wait(s, t, out, out_count) : err;
 }
 
 // A take of several loops: it is given something only if no other loop was faster.

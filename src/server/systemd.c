@@ -56,17 +56,17 @@ void systemd_tell_reloading(void) {
     systemd_tell("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, monotonic_us());
 }
 
-static uint64_t number_of(const char *name) {
+static uint64_t systemd_number(const char *name) {
     const char *text = getenv(name);
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
 static bool is_for_another(const char *name) {
-    return getenv(name) && number_of(name) != (uint64_t)getpid();
+    return getenv(name) && systemd_number(name) != (uint64_t)getpid();
 }
 
 uint64_t systemd_watchdog_ms(void) {
-    uint64_t us = number_of("WATCHDOG_USEC");
+    uint64_t us = systemd_number("WATCHDOG_USEC");
     if (!us || is_for_another("WATCHDOG_PID"))
         return 0;
     return us < 2000 ? 1 : us / 2000;
@@ -110,7 +110,7 @@ static int address_write(int fd, char *out) {
 
 int systemd_socket(int *out_fd, char out_address[SYSTEMD_ADDRESS]) {
     bool is_ours = getenv("LISTEN_PID") && !is_for_another("LISTEN_PID");
-    uint64_t count = is_ours ? number_of("LISTEN_FDS") : 0;
+    uint64_t count = is_ours ? systemd_number("LISTEN_FDS") : 0;
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
     unsetenv("LISTEN_FDNAMES");

@@ -42,7 +42,7 @@ bool wait_is_open(const struct session *s) {
 // ---- Going on ---------------------------------------------------------------------------------
 
 // The session runs on in this turn.
-static void go_on(struct session *s) {
+static void wait_go_on(struct session *s) {
     list_remove(&s->of_backlog);
     if (list_empty(&s->of_resuming))
         list_append(&s->host->resuming, &s->of_resuming);
@@ -51,7 +51,7 @@ static void go_on(struct session *s) {
 void wait_wake(struct session *s, enum wake wake) {
     s->wait.is_woken = true;
     s->wait.wake = wake;
-    go_on(s);
+    wait_go_on(s);
 }
 
 static void leave(struct session *s) {
@@ -85,7 +85,7 @@ void wait_answered(struct session *s) {
     }
     s->replies++;
     session_touch(s);
-    go_on(s);
+    wait_go_on(s);
 }
 
 void wait_abandon(struct session *s) {

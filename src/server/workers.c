@@ -32,12 +32,12 @@ static bool has_stage_name(const void *owner, uint32_t value, const void *key) {
     return bytes_equal(bytes_of(workers->name, workers->name_size), *(const mr_bytes *)key);
 }
 
-static uint32_t name_hash(mr_bytes name) {
+static uint32_t stage_hash(mr_bytes name) {
     return (uint32_t)bytes_hash(name, 0);
 }
 
 static uint32_t workers_find(const struct workers *c, mr_bytes name) {
-    return map_find(&c->by_name, name_hash(name), has_stage_name, c, &name);
+    return map_find(&c->by_name, stage_hash(name), has_stage_name, c, &name);
 }
 
 // 0: there is no memory.
@@ -52,7 +52,7 @@ static uint32_t workers_add(struct workers *c, mr_bytes name) {
     memcpy(copy, name.data, name.size);
     workers->name = copy;
     workers->name_size = name.size;
-    map_put(&c->by_name, name_hash(name), number);
+    map_put(&c->by_name, stage_hash(name), number);
     return number;
 }
 
@@ -63,7 +63,7 @@ static void workers_remove(struct workers *c, mr_bytes name, uint32_t level) {
     workers->level -= level;
     if (workers->workers)
         return;
-    map_remove(&c->by_name, name_hash(name), number);
+    map_remove(&c->by_name, stage_hash(name), number);
     mem_free(workers->name);
     *workers = (struct stage_workers){ 0 };
     slab_give(&c->slab, number);

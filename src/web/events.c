@@ -38,7 +38,7 @@ static struct snapshot *snapshot_create(struct web *w, const struct replies *rep
     doc_number(&d, "time-ms", (int64_t)web_now_ms(w));
     write_health(&d, w->place.host);
     doc_value(&d, "stages", replies->of[0], 0);
-    write_info(&d, "info", replies->of[1]->bytes);
+    web_write_info(&d, "info", replies->of[1]->bytes);
     doc_close(&d, '}');
     doc_plain(&d, "\n\n", 2);
     w->place.host->buffered += s->text.capacity;

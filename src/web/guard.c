@@ -10,7 +10,7 @@
 
 enum { NAME = 256 };
 
-static int refuse(enum http_status status, const char *why) {
+static int guard_refuse(enum http_status status, const char *why) {
     error_set(MR_EINVAL, "%s", why);
     return (int)status;
 }
@@ -18,7 +18,7 @@ static int refuse(enum http_status status, const char *why) {
 // ---- Host ---------------------------------------------------------------------------------------
 
 // Removes port and brackets: "localhost:7412", "[::1]:7412". False: it is malformed.
-static bool name_of(mr_bytes host, char out[NAME]) {
+static bool host_name_of(mr_bytes host, char out[NAME]) {
     const char *from = host.data, *end = from + host.size;
     bool brackets = host.size && *from == '[';
     from += brackets;
@@ -38,18 +38,18 @@ static bool name_of(mr_bytes host, char out[NAME]) {
     return true;
 }
 
-static bool is_address(const char *name, uint8_t out[16]) {
+static bool host_is_address(const char *name, uint8_t out[16]) {
     memset(out, 0, 16);
     return inet_pton(AF_INET, name, out) == 1 || inet_pton(AF_INET6, name, out) == 1;
 }
 
-static bool is_loopback(const char *name, const uint8_t address[16]) {
+static bool host_is_loopback(const char *name, const uint8_t address[16]) {
     static const uint8_t v6[16] = { [15] = 1 };
     return strcasecmp(name, "localhost") == 0 ||
            (strchr(name, ':') ? memcmp(address, v6, 16) == 0 : address[0] == 127);
 }
 
-static bool is_named(const char *names, const char *name) {
+static bool host_is_named(const char *names, const char *name) {
     size_t size = strlen(name);
     for (const char *at = names; at && *at; at += strspn(at, ",")) {
         size_t length = strcspn(at, ",");
@@ -65,17 +65,17 @@ static bool is_named(const char *names, const char *name) {
 static bool is_ours(const struct guard *g, const char *name) {
     static const uint8_t all[16];
     uint8_t asked[16], ours[16];
-    bool digits = is_address(name, asked);
-    if (is_named(g->names, name) || is_loopback(name, asked))
+    bool digits = host_is_address(name, asked);
+    if (host_is_named(g->names, name) || host_is_loopback(name, asked))
         return true;
-    return digits && is_address(g->address, ours) &&
+    return digits && host_is_address(g->address, ours) &&
            (memcmp(ours, all, 16) == 0 || memcmp(ours, asked, 16) == 0);
 }
 
 static int check_host(const struct guard *g, mr_bytes host) {
     char name[NAME];
-    if (!host.data || !name_of(host, name))
-        return refuse(HTTP_BAD, "the header Host is missing or malformed");
+    if (!host.data || !host_name_of(host, name))
+        return guard_refuse(HTTP_BAD, "the header Host is missing or malformed");
     if (is_ours(g, name))
         return 0;
     error_set(MR_EINVAL, "'%.100s' is not a name of this server; --http-name adds names", name);
@@ -104,15 +104,16 @@ static bool is_json(mr_bytes type) {
 // which is refused, to send one: so the Origin of a request with a token does not matter.
 static int check_post(const struct http_request *r) {
     if (!is_json(r->content_type))
-        return refuse(HTTP_TYPE, "a POST needs the header Content-Type: application/json");
+        return guard_refuse(HTTP_TYPE, "a POST needs the header Content-Type: application/json");
     if (guard_secret(r).size)
         return 0;
     if (!r->origin.data)
-        return refuse(HTTP_FORBIDDEN, "a POST without a Bearer token needs the header Origin: "
-                                      "http:// followed by the value of Host");
+        return guard_refuse(HTTP_FORBIDDEN,
+                            "a POST without a Bearer token needs the header Origin: "
+                            "http:// followed by the value of Host");
     if (!is_same_origin(r->origin, r->host))
-        return refuse(HTTP_FORBIDDEN, "requests from pages of another origin are refused "
-                                      "unless they have a Bearer token");
+        return guard_refuse(HTTP_FORBIDDEN, "requests from pages of another origin are refused "
+                                            "unless they have a Bearer token");
     return 0;
 }
 

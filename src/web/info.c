@@ -13,7 +13,7 @@
 // ---- Lines of INFO ------------------------------------------------------------------------------
 
 // Finds the next line with a name and a value. False: there is none.
-static bool next_line(mr_bytes info, size_t *at, mr_bytes *out_name, mr_bytes *out_value) {
+static bool info_next_line(mr_bytes info, size_t *at, mr_bytes *out_name, mr_bytes *out_value) {
     const char *p = info.data;
     while (*at < info.size) {
         const char *from = p + *at, *end = memmem(from, info.size - *at, "\r\n", 2);
@@ -31,7 +31,7 @@ static bool next_line(mr_bytes info, size_t *at, mr_bytes *out_name, mr_bytes *o
 
 mr_bytes info_text(mr_bytes info, const char *name) {
     mr_bytes found, value;
-    for (size_t at = 0; next_line(info, &at, &found, &value);)
+    for (size_t at = 0; info_next_line(info, &at, &found, &value);)
         if (http_same(found, name))
             return value;
     return (mr_bytes){ "", 0 };
@@ -43,13 +43,13 @@ uint64_t info_number(mr_bytes info, const char *name) {
     return number;
 }
 
-void write_info(struct doc *d, const char *name, mr_bytes info) {
+void web_write_info(struct doc *d, const char *name, mr_bytes info) {
     enum { NAME = 64 };
     mr_bytes key, value;
     uint64_t number;
     char text[NAME];
     doc_open(d, name, '{');
-    for (size_t at = 0; next_line(info, &at, &key, &value);) {
+    for (size_t at = 0; info_next_line(info, &at, &key, &value);) {
         if (key.size >= NAME)
             continue;
         memcpy(text, key.data, key.size);
@@ -119,7 +119,7 @@ void respond_info(struct web_connection *v, const struct replies *replies) {
     doc_number(&d, "time-ms", (int64_t)web_now_ms(v->web));
     doc_text(&d, "version", mr_str(mr_version()));
     write_who(&d, v->session->who);
-    write_info(&d, "info", replies->of[0]->bytes);
+    web_write_info(&d, "info", replies->of[0]->bytes);
     doc_close(&d, '}');
     respond_doc(v, &d, HTTP_OK);
 }

@@ -135,7 +135,7 @@ static size_t digits(const uint8_t *p, size_t size) {
 }
 
 // The size of the number at `p`; 0: it is not a number.
-static size_t number_size(const uint8_t *p, size_t size) {
+static size_t json_number_size(const uint8_t *p, size_t size) {
     size_t at = size && *p == '-', whole = digits(p + at, size - at);
     if (!whole || (whole > 1 && p[at] == '0'))
         return 0;
@@ -165,7 +165,7 @@ static size_t word_size(const uint8_t *p, size_t size) {
 static int read_scalar(struct json_read *j, const uint8_t *p, size_t size, size_t *out_used) {
     bool word = *p >= 'a' && *p <= 'z';
     size_t seen = size <= WEB_NUMBER ? size : WEB_NUMBER + 1;
-    size_t used = word ? word_size(p, size) : number_size(p, seen);
+    size_t used = word ? word_size(p, size) : json_number_size(p, seen);
     if (used > WEB_NUMBER)
         return refuse_bound("a number with more digits", WEB_NUMBER);
     if (!used)
@@ -195,8 +195,8 @@ static int close_bracket(struct json_read *j, bool object) {
     return 0;
 }
 
-static int read_value(struct json_read *j, const uint8_t *p, size_t size, size_t *out_used,
-                      enum json_token *out) {
+static int json_read_value(struct json_read *j, const uint8_t *p, size_t size, size_t *out_used,
+                           enum json_token *out) {
     if (++j->values > WEB_JSON_VALUES)
         return refuse_bound("more values", WEB_JSON_VALUES);
     j->from = j->at;
@@ -256,11 +256,11 @@ static int read_token(struct json_read *j, const uint8_t *p, size_t size, size_t
     if (!size)
         return refuse_json(j, "the end is missing");
     if (value || j->expected == JSON_FIRST)
-        return read_value(j, p, size, out_used, out);
+        return json_read_value(j, p, size, out_used, out);
     return read_sign(j, *p, out_used, out);
 }
 
-static bool is_blank(uint8_t c) {
+static bool json_is_blank(uint8_t c) {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
@@ -270,7 +270,7 @@ int json_read_next(struct json_read *j, mr_bytes text, size_t *steps, enum json_
     while (token == JSON_MORE) {
         if (!*steps)
             break;
-        if (!j->in_string && j->at < text.size && is_blank(p[j->at])) {
+        if (!j->in_string && j->at < text.size && json_is_blank(p[j->at])) {
             j->at++;
             --*steps;
             continue;

@@ -51,12 +51,12 @@ const char *http_reason(enum http_status status) {
     return "";
 }
 
-static int refuse(enum http_status status, const char *why) {
+static int request_refuse(enum http_status status, const char *why) {
     error_set(MR_EINVAL, "%s", why);
     return -(int)status;
 }
 
-static char lower(char c) {
+static char header_lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
@@ -64,7 +64,7 @@ bool http_begins(mr_bytes text, const char *with) {
     const char *p = text.data;
     size_t size = strlen(with);
     for (size_t i = 0; i < size; i++)
-        if (i >= text.size || lower(p[i]) != with[i])
+        if (i >= text.size || header_lower(p[i]) != with[i])
             return false;
     return true;
 }
@@ -77,7 +77,7 @@ bool http_same(mr_bytes text, const char *with) {
 
 // Characters of methods and of names of headers.
 static bool is_token(char c) {
-    return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') ||
+    return (c >= '0' && c <= '9') || (header_lower(c) >= 'a' && header_lower(c) <= 'z') ||
            (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
@@ -122,21 +122,21 @@ static enum http_method method_of(mr_bytes word) {
 
 static int read_version(mr_bytes version, struct http_request *out) {
     if (version.size != 8 || memcmp(version.data, "HTTP/", 5) != 0)
-        return refuse(HTTP_BAD, "the request is not HTTP");
+        return request_refuse(HTTP_BAD, "the request is not HTTP");
     char minor = ((const char *)version.data)[7];
     if (memcmp(version.data, "HTTP/1.", 7) != 0 || minor < '0' || minor > '9')
-        return refuse(HTTP_VERSION, "the server supports only HTTP/1.1");
+        return request_refuse(HTTP_VERSION, "the server supports only HTTP/1.1");
     out->keep_alive = minor != '0';
     return 0;
 }
 
 static int read_target(const char *from, const char *to, struct http_request *out) {
     if (from == to || *from != '/')
-        return refuse(HTTP_BAD, "the target must be a path that begins with /");
+        return request_refuse(HTTP_BAD, "the target must be a path that begins with /");
     for (const char *c = from; c < to; c++)
         if (*c <= ' ' || *c > '~')
-            return refuse(HTTP_BAD,
-                          "a path must have printable ASCII characters only; others as %XX");
+            return request_refuse(
+                HTTP_BAD, "a path must have printable ASCII characters only; others as %XX");
     const char *mark = memchr(from, '?', (size_t)(to - from));
     out->path = cut(from, mark ? mark : to);
     out->query = mark ? cut(mark + 1, to) : (mr_bytes){ "", 0 };
@@ -147,10 +147,10 @@ static int read_first(const char *from, const char *to, struct http_request *out
     const char *blank = memchr(from, ' ', (size_t)(to - from));
     const char *second = blank ? memchr(blank + 1, ' ', (size_t)(to - blank - 1)) : NULL;
     if (!second || blank == from)
-        return refuse(HTTP_BAD, "a request must begin with method, path and HTTP/1.1");
+        return request_refuse(HTTP_BAD, "a request must begin with method, path and HTTP/1.1");
     for (const char *c = from; c < blank; c++)
         if (!is_token(*c))
-            return refuse(HTTP_BAD, "the method is malformed");
+            return request_refuse(HTTP_BAD, "the method is malformed");
     out->method = method_of(cut(from, blank));
     int err = read_version(cut(second + 1, to), out);
     return err < 0 ? err : read_target(blank + 1, second, out);
@@ -160,13 +160,14 @@ static int read_first(const char *from, const char *to, struct http_request *out
 
 static int read_length(mr_bytes value, struct http_request *out) {
     if (number_parse(value, &out->body_size) < 0)
-        return refuse(HTTP_BAD, "Content-Length is not a number");
+        return request_refuse(HTTP_BAD, "Content-Length is not a number");
     return 0;
 }
 
 static int read_expect(mr_bytes value, struct http_request *out) {
     out->expects_continue = http_same(value, "100-continue");
-    return out->expects_continue ? 0 : refuse(HTTP_EXPECT, "Expect supports only 100-continue");
+    return out->expects_continue ? 0
+                                 : request_refuse(HTTP_EXPECT, "Expect supports only 100-continue");
 }
 
 // The field of the request for a header that is kept unchanged.
@@ -179,15 +180,17 @@ static mr_bytes *field_of(struct http_request *r, mr_bytes name) {
                                               : NULL;
 }
 
-static int read_field(mr_bytes name, mr_bytes value, bool *has_length, struct http_request *out) {
+static int read_header_field(mr_bytes name, mr_bytes value, bool *has_length,
+                             struct http_request *out) {
     mr_bytes *field = field_of(out, name);
     if (field && field->data)
-        return refuse(HTTP_BAD,
-                      "Host, Origin, Authorization and similar headers must not be repeated");
+        return request_refuse(
+            HTTP_BAD, "Host, Origin, Authorization and similar headers must not be repeated");
     if (field)
         *field = value;
     else if (http_same(name, "transfer-encoding"))
-        return refuse(HTTP_CHUNKED, "chunked bodies are not supported: send Content-Length");
+        return request_refuse(HTTP_CHUNKED,
+                              "chunked bodies are not supported: send Content-Length");
     else if (http_same(name, "expect"))
         return read_expect(value, out);
     else if (http_same(name, "accept-encoding"))
@@ -196,33 +199,34 @@ static int read_field(mr_bytes name, mr_bytes value, bool *has_length, struct ht
         out->keep_alive = (out->keep_alive || lists(value, "keep-alive")) && !lists(value, "close");
     else if (http_same(name, "content-length")) {
         if (*has_length)
-            return refuse(HTTP_BAD, "Content-Length must not be repeated");
+            return request_refuse(HTTP_BAD, "Content-Length must not be repeated");
         *has_length = true;
         return read_length(value, out);
     }
     return 0;
 }
 
-static int read_line(const char *from, const char *to, bool *has_length, struct http_request *out) {
+static int read_request_line(const char *from, const char *to, bool *has_length,
+                             struct http_request *out) {
     const char *colon = memchr(from, ':', (size_t)(to - from));
     if (!colon || colon == from)
-        return refuse(HTTP_BAD, "a header must be NAME: VALUE");
+        return request_refuse(HTTP_BAD, "a header must be NAME: VALUE");
     for (const char *c = from; c < colon; c++)
         if (!is_token(*c))
-            return refuse(HTTP_BAD, "a header must begin with a name and a colon");
+            return request_refuse(HTTP_BAD, "a header must begin with a name and a colon");
     for (const char *c = colon + 1; c < to; c++)
         if ((uint8_t)*c < ' ' ? *c != '\t' : *c == 127)
-            return refuse(HTTP_BAD, "a header has a control character");
-    return read_field(cut(from, colon), trimmed(colon + 1, to), has_length, out);
+            return request_refuse(HTTP_BAD, "a header has a control character");
+    return read_header_field(cut(from, colon), trimmed(colon + 1, to), has_length, out);
 }
 
-static int read_lines(const char *at, const char *end, struct http_request *out) {
+static int read_header_lines(const char *at, const char *end, struct http_request *out) {
     bool has_length = false;
     for (int lines = 0; at < end; lines++) {
         const char *to = memmem(at, (size_t)(end - at), "\r\n", 2);
         if (lines == WEB_HEADERS)
-            return refuse(HTTP_HEAD_TOO_BIG, "a request has at most 64 headers");
-        int err = read_line(at, to, &has_length, out);
+            return request_refuse(HTTP_HEAD_TOO_BIG, "a request has at most 64 headers");
+        int err = read_request_line(at, to, &has_length, out);
         if (err < 0)
             return err;
         at = to + 2;
@@ -244,7 +248,8 @@ ptrdiff_t http_request_read(const uint8_t *data, size_t size, size_t *searched,
                             struct http_request *out) {
     size_t head = data ? head_size(data, size, searched) : 0;
     if (head > WEB_HEAD || (!head && size >= WEB_HEAD))
-        return refuse(HTTP_HEAD_TOO_BIG, "the headers of a request have at most 16384 bytes");
+        return request_refuse(HTTP_HEAD_TOO_BIG,
+                              "the headers of a request have at most 16384 bytes");
     if (!head)
         return 0;
     struct http_request r = { 0 };
@@ -252,7 +257,7 @@ ptrdiff_t http_request_read(const uint8_t *data, size_t size, size_t *searched,
     const char *line = memmem(first, head, "\r\n", 2);
     int err = read_first(first, line, &r);
     if (err == 0)
-        err = read_lines(line + 2, end, &r);
+        err = read_header_lines(line + 2, end, &r);
     if (err < 0)
         return err;
     *out = r;

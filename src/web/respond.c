@@ -22,10 +22,10 @@ static const char json_type[] = "application/json; charset=utf-8";
 
 // ---- Heads --------------------------------------------------------------------------------------
 
-static size_t add(char *to, size_t room, size_t used, const char *format, ...)
+static size_t respond_add(char *to, size_t room, size_t used, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-static size_t add(char *to, size_t room, size_t used, const char *format, ...) {
+static size_t respond_add(char *to, size_t room, size_t used, const char *format, ...) {
     va_list values;
     va_start(values, format);
     int size = vsnprintf(to + used, room - used, format, values);
@@ -35,28 +35,29 @@ static size_t add(char *to, size_t room, size_t used, const char *format, ...) {
 }
 
 static size_t write_head(const struct http_response *r, bool keeps, char *to, size_t room) {
-    size_t n = add(to, room, 0, "HTTP/1.1 %d %s\r\n", (int)r->status, http_reason(r->status));
+    size_t n =
+        respond_add(to, room, 0, "HTTP/1.1 %d %s\r\n", (int)r->status, http_reason(r->status));
     if (r->status != HTTP_NOT_MODIFIED)
-        n = add(to, room, n, "Content-Type: %s\r\n", r->type ? r->type : json_type);
+        n = respond_add(to, room, n, "Content-Type: %s\r\n", r->type ? r->type : json_type);
     if (!r->endless && r->status != HTTP_NOT_MODIFIED)
-        n = add(to, room, n, "Content-Length: %zu\r\n", r->body.size);
+        n = respond_add(to, room, n, "Content-Length: %zu\r\n", r->body.size);
     if (r->packed)
-        n = add(to, room, n, "Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n");
+        n = respond_add(to, room, n, "Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n");
     if (r->etag)
-        n = add(to, room, n, "ETag: \"%s\"\r\n", r->etag);
+        n = respond_add(to, room, n, "ETag: \"%s\"\r\n", r->etag);
     if (r->allow)
-        n = add(to, room, n, "Allow: %s\r\n", r->allow);
+        n = respond_add(to, room, n, "Allow: %s\r\n", r->allow);
     if (r->status == HTTP_UNKNOWN)
-        n = add(to, room, n, "WWW-Authenticate: Bearer\r\n");
-    n = add(to, room, n, "Cache-Control: %s\r\n",
-            r->lasting ? "public, max-age=31536000, immutable"
-            : r->etag  ? "no-cache"
-                       : "no-store");
-    n = add(to, room, n,
-            "Content-Security-Policy: " POLICY "\r\nX-Content-Type-Options: nosniff\r\n"
-            "X-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n"
-            "Cross-Origin-Resource-Policy: same-origin\r\n");
-    return add(to, room, n, "Connection: %s\r\n\r\n", keeps ? "keep-alive" : "close");
+        n = respond_add(to, room, n, "WWW-Authenticate: Bearer\r\n");
+    n = respond_add(to, room, n, "Cache-Control: %s\r\n",
+                    r->lasting ? "public, max-age=31536000, immutable"
+                    : r->etag  ? "no-cache"
+                               : "no-store");
+    n = respond_add(to, room, n,
+                    "Content-Security-Policy: " POLICY "\r\nX-Content-Type-Options: nosniff\r\n"
+                    "X-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n"
+                    "Cross-Origin-Resource-Policy: same-origin\r\n");
+    return respond_add(to, room, n, "Connection: %s\r\n\r\n", keeps ? "keep-alive" : "close");
 }
 
 void respond(struct web_connection *v, const struct http_response *r) {
@@ -139,7 +140,8 @@ size_t respond_write_full(const char *why, char *to, size_t room) {
     write_refusal(&body, code_name(CODE_FULL), mr_str(why));
     struct http_response r = { .status = HTTP_FULL, .body = buffer_bytes(&body) };
     size_t size = write_head(&r, false, to, room);
-    size = add(to, room, size, "%.*s", (int)body.size, body.data ? (const char *)body.data : "");
+    size = respond_add(to, room, size, "%.*s", (int)body.size,
+                       body.data ? (const char *)body.data : "");
     buffer_finish(&body);
     return size;
 }

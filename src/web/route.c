@@ -49,7 +49,7 @@ enum { ROUTES = sizeof routes / sizeof *routes };
 
 // The part of the path that * matches, or all of it if the pattern has no *; data is NULL if the
 // path does not match.
-static mr_bytes part_of(const char *pattern, mr_bytes path) {
+static mr_bytes route_part_of(const char *pattern, mr_bytes path) {
     const char *star = strchr(pattern, '*'), *p = path.data;
     size_t before = star ? (size_t)(star - pattern) : strlen(pattern);
     size_t behind = star ? strlen(star + 1) : 0;
@@ -69,7 +69,7 @@ const struct route *route_find(enum http_method method, mr_bytes path, uint32_t 
     *out_methods = 0;
     for (const struct route *r = routes; r < routes + ROUTES; r++) {
         bool stars = strchr(r->path, '*') != NULL;
-        if ((exact && stars) || !part_of(r->path, path).data)
+        if ((exact && stars) || !route_part_of(r->path, path).data)
             continue;
         if (!stars && !exact)
             found = NULL, *out_methods = 0;
@@ -83,61 +83,63 @@ const struct route *route_find(enum http_method method, mr_bytes path, uint32_t 
 
 // ---- From a request to words --------------------------------------------------------------------
 
-struct words {
+struct route_words {
     struct form *form;
     size_t part, part_size; // the part of the path, in the form's text
     mr_bytes words[WEB_WORDS + 64];
     uint32_t count, ends[ROUTE_COMMANDS], commands;
 };
 
-static void add(struct words *w, mr_bytes word) {
+static void words_add(struct route_words *w, mr_bytes word) {
     w->words[w->count++] = word;
 }
 
-static int refuse(const char *what, mr_bytes name) {
+static int route_refuse(const char *what, mr_bytes name) {
     return error_set(MR_EINVAL, what, (int)(name.size < 64 ? name.size : 64),
                      (const char *)name.data);
 }
 
-static int add_field(struct words *w, mr_bytes name, bool required) {
+static int add_field(struct route_words *w, mr_bytes name, bool required) {
     const struct form_field *x = form_find(w->form, name);
     if (x && x->kind == FORM_ITEM)
-        return refuse("'%.*s' must be a single value, not a list", name);
+        return route_refuse("'%.*s' must be a single value, not a list", name);
     if (x)
-        add(w, form_value(w->form, x));
-    return x || !required ? 0 : refuse("'%.*s' is missing", name);
+        words_add(w, form_value(w->form, x));
+    return x || !required ? 0 : route_refuse("'%.*s' is missing", name);
 }
 
-static int add_list(struct words *w, mr_bytes name) {
+static int add_list(struct route_words *w, mr_bytes name) {
     uint32_t before = w->count;
     uint64_t id;
     for (const struct form_field *x; (x = form_next(w->form, &name)) != NULL;) {
         if (number_parse(form_value(w->form, x), &id) < 0)
-            return refuse("every item of '%.*s' must be a number",
-                          name); // a word would be an option
-        add(w, form_value(w->form, x));
+            return route_refuse("every item of '%.*s' must be a number",
+                                name); // a word would be an option
+        words_add(w, form_value(w->form, x));
     }
-    return w->count > before ? 0 : refuse("'%.*s' is missing: a list of at least one item", name);
+    return w->count > before ? 0
+                             : route_refuse("'%.*s' is missing: a list of at least one item", name);
 }
 
-static int add_rest(struct words *w) {
+static int add_rest(struct route_words *w) {
     for (const struct form_field *x; (x = form_next(w->form, NULL)) != NULL;) {
         if (x->kind != FORM_TEXT)
-            return refuse("the value of '%.*s' must be text or a number", form_name(w->form, x));
-        add(w, form_name(w->form, x));
-        add(w, form_value(w->form, x));
+            return route_refuse("the value of '%.*s' must be text or a number",
+                                form_name(w->form, x));
+        words_add(w, form_name(w->form, x));
+        words_add(w, form_value(w->form, x));
         if (w->count > WEB_WORDS)
             return error_set(MR_EINVAL, "the request has too many values");
     }
     return 0;
 }
 
-static int add_token(struct words *w, mr_bytes token) {
+static int add_token(struct route_words *w, mr_bytes token) {
     const char *p = token.data;
     mr_bytes name = { p + 1, token.size - 1 };
     switch (*p) {
     case '*':
-        add(w, (mr_bytes){ w->form->text.data + w->part, w->part_size });
+        words_add(w, (mr_bytes){ w->form->text.data + w->part, w->part_size });
         return 0;
     case '$':
         return add_field(w, name, true);
@@ -151,7 +153,7 @@ static int add_token(struct words *w, mr_bytes token) {
         w->ends[w->commands++] = w->count;
         return 0;
     default:
-        add(w, token);
+        words_add(w, token);
         return 0;
     }
 }
@@ -161,7 +163,7 @@ static bool is_set(mr_bytes text) {
 }
 
 // Appends an option of the command, if the form has it. Commands accept options in lower case.
-static int add_option(struct words *w, mr_bytes token) {
+static int add_option(struct route_words *w, mr_bytes token) {
     const char *p = token.data;
     bool flag = p[token.size - 1] == '!';
     mr_bytes name = { p, token.size - flag };
@@ -169,16 +171,17 @@ static int add_option(struct words *w, mr_bytes token) {
     if (!x)
         return 0;
     if (x->kind == FORM_ITEM || (x->kind == FORM_FLAG && !flag))
-        return refuse("the value of '%.*s' must be text or a number", name);
+        return route_refuse("the value of '%.*s' must be text or a number", name);
     if (flag && x->kind == FORM_TEXT && !is_set(form_value(w->form, x)))
         return 0;
-    add(w, name);
+    words_add(w, name);
     if (!flag)
-        add(w, form_value(w->form, x));
+        words_add(w, form_value(w->form, x));
     return 0;
 }
 
-static int each_token(struct words *w, const char *text, int (*each)(struct words *, mr_bytes)) {
+static int each_token(struct route_words *w, const char *text,
+                      int (*each)(struct route_words *, mr_bytes)) {
     int err = 0;
     while (err == 0 && text && *text) {
         size_t size = strcspn(text, " ");
@@ -188,7 +191,7 @@ static int each_token(struct words *w, const char *text, int (*each)(struct word
     return err;
 }
 
-static int words_fill(struct words *w, const struct route *r, mr_bytes part) {
+static int words_fill(struct route_words *w, const struct route *r, mr_bytes part) {
     w->part = w->form->text.size;
     int err = form_unescape(&w->form->text, part, false);
     w->part_size = w->form->text.size - w->part;
@@ -199,8 +202,9 @@ static int words_fill(struct words *w, const struct route *r, mr_bytes part) {
     if (w->count)
         w->ends[w->commands++] = w->count;
     const struct form_field *unknown = err < 0 ? NULL : form_next(w->form, NULL);
-    return unknown ? refuse("'%.*s' is not a parameter of this path", form_name(w->form, unknown))
-                   : err;
+    return unknown
+               ? route_refuse("'%.*s' is not a parameter of this path", form_name(w->form, unknown))
+               : err;
 }
 
 // A pattern "COMMAND *" has the part of the path as its first argument.
@@ -211,7 +215,7 @@ int route_head(const struct route *r, mr_bytes path, struct buffer *text, mr_byt
         return 0;
     if (named) {
         buffer_clear(text);
-        int err = form_unescape(text, part_of(r->path, path), false);
+        int err = form_unescape(text, route_part_of(r->path, path), false);
         if (err < 0)
             return err;
         out_words[1] = buffer_bytes(text);
@@ -222,8 +226,8 @@ int route_head(const struct route *r, mr_bytes path, struct buffer *text, mr_byt
 
 int route_run(const struct route *r, mr_bytes path, struct form *form,
               void (*run)(void *arg, const mr_bytes *words, uint32_t count), void *arg) {
-    struct words w = { .form = form };
-    mr_bytes part = strchr(r->path, '*') ? part_of(r->path, path) : (mr_bytes){ "", 0 };
+    struct route_words w = { .form = form };
+    mr_bytes part = strchr(r->path, '*') ? route_part_of(r->path, path) : (mr_bytes){ "", 0 };
     int err = words_fill(&w, r, part);
     for (uint32_t i = 0, from = 0; err == 0 && i < w.commands; from = w.ends[i++])
         run(arg, w.words + from, w.ends[i] - from);

@@ -59,7 +59,7 @@ static struct series_stage *stage_named(const struct series *p, mr_bytes name) {
 
 // Adds a stage where there is room. If all stages were known at the last sample, this one was made
 // since; else its earlier counts are left out. NULL: no memory.
-static struct series_stage *stage_add(struct series *p, const struct stage_info *i) {
+static struct series_stage *series_add_stage(struct series *p, const struct stage_info *i) {
     uint32_t index = 0;
     while (p->stages[index])
         index++;
@@ -171,7 +171,7 @@ static void sample_new(struct series *p, struct host *h, mr_bytes name, uint64_t
     struct stage_info info;
     if (!name.size || stage_named(p, name) || shards_look_stage(h, name, &info) < 0)
         return;
-    struct series_stage *s = stage_add(p, &info);
+    struct series_stage *s = series_add_stage(p, &info);
     if (s)
         stage_sample(s, &info, workers_of(&h->workers, name).level, at_ms);
 }

@@ -101,7 +101,8 @@ void on_event(uv_timer_t *);
 
 struct doc;
 void write_health(struct doc *, const struct host *);
-void write_info(struct doc *, const char *name, mr_bytes info); // lines of name:value as an object
+void web_write_info(struct doc *, const char *name,
+                    mr_bytes info); // lines of name:value as an object
 
 // The value of a line of INFO as a number; 0: there is no such line.
 uint64_t info_number(mr_bytes info, const char *name);

@@ -21,7 +21,7 @@ static void on_timeouts(uv_timer_t *);
 
 // Sets the timer to the earliest timeout; without any it is stopped, so that an idle server does
 // not wake up.
-static void plan_timeouts(struct web *w) {
+static void web_plan_timeouts(struct web *w) {
     uint64_t next_ms = UINT64_MAX, now_ms = uv_now(w->place.loop);
     for (int i = 0; i < TIMEOUT_LISTS; i++) {
         uint64_t at_ms = timeouts_next_ms(all_timeouts(w, i));
@@ -45,7 +45,7 @@ static void on_timeouts(uv_timer_t *timer) {
             v->timeouts = NULL;
             web_connection_time_out(v);
         }
-    plan_timeouts(w);
+    web_plan_timeouts(w);
     w->place.turn_end(w->place.server);
 }
 
@@ -57,7 +57,7 @@ void web_wait(struct web_connection *v, struct timeouts *p) {
     timeout_end(&v->waited);
     if (p)
         timeout_begin(p, &v->waited, uv_now(w->place.loop));
-    plan_timeouts(w);
+    web_plan_timeouts(w);
 }
 
 // ---- Start and stop -----------------------------------------------------------------------------

@@ -34,7 +34,7 @@ static bool listens(const struct web_connection *v) {
 }
 
 // Reports the memory of the buffers to the host.
-static void count_buffers(struct web_connection *v) {
+static void web_count_buffers(struct web_connection *v) {
     size_t now = v->in.capacity + v->out.capacity + v->form.text.capacity;
     // Unsigned arithmetic: a decrease wraps and adds up correctly.
     session_hold(v->session, now - v->buffered);
@@ -80,7 +80,7 @@ static void web_connection_close(struct front *f) {
     quota_leave(&w->quota, &v->member);
     buffer_finish(&v->in);
     buffer_finish(&v->out);
-    count_buffers(v);
+    web_count_buffers(v);
     mem_free(v);
 }
 
@@ -136,12 +136,12 @@ static bool authenticate(struct web_connection *v, mr_bytes secret) {
     return false;
 }
 
-static bool is_unauthenticated(const struct web_connection *v) {
+static bool web_is_unauthenticated(const struct web_connection *v) {
     return v->web->place.host->auth && !v->session->who;
 }
 
 // Continues to read the request in a later turn.
-static void defer(struct web_connection *v) {
+static void web_defer(struct web_connection *v) {
     v->follows = true;
     budget_defer(v->session);
 }
@@ -166,10 +166,10 @@ static void end_form(struct web_connection *v) {
 }
 
 // Reads the parameters and runs the commands. False: it continues in a later turn.
-static bool ask(struct web_connection *v, const struct http_request *r, mr_bytes body) {
+static bool web_ask(struct web_connection *v, const struct http_request *r, mr_bytes body) {
     int err = read_form(v, r, body);
     if (err == 0) {
-        defer(v);
+        web_defer(v);
         return false;
     }
     if (err > 0)
@@ -189,7 +189,7 @@ static bool ask(struct web_connection *v, const struct http_request *r, mr_bytes
 // Refuses a request; the rest of the input cannot be parsed or must not be read. The connection
 // stays open until the client has read the response: closing it while the client still sends would
 // discard the response.
-static void refuse(struct web_connection *v, enum http_status status) {
+static void web_refuse(struct web_connection *v, enum http_status status) {
     v->lingers = true;
     respond_failure(v, status);
 }
@@ -207,7 +207,7 @@ static void refuse_method(struct web_connection *v, uint32_t methods) {
 static bool find_route(struct web_connection *v, const struct http_request *r) {
     uint32_t methods;
     v->route = route_find(r->method, r->path, &methods);
-    if (is_unauthenticated(v) && !(v->route && v->route->open && !r->body_size)) {
+    if (web_is_unauthenticated(v) && !(v->route && v->route->open && !r->body_size)) {
         respond_refusal(v, HTTP_UNKNOWN, code_name(CODE_NOAUTH),
                         mr_str("this server requires a token: Authorization: Bearer SECRET"));
     } else if (v->route) {
@@ -228,7 +228,7 @@ static bool may_ask(struct web_connection *v, const struct http_request *r) {
     mr_bytes words[2];
     int count = route_head(v->route, r->path, &v->web->scratch, words);
     if (count < 0) {
-        refuse(v, count == MR_ENOMEM ? HTTP_FULL : HTTP_BAD);
+        web_refuse(v, count == MR_ENOMEM ? HTTP_FULL : HTTP_BAD);
         return false;
     }
     if (!count || command_admit(v->session, words, (uint32_t)count))
@@ -246,7 +246,7 @@ static bool may_send(struct web_connection *v, const struct http_request *r) {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
     if (r->body_size > body_most(v)) {
         error_set(MR_ETOOBIG, "the body of this request has at most %d bytes", (int)body_most(v));
-        refuse(v, HTTP_TOO_BIG);
+        web_refuse(v, HTTP_TOO_BIG);
     } else if (r->expects_continue && v->in.size < v->whole &&
                buffer_append(&v->out, go_on, sizeof go_on - 1) < 0) {
         v->session->broken = true;
@@ -264,7 +264,7 @@ static void begin_request(struct web_connection *v, const struct http_request *r
     v->whole = r->body_size < SIZE_MAX - head_size ? head_size + (size_t)r->body_size : SIZE_MAX;
     int status = guard_check(&v->web->guard, r);
     if (status) {
-        refuse(v, (enum http_status)status);
+        web_refuse(v, (enum http_status)status);
         return;
     }
     bool page = r->method <= HTTP_HEAD && !r->body_size && respond_page(v, r);
@@ -288,14 +288,14 @@ static bool step(struct web_connection *v) {
     if (head < 0) {
         v->whole = v->in.size;
         v->head_only = false;
-        refuse(v, (enum http_status)(0 - head));
+        web_refuse(v, (enum http_status)(0 - head));
         return true;
     }
     if (begins) {
         begin_request(v, &r, (size_t)head);
         return true;
     }
-    return ask(v, &r, (mr_bytes){ v->in.data + head, v->whole - (size_t)head });
+    return web_ask(v, &r, (mr_bytes){ v->in.data + head, v->whole - (size_t)head });
 }
 
 // Picks the timeout for what the client has to do next.
@@ -314,7 +314,7 @@ static void process_input(struct web_connection *v) {
     v->follows = false;
     while (!v->asked && !v->closing && !v->session->broken && !listens(v) && v->in.size) {
         if (!budget_left(v->session) || budget_is_busy(v->session->host)) {
-            defer(v);
+            web_defer(v);
             break;
         }
         if (unsent(v) >= LIMIT_UNSENT_PAUSE) {
@@ -325,7 +325,7 @@ static void process_input(struct web_connection *v) {
             break;
     }
     wait_on(v);
-    count_buffers(v);
+    web_count_buffers(v);
     if (unsent(v) || v->closing || v->session->broken)
         session_touch(v->session);
 }
@@ -350,7 +350,7 @@ void web_connection_time_out(struct web_connection *v) {
         v->whole = v->in.size;
         v->head_only = false;
         error_set(MR_EINVAL, "the request took too long to arrive");
-        refuse(v, HTTP_SLOW);
+        web_refuse(v, HTTP_SLOW);
         v->lingers = false; // no more input is expected
     }
     session_touch(v->session);
@@ -408,7 +408,7 @@ static bool grow(struct web_connection *v, size_t most) {
     more = more < most - v->in.size ? more : most - v->in.size;
     if (buffer_reserve(&v->in, more) < 0)
         v->session->broken = true;
-    count_buffers(v);
+    web_count_buffers(v);
     return !v->session->broken;
 }
 
@@ -472,7 +472,7 @@ static void web_connection_sent(struct front *f, size_t size) {
         return;
     buffer_finish(&v->out);
     v->out_sent = 0;
-    count_buffers(v);
+    web_count_buffers(v);
     wait_on(v); // after a large response the client's time starts only now
 }
 

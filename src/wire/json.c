@@ -91,7 +91,7 @@ static void put_base64(struct doc *d, mr_bytes bytes) {
     put(d, "\"");
 }
 
-static void put_bytes(struct doc *d, mr_bytes name, mr_bytes bytes) {
+static void json_put_bytes(struct doc *d, mr_bytes name, mr_bytes bytes) {
     char longer[NAME];
     if (!name.data || text_is_utf8(bytes)) {
         begin(d, name);
@@ -104,7 +104,7 @@ static void put_bytes(struct doc *d, mr_bytes name, mr_bytes bytes) {
 }
 
 void doc_bytes(struct doc *d, const char *name, mr_bytes bytes) {
-    put_bytes(d, named(name), bytes);
+    json_put_bytes(d, named(name), bytes);
 }
 
 // ---- Values of the wire -------------------------------------------------------------------------
@@ -141,7 +141,7 @@ static uint32_t put_value(struct doc *d, mr_bytes name, const struct response_va
                           uint32_t at) {
     char number[24];
     if (v[at].type == RESPONSE_BULK) {
-        put_bytes(d, name, v[at].bytes);
+        json_put_bytes(d, name, v[at].bytes);
         return at + 1;
     }
     begin(d, name);

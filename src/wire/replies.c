@@ -134,7 +134,7 @@ void reply_write(struct reply *r, const struct reply_table *t, const void *from)
 
 // ---- Reading ----------------------------------------------------------------------------------
 
-static bool is_text(const struct response_value *v) {
+static bool reply_is_text(const struct response_value *v) {
     return v->type == RESPONSE_BULK || v->type == RESPONSE_SIMPLE;
 }
 
@@ -157,17 +157,17 @@ static void rate_read(const struct response_value *v, double *to) {
     char text[64];
     if (v->type == RESPONSE_INTEGER)
         *to = (double)v->integer;
-    if (v->type != RESPONSE_DOUBLE && !is_text(v))
+    if (v->type != RESPONSE_DOUBLE && !reply_is_text(v))
         return;
     (void)snprintf(text, sizeof text, "%.*s", (int)(v->bytes.size < 60 ? v->bytes.size : 60),
                    (const char *)v->bytes.data);
     *to = strtod(text, NULL);
 }
 
-static void value_read(const struct response_value *v, enum reply_kind kind, void *to) {
+static void reply_value_read(const struct response_value *v, enum reply_kind kind, void *to) {
     switch (kind) {
     case REPLY_bytes:
-        if (is_text(v))
+        if (reply_is_text(v))
             *(mr_bytes *)to = v->bytes;
         break;
     case REPLY_count:
@@ -180,7 +180,7 @@ static void value_read(const struct response_value *v, enum reply_kind kind, voi
         rate_read(v, to);
         break;
     case REPLY_id:
-        if (is_text(v))
+        if (reply_is_text(v))
             (void)number_parse(v->bytes, to); // 0 is no id
         break;
     case REPLY_names:
@@ -193,8 +193,8 @@ static void value_read(const struct response_value *v, enum reply_kind kind, voi
 
 // Both ends have the fields in the same order but for those that one of them does not know: the
 // search begins behind the field that was found last.
-static const struct reply_field *field_find(const struct reply_table *t, mr_bytes name,
-                                            size_t *next) {
+static const struct reply_field *reply_field_find(const struct reply_table *t, mr_bytes name,
+                                                  size_t *next) {
     for (size_t i = 0; i < t->count; i++) {
         const struct reply_field *f = &t->fields[(*next + i) % t->count];
         if (!bytes_equal(name, mr_str(f->name)))
@@ -213,9 +213,9 @@ bool reply_read(const struct reply_table *t, const struct response_value *map, v
     for (uint32_t i = 0; i + 1 < map->count; i += 2) {
         uint32_t value = response_skip(map, at);
         const struct reply_field *f =
-            map[at].type == RESPONSE_BULK ? field_find(t, map[at].bytes, &next) : NULL;
+            map[at].type == RESPONSE_BULK ? reply_field_find(t, map[at].bytes, &next) : NULL;
         if (f)
-            value_read(&map[value], f->kind, (char *)to + f->offset);
+            reply_value_read(&map[value], f->kind, (char *)to + f->offset);
         at = response_skip(map, value);
     }
     return true;

@@ -342,7 +342,7 @@ static pid_t fork_and_become(const struct process_order *o, const char *path, in
 }
 
 // 0 or an errno. The command's own is what the child writes to a pipe that a good start closes.
-static int start(const struct process_order *o, const char *path, pid_t *out) {
+static int process_spawn(const struct process_order *o, const char *path, pid_t *out) {
     int status[2], why = 0;
     if (pipe2(status, O_CLOEXEC) < 0)
         return errno;
@@ -364,7 +364,7 @@ int process_start(const struct process_order *o, struct process *out) {
     char path[PATH_MAX];
     int failed = find_program(o->argv[0], path);
     if (!failed)
-        failed = start(o, path, &p.pid);
+        failed = process_spawn(o, path, &p.pid);
     if (failed)
         return refuse_start(o->argv[0], failed);
     if (atomic_load(&adopted.on))
