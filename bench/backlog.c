@@ -71,16 +71,16 @@ static void push_one(struct run *r, enum kind kind) {
     case KINDS:
         break;
     case KEYED:
-        p.key = keys_at(&r->keys, r->pushed);
+        p.job.key = keys_at(&r->keys, r->pushed);
         break;
     case ONCE:
-        p.once = (mr_bytes){ once, (size_t)snprintf(once, sizeof once, "%" PRIu64, r->pushed) };
+        p.job.once = (mr_bytes){ once, (size_t)snprintf(once, sizeof once, "%" PRIu64, r->pushed) };
         break;
     case DEADLINE:
-        p.deadline_ms = DAY_MS;
+        p.job.deadline_ms = DAY_MS;
         break;
     case DELAY:
-        p.delay_ms = DAY_MS;
+        p.job.delay_ms = DAY_MS;
         break;
     }
     struct pushed pushed;

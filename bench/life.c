@@ -33,7 +33,7 @@ static void try(int err, const char *what) {
 STEP void step_push(struct run *r) {
     static const char body[64];
     struct push p = { .stage = mr_str("bench"),
-                      .key = keys_at(&r->keys, r->pushed),
+                      .job.key = keys_at(&r->keys, r->pushed),
                       .body = { body, sizeof body } };
     struct pushed pushed;
     try(core_push(r->core, &p, &pushed), "push");

@@ -118,6 +118,14 @@ int check_reserved(const uint64_t *reserved, size_t count) {
     return 0;
 }
 
+#define CHECK_OPTION(member, kind, ...)                                                            \
+    if ((err = CHECK_##kind(#member, o->member)) < 0)                                              \
+        return err;
+#define CHECK_BYTES check_bytes
+#define CHECK_MS check_time
+#define CHECK_WAIT check_wait
+#define CHECK_COUNT(name, count) 0
+
 int check_push_options(const mr_push_options **options) {
     static const mr_push_options defaults;
     const mr_push_options *o = *options;
@@ -125,16 +133,7 @@ int check_push_options(const mr_push_options **options) {
         *options = &defaults;
         return 0;
     }
-    int err = check_bytes("key", o->key);
-    if (err >= 0)
-        err = check_bytes("once", o->once);
-    if (err >= 0)
-        err = check_time("delay_ms", o->delay_ms);
-    if (err >= 0)
-        err = check_time("deadline_ms", o->deadline_ms);
-    if (err >= 0)
-        err = check_wait("room_ms", o->room_ms);
-    if (err >= 0)
-        err = check_reserved(o->reserved, sizeof o->reserved / sizeof *o->reserved);
-    return err;
+    int err = 0;
+    PUSH_OPTIONS(CHECK_OPTION)
+    return check_reserved(o->reserved, sizeof o->reserved / sizeof *o->reserved);
 }

@@ -195,13 +195,24 @@ int mr_job_set_reason(mr_job *job, const char *reason) {
     return 0;
 }
 
+static int check_emit_size(const char *name, size_t size, size_t most) {
+    if (size <= most)
+        return 0;
+    return error_set(MR_ETOOBIG, "a %s of %zu bytes: %zu at most", name, size, most);
+}
+
+#define CHECK_SIZE(member, kind, word, value, name, argument, most, about)                         \
+    if ((err = CHECK_SIZE_##kind(name, o->member, most)) < 0)                                      \
+        return err;
+#define CHECK_SIZE_BYTES(name, bytes, most) check_emit_size(name, (bytes).size, most)
+#define CHECK_SIZE_MS(name, ms, most) 0
+#define CHECK_SIZE_COUNT(name, count, most) 0
+
 static int check_emit(mr_bytes body, const mr_push_options *o) {
+    int err = 0;
     if (o->room_ms)
         return error_set(MR_EINVAL, "an emit never waits for room: room_ms must be 0");
-    if (o->key.size > KEY_MOST)
-        return error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", o->key.size, KEY_MOST);
-    if (o->once.size > ONCE_MOST)
-        return error_set(MR_ETOOBIG, "a once of %zu bytes: %d at most", o->once.size, ONCE_MOST);
+    JOB_OPTIONS(CHECK_SIZE)
     return check_bytes("body", body);
 }
 

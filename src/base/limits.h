@@ -33,4 +33,7 @@ enum {
 #define SOURCE_LEAST_MS (SOURCE_LEAST_S * 1000)
 #define SOURCE_REPEAT_MS (SOURCE_LEAST_MS / 2)
 
+// Delays, deadlines and waits: 100 years.
+#define TIME_MOST_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)
+
 #endif

@@ -1,7 +1,7 @@
 // millrace push and call: one job.
 #include "cli/push.h"
 
-#include "base/limits.h"
+#include "base/job_spec.h"
 #include "cli/body.h"
 #include "cli/output.h"
 #include "cli/show.h"
@@ -10,25 +10,19 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-bool push_options_read(const struct input *in, struct push_options *out) {
-    struct push_options o = { .key = input_option(in, "--key"),
-                              .once = input_option(in, "--once") };
-    if (!input_duration(in, "--delay", &o.delay_ms) ||
-        !input_duration(in, "--deadline", &o.deadline_ms) ||
-        !input_duration(in, "--room", &o.room_ms) ||
-        !input_count(in, "--attempts", UINT16_MAX, &o.attempts))
+#define READ_OPTION(member, kind, word, value, name, argument, most, about)                        \
+    if (!READ_##kind(in, "--" name, most, &o.member))                                              \
         return false;
+#define READ_BYTES(in, name, most, to) input_text(in, name, to)
+#define READ_MS(in, name, most, to) input_duration(in, name, to)
+#define READ_WAIT(in, name, most, to) input_duration(in, name, to)
+#define READ_COUNT(in, name, most, to) input_small_count(in, name, most, to)
+
+bool push_options_read(const struct input *in, mr_push_options *out) {
+    mr_push_options o = { 0 };
+    PUSH_OPTIONS(READ_OPTION)
     *out = o;
     return true;
-}
-
-mr_push_options push_options_of(const struct push_options *o) {
-    return (mr_push_options){ .key = mr_str(o->key),
-                              .once = mr_str(o->once),
-                              .delay_ms = o->delay_ms,
-                              .deadline_ms = o->deadline_ms,
-                              .room_ms = o->room_ms,
-                              .attempts = (uint32_t)o->attempts };
 }
 
 static enum cli_exit show_id(const struct input *in, mr_id id) {
@@ -68,12 +62,11 @@ static enum cli_exit do_call(const struct input *in, struct engine_use *u, mr_by
 static enum cli_exit with_body(const struct input *in,
                                enum cli_exit act(const struct input *, struct engine_use *,
                                                  mr_bytes body, const mr_push_options *)) {
-    struct push_options options;
+    mr_push_options o;
     struct buffer body;
     struct engine_use u;
-    if (!push_options_read(in, &options) || !body_read(in->arguments[1], BODY_MOST, &body))
+    if (!push_options_read(in, &o) || !body_read(in->arguments[1], BODY_MOST, &body))
         return CLI_USAGE;
-    mr_push_options o = push_options_of(&options);
     enum cli_exit code = engine_begin(in, STORE_IS_MADE, &u);
     if (code == CLI_DONE) {
         code = act(in, &u, buffer_bytes(&body), &o);

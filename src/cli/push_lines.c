@@ -36,7 +36,7 @@ enum { BATCH = 512, BATCH_BYTES = 4 << 20, SLICE_MS = 200 };
 
 struct pushing {
     const struct input *in;
-    struct push_options options;
+    mr_push_options options;
     struct address address;
     mr *engine;
     mr_epic epic; // its name is NULL: none
@@ -86,11 +86,12 @@ static bool options_read(struct pushing *p) {
     if (!input_option(in, "--room"))
         p->options.room_ms = -1;
     p->epic = (mr_epic){ .stage = in->arguments[0], .name = input_option(in, "--epic") };
-    if (p->options.once || p->options.key) {
+    if (p->options.once.data || p->options.key.data) {
         complain("push: with --lines, %s would be the same for each; %s",
-                 p->options.once ? "--once" : "--key",
-                 p->options.once ? "--epic NAME pushes nothing twice"
-                                 : "--key-field, --key-regex and --key-json find it in the line");
+                 p->options.once.data ? "--once" : "--key",
+                 p->options.once.data
+                     ? "--epic NAME pushes nothing twice"
+                     : "--key-field, --key-regex and --key-json find it in the line");
         return false;
     }
     if (keys_open(input_option(in, "--key-field"), input_option(in, "--key-regex"),
@@ -289,7 +290,7 @@ static int wait_for_input(const struct pushing *p, int fd, int64_t wait_ms) {
 }
 
 static int push_some(struct pushing *p, size_t done, int64_t room_ms, size_t *out_n) {
-    mr_push_options o = push_options_of(&p->options);
+    mr_push_options o = p->options;
     o.room_ms = room_ms;
     const mr_item *items = p->items + done;
     size_t count = p->count - done;

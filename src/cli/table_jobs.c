@@ -1,14 +1,9 @@
 // Rows of the commands that push jobs and show their outcome.
+#include "base/job_spec.h"
 #include "cli/table.h"
 
-#define JOB_OPTIONS                                                                                \
-    { "--key", "K", "jobs with the same key run one after another" },                              \
-        { "--once", "NAME", "a second push of that name makes no second job" },                    \
-        { "--delay", "D", "start it after this time: 250ms, 30s, 5m, 2h, 7d" },                    \
-        { "--deadline", "D", "start it within this time, and stop it then" },                      \
-        { "--attempts", "N", "number of attempts (0: policy of the stage)" }, {                    \
-        "--room", "D", "wait this long if a limit is reached"                                      \
-    }
+#define OF_PUSH(member, kind, word, value, name, argument, most, about)                            \
+    { "--" name, argument, about },
 
 const struct command jobs_commands[] = {
     {
@@ -48,7 +43,7 @@ const struct command jobs_commands[] = {
                      { "--key-json", "NAME", "the key is the member NAME of a JSON line" },
                      { "--delimiter", "C", "lines end with this character, not a newline" },
                      { "-0", NULL, "lines end with a 0 byte, as of find -print0" },
-                     JOB_OPTIONS,
+                     PUSH_OPTIONS(OF_PUSH) //
                      AT,
                      JSON },
         .run = push_run,
@@ -68,7 +63,7 @@ const struct command jobs_commands[] = {
                 "the job died (the reason is printed) or was cancelled, 124 if its deadline has\n"
                 "passed.\n",
         .examples = "millrace call resize --deadline 5s <big.jpg >small.jpg\n",
-        .options = { JOB_OPTIONS, AT, JSON },
+        .options = { PUSH_OPTIONS(OF_PUSH) AT, JSON },
         .run = call_run,
     },
     {

@@ -66,6 +66,21 @@ bool input_count(const struct input *in, const char *name, uint64_t most, uint64
     return false;
 }
 
+bool input_small_count(const struct input *in, const char *name, uint32_t most, uint32_t *out) {
+    uint64_t number = *out;
+    if (!input_count(in, name, most, &number))
+        return false;
+    *out = (uint32_t)number;
+    return true;
+}
+
+bool input_text(const struct input *in, const char *name, mr_bytes *out) {
+    const char *text = input_option(in, name);
+    if (text)
+        *out = mr_str(text);
+    return true;
+}
+
 bool input_jobs(const struct input *in, uint32_t *out) {
     const char *text = input_option(in, "--jobs");
     if (!text || strcmp(text, "auto") == 0)

@@ -4,6 +4,7 @@
 #define CLI_VALUES_H
 
 #include "cli/cli.h"
+#include "millrace.h"
 
 #include <stdint.h>
 
@@ -14,6 +15,8 @@ int duration_read(const char *text, int64_t *out_ms);
 // Those of an option: `out` is untouched when it was not given. False: it was refused, and said.
 bool input_duration(const struct input *, const char *name, int64_t *out_ms);
 bool input_count(const struct input *, const char *name, uint64_t most, uint64_t *out);
+bool input_small_count(const struct input *, const char *name, uint32_t most, uint32_t *out);
+bool input_text(const struct input *, const char *name, mr_bytes *out); // is never refused
 
 // The value of --jobs: how many at once; `out` is untouched for auto. As above.
 bool input_jobs(const struct input *, uint32_t *out);

@@ -77,6 +77,13 @@ void exchange_option(struct exchange *x, const char *name, int64_t ms) {
         exchange_number(x, (uint64_t)ms);
 }
 
+void exchange_text_option(struct exchange *x, const char *name, mr_bytes text) {
+    if (!text.size)
+        return;
+    exchange_word(x, name);
+    exchange_bytes(x, text);
+}
+
 int exchange_write(const struct exchange *x, struct buffer *out) {
     uint8_t line[1 + NUMBER_DIGITS + 2];
     size_t size = (size_t)(number_line_write(line, '*', x->words) - line);

@@ -321,31 +321,17 @@ static int client_job_end(struct mr_job *job, struct exchange *x, unsigned how) 
     return err;
 }
 
-static mr_bytes next_emit_bytes(const uint8_t **at, uint32_t size) {
-    mr_bytes b = { *at, size };
-    *at += size;
-    return b;
-}
+#define EMIT_WORD(member, kind, word, ...) EXCHANGE_##kind(x, word, e->job.member);
 
-static void emit_words(struct exchange *x, const struct packed_emit *emit, const uint8_t **text) {
-    mr_bytes stage = next_emit_bytes(text, emit->stage_size),
-             key = next_emit_bytes(text, emit->key_size);
-    mr_bytes once = next_emit_bytes(text, emit->once_size),
-             body = next_emit_bytes(text, emit->body_size);
+static void emit_words(struct exchange *x, const struct emit *e) {
     exchange_word(x, "EMIT");
-    exchange_bytes(x, stage);
-    exchange_bytes(x, key);
-    exchange_bytes(x, body);
-    if (once.size) {
-        exchange_word(x, "ONCE");
-        exchange_bytes(x, once);
-    }
-    exchange_option(x, "DELAY", emit->delay_ms);
-    exchange_option(x, "DEADLINE", emit->deadline_ms);
-    exchange_option(x, "ATTEMPTS", emit->attempts);
+    exchange_bytes(x, e->stage);
+    exchange_bytes(x, e->job.key);
+    exchange_bytes(x, e->body);
+    EMIT_OPTIONS(EMIT_WORD)
 }
 
-static void done_words(struct exchange *x, const struct mr_job *job) {
+static void done_words(struct exchange *x, struct mr_job *job) {
     if (job->result.size) {
         exchange_word(x, "RESULT");
         exchange_bytes(x, buffer_bytes(&job->result));
@@ -354,12 +340,10 @@ static void done_words(struct exchange *x, const struct mr_job *job) {
         exchange_word(x, "STATE");
         exchange_bytes(x, buffer_bytes(&job->new_state));
     }
-    const uint8_t *text = job->emit_text.data;
-    for (size_t at = 0; at < job->emits.size; at += sizeof(struct packed_emit)) {
-        struct packed_emit emit;
-        memcpy(&emit, job->emits.data + at, sizeof emit);
-        emit_words(x, &emit, &text);
-    }
+    size_t count;
+    const struct emit *emits = leased_job_emits(job, &count);
+    for (size_t i = 0; i < count; i++)
+        emit_words(x, &emits[i]);
 }
 
 // The job that follows goes on with the state that this one has set, if that is accepted: so the

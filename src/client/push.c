@@ -76,21 +76,12 @@ static void source_return(struct client *c, struct client_source *s, int err) {
 
 // ---- Requests ---------------------------------------------------------------------------------
 
+#define PUSH_WORD(member, kind, word, ...) EXCHANGE_##kind(x, word, o->member);
+
 void push_words(struct exchange *x, mr_bytes stage, mr_bytes body, const mr_push_options *o) {
     exchange_bytes(x, stage);
     exchange_bytes(x, body);
-    if (o->key.size) {
-        exchange_word(x, "KEY");
-        exchange_bytes(x, o->key);
-    }
-    if (o->once.size) {
-        exchange_word(x, "ONCE");
-        exchange_bytes(x, o->once);
-    }
-    exchange_option(x, "DELAY", o->delay_ms);
-    exchange_option(x, "DEADLINE", o->deadline_ms);
-    exchange_option(x, "ATTEMPTS", o->attempts);
-    exchange_option(x, "ROOM", o->room_ms);
+    PUSH_OPTIONS(PUSH_WORD)
 }
 
 static struct exchange *push_request_new(mr_bytes stage, mr_bytes body, const mr_push_options *o,

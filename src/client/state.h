@@ -228,7 +228,15 @@ void exchange_free(struct exchange *); // takes NULL
 void exchange_word(struct exchange *, const char *);
 void exchange_bytes(struct exchange *, mr_bytes);
 void exchange_number(struct exchange *, uint64_t);
-void exchange_option(struct exchange *, const char *name, int64_t ms); // 0: left out
+void exchange_option(struct exchange *, const char *name, int64_t ms);    // 0: left out
+void exchange_text_option(struct exchange *, const char *name, mr_bytes); // empty: left out
+
+// An option of a job, by its kind (base/job_spec.h).
+#define EXCHANGE_BYTES exchange_text_option
+#define EXCHANGE_MS exchange_option
+#define EXCHANGE_COUNT exchange_option
+#define EXCHANGE_WAIT exchange_option
+
 int exchange_write(const struct exchange *, struct buffer *out);
 
 // Queues it; the caller then waits for the answer, or leaves it to the hook. With the lock. Returns

@@ -20,8 +20,6 @@ const char *job_status_name(enum job_status status) {
 static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_body, BODY_MOST);
     LIMIT(max_state, STATE_MOST);
-    LIMIT(max_key, KEY_MOST);
-    LIMIT(max_once, ONCE_MOST);
     LIMIT(max_reason, REASON_MOST);
     LIMIT(max_reasons, 10);
     LIMIT(max_jobs, 500000000);
@@ -50,8 +48,8 @@ int core_create(const struct core_config *config, struct core **out) {
         return error_set(MR_ENOMEM, "no memory for a core");
     c->config = *config;
     c->limits = limits_or_defaults(config->limits);
-    assert(c->limits.max_reason <= REASON_MOST && c->limits.max_key <= KEY_MOST &&
-           c->limits.max_take_stages <= TAKE_STAGES_MOST && c->limits.max_stages < UINT16_MAX);
+    assert(c->limits.max_reason <= REASON_MOST && c->limits.max_take_stages <= TAKE_STAGES_MOST &&
+           c->limits.max_stages < UINT16_MAX);
     if (!c->config.shards)
         c->config.shards = 1;
     assert(c->config.shards <= SHARDS_MOST && c->config.shard < c->config.shards);

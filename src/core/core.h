@@ -37,6 +37,7 @@
 #include "base/bytes.h"
 #include "base/entry.h"
 #include "base/histogram.h"
+#include "base/job_spec.h"
 #include "base/list.h"
 #include "base/reply_fields.h"
 #include "core/policy.h"
@@ -84,8 +85,6 @@ struct core_sink {
 struct core_limits {
     uint32_t max_body;     // BODY_MOST
     uint32_t max_state;    // STATE_MOST
-    uint32_t max_key;      // KEY_MOST
-    uint32_t max_once;     // ONCE_MOST
     uint32_t max_reason;   // REASON_MOST: bytes kept of one reason
     uint32_t max_reasons;  // reasons kept of a job's latest attempts: 10
     uint32_t max_jobs;     // in total, ended ones included: 500 million
@@ -269,10 +268,8 @@ void core_give_back(struct core *, struct conn *);
 // ---- Pushes and calls -------------------------------------------------------------------------
 
 struct push {
-    mr_bytes stage, key, once, body;
-    int64_t delay_ms;    // 0: at once
-    int64_t deadline_ms; // from now; 0: none
-    uint32_t attempts;   // 0: as the stage says
+    mr_bytes stage, body;
+    struct job_spec job; // times count from now
     mr_bytes source;     // a numbered push: its source's name, and the number (from 1)
     uint64_t number;
     bool epic;             // the source is an epic of the stage; else a client's
@@ -326,12 +323,6 @@ int core_take_wait(struct core *, const struct take *);
 // Checks the arguments of a take only: 0, or MR_EINVAL.
 int core_take_check(struct core *, const struct take *);
 void core_take_leave(struct core *, struct taker *);
-
-struct emit {
-    mr_bytes stage, key, once, body;
-    int64_t delay_ms, deadline_ms;
-    uint32_t attempts;
-};
 
 struct done {
     uint64_t id;

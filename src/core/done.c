@@ -31,7 +31,7 @@ static int done_check(const struct core *c, const struct done *d) {
                          d->emit_count, c->limits.max_emits);
     uint64_t bytes = 0;
     for (size_t i = 0; i < d->emit_count; i++)
-        bytes += d->emits[i].body.size + d->emits[i].key.size;
+        bytes += d->emits[i].body.size + d->emits[i].job.key.size;
     if (bytes > c->limits.max_emit_bytes)
         return error_set(MR_ETOOBIG,
                          "emits of %" PRIu64 " bytes in one commit are too large: %" PRIu64
@@ -66,13 +66,7 @@ static bool is_repeated_here(const struct done_plan *m, uint32_t index) {
 static int emit_prepare(struct core *c, struct done_plan *m, uint32_t index) {
     const struct emit *e = &m->done->emits[index];
     struct push_plan *plan = &m->plans[index];
-    m->pushes[index] = (struct push){ .stage = e->stage,
-                                      .key = e->key,
-                                      .once = e->once,
-                                      .body = e->body,
-                                      .delay_ms = e->delay_ms,
-                                      .deadline_ms = e->deadline_ms,
-                                      .attempts = e->attempts };
+    m->pushes[index] = (struct push){ .stage = e->stage, .body = e->body, .job = e->job };
     int err = push_check(c, &m->pushes[index]);
     if (err < 0)
         return err;
@@ -95,7 +89,7 @@ APART static int emits_prepare(struct core *c, struct done_plan *m) {
     const struct done *d = m->done;
     uint32_t count = (uint32_t)d->emit_count, named = 0;
     for (uint32_t i = 0; i < count; i++)
-        named += d->emits[i].once.size != 0;
+        named += d->emits[i].job.once.size != 0;
     int err = job_reserve(c, count, true);
     if (err < 0)
         return err;
@@ -183,7 +177,7 @@ static int done_write(struct core *c, struct done_plan *m) {
     const struct job *j = job_at(c, m->job);
     size_t extra = 3 * RECORD_MAX;
     for (uint32_t i = 0; i < m->prepared; i++)
-        extra += d->emits[i].key.size + d->emits[i].stage.size + d->emits[i].once.size;
+        extra += d->emits[i].job.key.size + d->emits[i].stage.size + d->emits[i].job.once.size;
     const struct lease *l = lease_at(c, m->lease);
     int err = out_begin(c, 3 + 2 * (size_t)m->prepared, extra);
     if (err < 0)

@@ -114,16 +114,16 @@ int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct pus
     int err = stage_get(c, p->stage, &plan.stage);
     if (err < 0)
         return err;
-    if ((err = outbox_create(c, to, p->key, p->once, &plan.channel)) < 0)
+    if ((err = outbox_create(c, to, p->job.key, p->job.once, &plan.channel)) < 0)
         return err;
     plan.id = c->next_id;
     c->next_id += c->config.id_step;
     struct outbox *o = outbox_at(c, plan.channel);
     o->number = plan.id;
     o->stage = (uint16_t)plan.stage;
-    o->attempts = p->attempts;
-    o->due_ms = p->delay_ms ? c->now_ms + (uint64_t)p->delay_ms : 0;
-    o->deadline_ms = p->deadline_ms ? c->now_ms + (uint64_t)p->deadline_ms : 0;
+    o->attempts = p->job.attempts;
+    o->due_ms = p->job.delay_ms ? c->now_ms + (uint64_t)p->job.delay_ms : 0;
+    o->deadline_ms = p->job.deadline_ms ? c->now_ms + (uint64_t)p->job.deadline_ms : 0;
     *out = plan;
     return 0;
 }
@@ -137,8 +137,8 @@ void outbox_add_record(struct core *c, const struct push_plan *plan) {
     struct record r = { .kind = RECORD_OUTBOX,
                         .time_ms = c->now_ms,
                         .stage = plan->stage,
-                        .name = plan->push->once,
-                        .key = plan->push->key,
+                        .name = plan->push->job.once,
+                        .key = plan->push->job.key,
                         .due_ms = o->due_ms,
                         .deadline_ms = o->deadline_ms,
                         .attempts = o->attempts,
@@ -284,13 +284,13 @@ static struct record record_of_arrival(const struct core *c, const struct push_p
                             .time_ms = c->now_ms,
                             .id = plan->id,
                             .stage = plan->stage,
-                            .key = plan->push->key,
+                            .key = plan->push->job.key,
                             .position = plan->position,
                             .has_once = plan->has_once,
                             .once = plan->once,
                             .due_ms = plan->due_ms,
                             .deadline_ms = plan->deadline_ms,
-                            .attempts = plan->push->attempts,
+                            .attempts = plan->push->job.attempts,
                             .shard = from,
                             .number = number };
 }
@@ -301,7 +301,7 @@ static int arrival_write(struct core *c, const struct push_plan *plan, uint32_t 
     struct stage *s = c->stages[plan->stage];
     struct link_end *l = &c->links[from];
     bool new_stage = !s->recorded, new_link = !l->size;
-    int err = out_begin(c, 3, plan->push->key.size);
+    int err = out_begin(c, 3, plan->push->job.key.size);
     if (err < 0)
         return err;
     struct record r;
@@ -378,12 +378,12 @@ static int link_accept_entry(struct core *c, uint32_t from, const struct link_en
                              mr_bytes body) {
     bool is_due = e->due_ms <= c->now_ms;
     struct push push = { .stage = e->stage,
-                         .key = e->key,
-                         .once = e->once,
                          .body = body,
-                         .delay_ms = is_due ? 0 : ms_until(c, e->due_ms),
-                         .deadline_ms = ms_until(c, e->deadline_ms),
-                         .attempts = e->attempts };
+                         .job = { .key = e->key,
+                                  .once = e->once,
+                                  .delay_ms = is_due ? 0 : ms_until(c, e->due_ms),
+                                  .deadline_ms = ms_until(c, e->deadline_ms),
+                                  .attempts = e->attempts } };
     // No push_check: the sender checked the sizes, and the limits may be lower since.
     struct push_plan plan;
     int err = push_plan_begin(c, &push, &plan);

@@ -6,35 +6,40 @@
 
 #include <inttypes.h>
 
-#define MOST_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)
-
 static int push_check_size(const char *what, size_t size, size_t most) {
     if (size <= most)
         return 0;
-    return error_set(MR_ETOOBIG, "%s of %zu bytes is too large: %zu at most", what, size, most);
+    return error_set(MR_ETOOBIG, "a %s of %zu bytes is too large: %zu at most", what, size, most);
 }
 
-static int push_check_time(const char *what, int64_t ms) {
-    if (ms >= 0 && ms <= MOST_MS)
-        return 0;
-    return error_set(MR_EINVAL, "%s of %" PRId64 " ms is not possible: 0 to 100 years", what, ms);
+// ---- Options, by kind ---------------------------------------------------------------------------
+
+static int push_check_BYTES(const char *name, mr_bytes bytes, size_t most) {
+    return push_check_size(name, bytes.size, most);
 }
+
+static int push_check_MS(const char *name, int64_t ms, int64_t most) {
+    if (ms >= 0 && ms <= most)
+        return 0;
+    return error_set(MR_EINVAL, "a %s of %" PRId64 " ms is not possible: 0 to 100 years", name, ms);
+}
+
+static int push_check_COUNT(const char *name, uint32_t count, uint32_t most) {
+    if (count <= most)
+        return 0;
+    return error_set(MR_EINVAL, "%" PRIu32 " %s are too many: %" PRIu32 " at most", count, name,
+                     most);
+}
+
+#define CHECK_OPTION(member, kind, word, value, name, argument, most, about)                       \
+    if ((err = push_check_##kind(name, p->job.member, most)) < 0)                                  \
+        return err;
 
 int push_check(struct core *c, const struct push *p) {
     int err = 0;
-    if ((err = push_check_size("a key", p->key.size, c->limits.max_key)) < 0)
+    JOB_OPTIONS(CHECK_OPTION)
+    if ((err = push_check_size("body", p->body.size, c->limits.max_body)) < 0)
         return err;
-    if ((err = push_check_size("a once", p->once.size, c->limits.max_once)) < 0)
-        return err;
-    if ((err = push_check_size("a body", p->body.size, c->limits.max_body)) < 0)
-        return err;
-    if ((err = push_check_time("a delay", p->delay_ms)) < 0)
-        return err;
-    if ((err = push_check_time("a deadline", p->deadline_ms)) < 0)
-        return err;
-    if (p->attempts > UINT16_MAX)
-        return error_set(MR_EINVAL, "%" PRIu32 " attempts are too many: 65535 at most",
-                         p->attempts);
     if (p->source.size && !p->number)
         return error_set(MR_EINVAL, "numbers of a source start at 1");
     return 0;
@@ -92,9 +97,14 @@ void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {
 
 // ---- Push plans -------------------------------------------------------------------------------
 
+#define IS_SAID(member, kind, ...) IS_SAID_##kind(p->job.member) |
+#define IS_SAID_BYTES(bytes) (bytes).size
+#define IS_SAID_MS(ms) (uint64_t)(ms)
+#define IS_SAID_COUNT(count) (count)
+
+// Whether anything but its key is said of the job.
 static bool push_has_options(const struct push *p) {
-    return p->once.size | (uint64_t)p->delay_ms | (uint64_t)p->deadline_ms | p->attempts |
-           p->source.size | p->number | (uintptr_t)p->caller;
+    return EMIT_OPTIONS(IS_SAID) p->source.size | p->number | (uintptr_t)p->caller;
 }
 
 static int find_repeat_by_number(struct core *c, struct push_plan *plan) {
@@ -114,14 +124,14 @@ static int find_repeat_by_number(struct core *c, struct push_plan *plan) {
 static void find_repeat_by_once(struct core *c, struct push_plan *plan) {
     const struct push *p = plan->push;
     plan->has_once = true;
-    plan->once = once_name(p->stage, p->key, p->once);
+    plan->once = once_name(p->stage, p->job.key, p->job.once);
     plan->repeat_id = once_find(c, c->stages[plan->stage], plan->once, &plan->repeat_job);
     plan->is_repeat = plan->repeat_id != 0;
 }
 
 APART static int find_repeat(struct core *c, struct push_plan *plan) {
     int err = plan->push->source.size ? find_repeat_by_number(c, plan) : 0;
-    if (err == 0 && !plan->is_repeat && plan->push->once.size)
+    if (err == 0 && !plan->is_repeat && plan->push->job.once.size)
         find_repeat_by_once(c, plan);
     return err;
 }
@@ -139,8 +149,8 @@ int push_plan_begin(struct core *c, const struct push *p, struct push_plan *plan
 // channel may be due but not delivered yet: the new job is then delayed by 1 ms, so that it comes
 // after them.
 static uint64_t push_plan_due(const struct core *c, const struct push_plan *plan) {
-    if (plan->push->delay_ms)
-        return c->now_ms + (uint64_t)plan->push->delay_ms;
+    if (plan->push->job.delay_ms)
+        return c->now_ms + (uint64_t)plan->push->job.delay_ms;
     return is_late(c) && plan->channel && channel_at(c, plan->channel)->pins ? c->now_ms + 1 : 0;
 }
 
@@ -149,7 +159,7 @@ static uint64_t push_plan_due(const struct core *c, const struct push_plan *plan
 int push_plan_prepare(struct core *c, struct push_plan *plan) {
     const struct push *p = plan->push;
     int err = 0;
-    if (p->key.size && (err = channel_get(c, plan->stage, p->key, &plan->channel)) < 0)
+    if (p->job.key.size && (err = channel_get(c, plan->stage, p->job.key, &plan->channel)) < 0)
         return err;
     if (plan->channel) // the job that this one will follow
         __builtin_prefetch(job_at(c, channel_at(c, plan->channel)->jobs.tail), 1);
@@ -158,7 +168,7 @@ int push_plan_prepare(struct core *c, struct push_plan *plan) {
     plan->id = c->next_id;
     c->next_id += c->config.id_step;
     plan->due_ms = push_plan_due(c, plan);
-    plan->deadline_ms = p->deadline_ms ? c->now_ms + (uint64_t)p->deadline_ms : 0;
+    plan->deadline_ms = p->job.deadline_ms ? c->now_ms + (uint64_t)p->job.deadline_ms : 0;
     plan->position = plan->due_ms ? plan->due_ms << POSITION_SHIFT : position_next(c);
     return 0;
 }
@@ -181,8 +191,8 @@ APART static void job_apply_options(struct core *c, uint32_t number, const struc
     const struct push *p = plan->push;
     if (plan->has_once)
         once_remember(c, number, plan->once);
-    if (p->attempts)
-        job_add_attr(c, j, ATTR_COUNTS)->small = p->attempts;
+    if (p->job.attempts)
+        job_add_attr(c, j, ATTR_COUNTS)->small = p->job.attempts;
     if (plan->deadline_ms)
         job_set_deadline(c, number, plan->deadline_ms);
     if (plan->source) {
@@ -228,16 +238,21 @@ uint32_t push_plan_apply(struct core *c, struct push_plan *plan, uint64_t at, ui
 
 // ---- Room -------------------------------------------------------------------------------------
 
+#define BYTES_OF(member, kind, ...) +BYTES_OF_##kind(p->job.member)
+#define BYTES_OF_BYTES(bytes) (bytes).size
+#define BYTES_OF_MS(ms) 0
+#define BYTES_OF_COUNT(count) 0
+
 static size_t push_size(const struct push *p) {
-    return p->body.size + p->key.size + p->once.size;
+    return p->body.size JOB_OPTIONS(BYTES_OF);
 }
 
 // All limits except max-jobs.
 static int push_check_limits(struct core *c, const struct push_plan *plan) {
     struct stage *s = c->stages[plan->stage];
     const struct policy *policy = &s->policy;
-    bool bounded = policy->max_channel && plan->push->key.size;
-    chan ref = bounded ? channel_find(c, plan->stage, plan->push->key) : 0;
+    bool bounded = policy->max_channel && plan->push->job.key.size;
+    chan ref = bounded ? channel_find(c, plan->stage, plan->push->job.key) : 0;
     if (ref) {
         const struct channel *ch = channel_at(c, ref);
         if (ch->jobs.count >= policy->max_channel)
@@ -427,7 +442,7 @@ static int push_write(struct core *c, const struct push_plan *plan) {
     struct stage *s = c->stages[plan->stage];
     struct source *source = plan->source ? source_at(c, plan->source) : NULL;
     bool new_stage = !s->recorded, new_source = source && (!source->size || !source->stage);
-    int err = out_begin(c, 3, plan->push->key.size);
+    int err = out_begin(c, 3, plan->push->job.key.size);
     if (err < 0)
         return err;
     struct record r;

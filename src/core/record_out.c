@@ -57,7 +57,7 @@ RECORD_INLINE size_t write_push(const struct core *c, const struct push_plan *pl
                         .time_ms = c->now_ms,
                         .id = plan->id,
                         .stage = plan->stage,
-                        .key = p->key,
+                        .key = p->job.key,
                         .position = plan->position };
     if (has_options) {
         r.has_once = plan->has_once;
@@ -65,7 +65,7 @@ RECORD_INLINE size_t write_push(const struct core *c, const struct push_plan *pl
         r.call = p->caller != NULL;
         r.due_ms = plan->due_ms;
         r.deadline_ms = plan->deadline_ms;
-        r.attempts = p->attempts;
+        r.attempts = p->job.attempts;
         r.source = plan->source ? source_at(c, plan->source)->number : 0;
         r.number = p->number;
     }

@@ -52,31 +52,64 @@ void leased_job_pass_state(struct mr_job *job, bool committed) {
     *from = kept;
 }
 
+// ---- Emits --------------------------------------------------------------------------------------
+
+#define IS_BYTES_BYTES 1
+#define IS_BYTES_MS 0
+#define IS_BYTES_COUNT 0
+#define COUNT_BYTES(member, kind, ...) +IS_BYTES_##kind
+
+enum { EMIT_PARTS = 2 JOB_OPTIONS(COUNT_BYTES) };
+
+#define PART_BYTES(member) out[count++] = &e->job.member;
+#define PART_MS(member)
+#define PART_COUNT(member)
+#define PART(member, kind, ...) PART_##kind(member)
+
+// All that lies in `emit_text`, in its order.
+static void emit_parts(struct emit *e, mr_bytes *out[EMIT_PARTS]) {
+    size_t count = 0;
+    out[count++] = &e->stage;
+    JOB_OPTIONS(PART)
+    out[count++] = &e->body;
+}
+
 int leased_job_add_emit(struct mr_job *job, mr_bytes stage, mr_bytes body,
                         const mr_push_options *o) {
-    if (job->emits.size / sizeof(struct packed_emit) >= EMITS_MOST)
+    struct emit emit = { stage, body, job_spec_of(o) };
+    mr_bytes *parts[EMIT_PARTS];
+    size_t more = 0;
+    if (job->emits.size / sizeof emit >= EMITS_MOST)
         return error_set(MR_EFULL,
                          "a commit has at most %d emits; emit fewer, or from several "
                          "jobs",
                          EMITS_MOST);
-    size_t more = stage.size + o->key.size + o->once.size + body.size;
+    emit_parts(&emit, parts);
+    for (size_t i = 0; i < EMIT_PARTS; i++)
+        more += parts[i]->size;
     if (more > BODY_MOST - job->emit_text.size)
         return error_set(MR_ETOOBIG, "the emits of one commit hold at most %d bytes", BODY_MOST);
-    struct packed_emit emit = { .stage_size = (uint32_t)stage.size,
-                                .key_size = (uint32_t)o->key.size,
-                                .once_size = (uint32_t)o->once.size,
-                                .body_size = (uint32_t)body.size,
-                                .delay_ms = o->delay_ms,
-                                .deadline_ms = o->deadline_ms,
-                                .attempts = o->attempts };
     int err = buffer_reserve(&job->emit_text, more);
     if (err >= 0)
         err = buffer_append(&job->emits, &emit, sizeof emit);
-    if (err < 0)
-        return err;
-    buffer_append(&job->emit_text, stage.data, stage.size);
-    buffer_append(&job->emit_text, o->key.data, o->key.size);
-    buffer_append(&job->emit_text, o->once.data, o->once.size);
-    buffer_append(&job->emit_text, body.data, body.size);
-    return 0;
+    for (size_t i = 0; err >= 0 && i < EMIT_PARTS; i++)
+        err = buffer_append(&job->emit_text, parts[i]->data, parts[i]->size);
+    return err;
+}
+
+// The text may have moved since an emit was added.
+const struct emit *leased_job_emits(struct mr_job *job, size_t *out_count) {
+    struct emit *emits = (struct emit *)(void *)job->emits.data;
+    const uint8_t *text = job->emit_text.data;
+    size_t count = job->emits.size / sizeof *emits;
+    for (size_t i = 0; i < count; i++) {
+        mr_bytes *parts[EMIT_PARTS];
+        emit_parts(&emits[i], parts);
+        for (size_t k = 0; k < EMIT_PARTS; k++) {
+            parts[k]->data = text;
+            text += parts[k]->size;
+        }
+    }
+    *out_count = count;
+    return emits;
 }

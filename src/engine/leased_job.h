@@ -12,6 +12,7 @@
 #define ENGINE_LEASED_JOB_H
 
 #include "base/buffer.h"
+#include "base/job_spec.h"
 #include "base/limits.h"
 #include "base/list.h"
 #include "millrace.h"
@@ -25,13 +26,6 @@
 // jobs that follow it may be lost.
 struct leased_job_owner {
     void (*ended)(struct leased_job_owner *, mr_id, int outcome);
-};
-
-// One job that the commit pushes. Its bytes lie in the job's `emit_text`, one after another.
-struct packed_emit {
-    uint32_t stage_size, key_size, once_size, body_size;
-    int64_t delay_ms, deadline_ms;
-    uint32_t attempts;
 };
 
 // What every job uses comes first, so that it lies on few cache lines.
@@ -56,7 +50,7 @@ struct mr_job {
 
     // What its commit will contain.
     struct buffer result, new_state;
-    struct buffer emits, emit_text; // struct packed_emit, and their bytes
+    struct buffer emits, emit_text; // struct emit, and their bytes one after another
 
     struct leased_job_owner *owner; // called when the api has ended it; NULL: none
     int pins;                       // the engine's lock guards this and what follows
@@ -112,5 +106,8 @@ void leased_job_pass_state(struct mr_job *, bool committed);
 
 // Adds an emit; options have been checked. MR_EFULL, MR_ETOOBIG, MR_ENOMEM.
 int leased_job_add_emit(struct mr_job *, mr_bytes stage, mr_bytes body, const mr_push_options *);
+
+// The emits, in order; they belong to the job, until another is added.
+const struct emit *leased_job_emits(struct mr_job *, size_t *out_count);
 
 #endif

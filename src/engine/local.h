@@ -231,13 +231,9 @@ int job_load(struct local_shard *, struct mr_job *);   // reads its body and sta
 struct mr_job *jobs_leave_out(struct local_shard *, struct mr_job *, int err);
 
 // A commit in two steps: what can be done without the lock, and the rest in a turn (`err`: what has
-// failed before). The caller frees `emits` after both.
-struct commit {
-    struct done done;
-    struct emit *emits;
-};
-int commit_prepare(const struct mr_job *, struct commit *out);
-int commit_in_turn(struct local_shard *, struct mr_job *, const struct commit *, int err,
+// failed before).
+struct done commit_of(struct mr_job *);
+int commit_in_turn(struct local_shard *, struct mr_job *, const struct done *, int err,
                    unsigned how);
 
 int local_done(mr_job *, unsigned how);

@@ -228,50 +228,21 @@ static int end_job_turn(struct local_shard *s, struct mr_job *job, int err, unsi
     return how & FINISH_WAIT ? local_wait_durable(s, at, err) : err;
 }
 
-static mr_bytes next_bytes(const uint8_t **at, uint32_t size) {
-    mr_bytes b = { *at, size };
-    *at += size;
-    return b;
+struct done commit_of(struct mr_job *job) {
+    struct done done = { .id = job->id,
+                         .token = token_of(job),
+                         .result = buffer_bytes(&job->result),
+                         .set_state = job->has_new_state,
+                         .state = buffer_bytes(&job->new_state) };
+    if (job->emits.size)
+        done.emits = leased_job_emits(job, &done.emit_count);
+    return done;
 }
 
-static struct emit *emits_of(const struct mr_job *job, size_t count) {
-    struct emit *emits = mem_alloc(count * sizeof *emits);
-    if (!emits)
-        return NULL;
-    const uint8_t *text = job->emit_text.data;
-    for (size_t i = 0; i < count; i++) {
-        struct packed_emit from;
-        memcpy(&from, job->emits.data + i * sizeof from, sizeof from);
-        emits[i].stage = next_bytes(&text, from.stage_size);
-        emits[i].key = next_bytes(&text, from.key_size);
-        emits[i].once = next_bytes(&text, from.once_size);
-        emits[i].body = next_bytes(&text, from.body_size);
-        emits[i].delay_ms = from.delay_ms;
-        emits[i].deadline_ms = from.deadline_ms;
-        emits[i].attempts = from.attempts;
-    }
-    return emits;
-}
-
-// Without the lock. MR_ENOMEM: no memory for the emits.
-int commit_prepare(const struct mr_job *job, struct commit *out) {
-    size_t emit_count = job->emits.size / sizeof(struct packed_emit);
-    out->emits = emit_count ? emits_of(job, emit_count) : NULL;
-    out->done = (struct done){ .id = job->id,
-                               .token = token_of(job),
-                               .result = buffer_bytes(&job->result),
-                               .set_state = job->has_new_state,
-                               .state = buffer_bytes(&job->new_state),
-                               .emits = out->emits,
-                               .emit_count = emit_count };
-    return emit_count && !out->emits ? error_set(MR_ENOMEM, "no memory for %zu emits", emit_count)
-                                     : 0;
-}
-
-int commit_in_turn(struct local_shard *s, struct mr_job *job, const struct commit *c, int err,
+int commit_in_turn(struct local_shard *s, struct mr_job *job, const struct done *done, int err,
                    unsigned how) {
     if (err >= 0)
-        err = core_done(s->core, &c->done);
+        err = core_done(s->core, done);
     leased_job_pass_state(job, err >= 0);
     err = settle_failure(s, job, err);
     job_drop(s, job, how);
@@ -280,12 +251,9 @@ int commit_in_turn(struct local_shard *s, struct mr_job *job, const struct commi
 
 int local_done(mr_job *job, unsigned how) {
     struct local_shard *s = local_shard_of_job(job);
-    struct commit commit;
-    int err = commit_prepare(job, &commit);
-    int entered = local_enter(s);
-    err = commit_in_turn(s, job, &commit, entered < 0 ? entered : err, how);
+    struct done done = commit_of(job);
+    int err = commit_in_turn(s, job, &done, local_enter(s), how);
     uint64_t at = local_end(s);
-    mem_free(commit.emits);
     return how & FINISH_WAIT ? local_wait_durable(s, at, err) : err;
 }
 

@@ -14,13 +14,7 @@ enum { MANY_A_TURN = 256 }; // pushes, before other threads get the lock
 // ---- Pushing ----------------------------------------------------------------------------------
 
 static struct push core_push_of(mr_bytes stage, mr_bytes body, const mr_push_options *o) {
-    return (struct push){ .stage = stage,
-                          .key = o->key,
-                          .once = o->once,
-                          .body = body,
-                          .delay_ms = o->delay_ms,
-                          .deadline_ms = o->deadline_ms,
-                          .attempts = o->attempts };
+    return (struct push){ .stage = stage, .body = body, .job = job_spec_of(o) };
 }
 
 void event_room(void *owner, struct pusher *pusher) {
@@ -110,8 +104,8 @@ static size_t push_some(struct local_shard *s, struct push *push, const mr_item 
     int err = 0;
     for (; n < count && n < MANY_A_TURN; n++) {
         struct pushed pushed;
-        push->key = items[n].key;
-        push->once = items[n].once;
+        push->job.key = items[n].key;
+        push->job.once = items[n].once;
         push->body = items[n].body;
         err = core_push(s->core, push, &pushed);
         if (err < 0)

@@ -215,17 +215,12 @@ int local_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job 
         return MR_EAGAIN;
     }
     struct local_taker t = { .taker.conn = &p->conn, .puller = p };
-    struct commit commit;
-    int err = commit_prepare(job, &commit);
-    int entered = local_enter(s);
-    *out_done = commit_in_turn(s, job, &commit, entered < 0 ? entered : err, FINISH_UNPIN);
-    if (entered < 0)
-        err = entered;
-    else
+    struct done done = commit_of(job);
+    int err = local_enter(s);
+    *out_done = commit_in_turn(s, job, &done, err, FINISH_UNPIN);
+    if (err >= 0)
         err = p->interrupted ? MR_EAGAIN : take_in_turn(&t, pull, false);
-    err = take_finish(&t, err, out);
-    mem_free(commit.emits);
-    return err;
+    return take_finish(&t, err, out);
 }
 
 // ---- A shared take at one of its shards -------------------------------------------------------

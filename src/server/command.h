@@ -132,6 +132,7 @@ uint32_t listed(uint32_t asked); // limits the number of rows of a reply
 // ---- The commands, by file --------------------------------------------------------------------
 
 void run_push(struct session *, struct arguments *); // command_push.c
+extern const struct option push_options[];
 void run_pushmany(struct session *, struct arguments *);
 void run_call(struct session *, struct arguments *);
 void run_await(struct session *, struct arguments *);

@@ -11,37 +11,26 @@
 #include <stddef.h>
 
 struct push_words {
-    mr_bytes key, once;
-    int64_t delay_ms, deadline_ms, room_ms;
-    uint32_t attempts;
+    struct job_spec job;
+    int64_t room_ms;
     struct numbered epic, source;
     bool later;
 };
 
 #define AT(field) offsetof(struct push_words, field)
-
-#define PUSH_OPTIONS                                                                               \
-    { "KEY", OPTION_BYTES, AT(key) }, { "ONCE", OPTION_BYTES, AT(once) },                          \
-        { "DELAY", OPTION_MS, AT(delay_ms) }, { "DEADLINE", OPTION_MS, AT(deadline_ms) },          \
-        { "ATTEMPTS", OPTION_COUNT, AT(attempts) }, { "ROOM", OPTION_WAIT, AT(room_ms) },          \
-        { "EPIC", OPTION_NUMBERED, AT(epic) }, {                                                   \
+#define OF_JOB(member, kind, word, ...) { word, OPTION_##kind, AT(job.member) },
+#define OF_PUSH(member, kind, word, ...) { word, OPTION_##kind, AT(member) },
+#define NUMBERED                                                                                   \
+    { "EPIC", OPTION_NUMBERED, AT(epic) }, {                                                       \
         "SOURCE", OPTION_NUMBERED, AT(source)                                                      \
     }
 
-static const struct option push_options[] = { PUSH_OPTIONS, { 0 } };
-static const struct option call_options[] = { PUSH_OPTIONS,
+const struct option push_options[] = { JOB_OPTIONS(OF_JOB) ROOM_OPTION(OF_PUSH) NUMBERED, { 0 } };
+static const struct option call_options[] = { JOB_OPTIONS(OF_JOB) ROOM_OPTION(OF_PUSH) NUMBERED,
                                               { "LATER", OPTION_FLAG, AT(later) },
                                               { 0 } };
-
-static const struct option many_options[] = {
-    { "DELAY", OPTION_MS, AT(delay_ms) },
-    { "DEADLINE", OPTION_MS, AT(deadline_ms) },
-    { "ATTEMPTS", OPTION_COUNT, AT(attempts) },
-    { "ROOM", OPTION_WAIT, AT(room_ms) },
-    { "EPIC", OPTION_NUMBERED, AT(epic) },
-    { "SOURCE", OPTION_NUMBERED, AT(source) },
-    { 0 },
-};
+static const struct option many_options[] = { COMMON_OPTIONS(OF_JOB) ROOM_OPTION(OF_PUSH) NUMBERED,
+                                              { 0 } };
 
 // Without a name there is no source, and a repeated push would make a second job.
 static bool check_numbered(struct session *s, const struct push_words *o) {
@@ -84,11 +73,7 @@ static struct push push_of(const struct session *s, mr_bytes stage, mr_bytes bod
     const struct numbered *n = o->epic.name.data ? &o->epic : &o->source;
     return (struct push){ .stage = stage,
                           .body = body,
-                          .key = o->key,
-                          .once = o->once,
-                          .delay_ms = o->delay_ms,
-                          .deadline_ms = o->deadline_ms,
-                          .attempts = o->attempts,
+                          .job = o->job,
                           .source = n->name,
                           .number = n->number,
                           .epic = o->epic.name.data != NULL,
@@ -143,9 +128,9 @@ static void push_wait(struct session *s, struct push_state *p, const struct wait
 // Waits no longer than the deadline of the job.
 static void wait_for_room(struct session *s, struct push_state *p, const struct wait_kind *kind) {
     const struct push_words *o = &p->options;
-    bool sooner = o->deadline_ms && (o->room_ms < 0 || o->deadline_ms < o->room_ms);
+    bool sooner = o->job.deadline_ms && (o->room_ms < 0 || o->job.deadline_ms < o->room_ms);
     if (!p->kept)
-        p->until_ms = wait_until(s, sooner ? o->deadline_ms : o->room_ms);
+        p->until_ms = wait_until(s, sooner ? o->job.deadline_ms : o->room_ms);
     push_wait(s, p, kind, false);
 }
 
@@ -171,10 +156,10 @@ static void push_answered(struct session *s, const struct push_state *p, size_t 
 static int push_due(const struct session *s, const struct push_state *p, struct push_words *out) {
     int64_t passed_ms = (int64_t)(host_now_ms(s->host) - p->received_ms);
     *out = p->options;
-    if (out->deadline_ms && passed_ms >= out->deadline_ms)
+    if (out->job.deadline_ms && passed_ms >= out->job.deadline_ms)
         return error_set(MR_EEXPIRED, "there was no room before the deadline");
-    out->deadline_ms -= out->deadline_ms ? passed_ms : 0;
-    out->delay_ms = out->delay_ms > passed_ms ? out->delay_ms - passed_ms : 0;
+    out->job.deadline_ms -= out->job.deadline_ms ? passed_ms : 0;
+    out->job.delay_ms = out->job.delay_ms > passed_ms ? out->job.delay_ms - passed_ms : 0;
     return 0;
 }
 
@@ -270,7 +255,7 @@ static int push_many(struct session *s, struct push_state *p, size_t count, enum
         const mr_bytes *item = p->words.words + p->words.at + 2 * p->pushed;
         struct push push = push_of(s, p->words.words[1], item[1], &o);
         struct pushed pushed;
-        push.key = item[0];
+        push.job.key = item[0];
         push.number += push.source.size ? p->pushed : 0;
         push.pusher = o.room_ms && wake == WAKE_READY ? &s->pusher : NULL;
         err = shards_push(s, &push, &pushed);

@@ -1,14 +1,12 @@
 // All commands, one row each, in the order of docs/protocol.md.
-#include "base/limits.h"
+#include "base/job_spec.h"
 #include "base/reply_fields.h"
 #include "server/command.h"
 
 #define TEXT(number) #number
 #define SECONDS(number) TEXT(number) " s"
 
-#define PUSH_SYNTAX                                                                                \
-    "stage body [KEY k] [ONCE name] [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] "              \
-    "[EPIC name n | SOURCE name n]"
+#define PUSH_SYNTAX "stage body" PUSH_OPTIONS(OPTION_SYNTAX) " [EPIC name n | SOURCE name n]"
 
 const struct command command_table[] = {
     { "PUSH", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, MULTI_CHECKED, false, run_push, PUSH_SYNTAX,
@@ -26,9 +24,8 @@ const struct command command_table[] = {
                                               "must then report that the outcome is unknown; epics "
                                               "are kept until DROP" },
     { "PUSHMANY", 4, 0, ROLE_PUSH, SCOPE_STAGE, true, MULTI_CHECKED, true, run_pushmany,
-      "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] [EPIC name n | SOURCE name n] "
-      "ITEMS "
-      "key body [key body …]",
+      "stage" PUSHMANY_OPTIONS(OPTION_SYNTAX) " [EPIC name n | SOURCE name n] ITEMS key body "
+                                              "[key body …]",
       "array of ids, shorter than the items if one was refused",
       "pushes many jobs, in order; an empty key means no key; EPIC and SOURCE number them n, "
       "n+1, …; it stops at the first job that is refused, and fails if that is the first one" },
@@ -69,9 +66,7 @@ const struct command command_table[] = {
       "20000 jobs; LEVEL reports how many jobs this worker runs at once, for STAGES, WORKERS "
       "and the page" },
     { "DONE", 2, 0, ROLE_WORK, SCOPE_JOB, true, MULTI_CHECKED, false, run_done,
-      "id token [RESULT r] [STATE s] "
-      "[EMIT stage key body [ONCE name] [DELAY ms] [DEADLINE ms] [ATTEMPTS n]]…",
-      "OK",
+      "id token [RESULT r] [STATE s] [EMIT stage key body" EMIT_OPTIONS(OPTION_SYNTAX) "]…", "OK",
       "commits a job: its result, the new state of its channel (empty: none) and emitted jobs, "
       "all or nothing; if it is repeated with the same token the reply is the same" },
     { "FAIL", 3, 0, ROLE_WORK, SCOPE_JOB, true, MULTI_CHECKED, false, run_fail,

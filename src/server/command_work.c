@@ -204,13 +204,9 @@ static uint32_t count_emits(const struct arguments *a) {
     return (a->count - a->at) / EMIT_WORDS;
 }
 
-static const struct option emit_options[] = {
-    { "ONCE", OPTION_BYTES, offsetof(struct emit, once) },
-    { "DELAY", OPTION_MS, offsetof(struct emit, delay_ms) },
-    { "DEADLINE", OPTION_MS, offsetof(struct emit, deadline_ms) },
-    { "ATTEMPTS", OPTION_COUNT, offsetof(struct emit, attempts) },
-    { 0 },
-};
+#define OF_EMIT(member, kind, word, ...) { word, OPTION_##kind, offsetof(struct emit, job.member) },
+
+static const struct option emit_options[] = { EMIT_OPTIONS(OF_EMIT){ 0 } };
 
 // Reads EMIT and its options. False: an error was answered.
 static bool emit_read(struct session *s, struct arguments *a, struct emit *out) {
@@ -219,7 +215,7 @@ static bool emit_read(struct session *s, struct arguments *a, struct emit *out) 
         session_usage(s, "EMIT needs a stage, a key (which may be empty) and a body behind it");
         return false;
     }
-    *out = (struct emit){ .stage = word[1], .key = word[2], .body = word[3] };
+    *out = (struct emit){ .stage = word[1], .body = word[3], .job.key = word[2] };
     if (!access_name(s, "stage", word[1]))
         return false;
     a->at += EMIT_WORDS;

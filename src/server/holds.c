@@ -14,16 +14,6 @@
 
 // ---- Which numbers ----------------------------------------------------------------------------
 
-// Options of a push that have a value, which may be any word.
-static bool has_value(mr_bytes word) {
-    static const char *const names[] = { "KEY",      "ONCE", "DELAY", "DEADLINE",
-                                         "ATTEMPTS", "ROOM", "META" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (word_is(word, names[i]))
-            return true;
-    return false;
-}
-
 static uint64_t items_behind(const mr_bytes *words, uint32_t from, uint32_t count) {
     for (uint32_t i = from; i < count; i++)
         if (word_is(words[i], "ITEMS"))
@@ -53,9 +43,10 @@ bool holds_read(const struct command *c, const mr_bytes *words, uint32_t count,
     if (!c || (!many && c->run != run_push && c->run != run_call))
         return false;
     for (uint32_t i = many ? 2 : 3; i < count && !(many && word_is(words[i], "ITEMS")); i++) {
-        if (word_is(words[i], "EPIC") || word_is(words[i], "SOURCE"))
+        const struct option *o = option_find(push_options, words[i]);
+        if (o && o->kind == OPTION_NUMBERED)
             return read_numbers(words, i, count, many, out);
-        i += has_value(words[i]);
+        i += o != NULL; // its value may be any word
     }
     return false;
 }

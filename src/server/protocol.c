@@ -1,6 +1,7 @@
 // See protocol.h.
 #include "server/protocol.h"
 
+#include "base/job_spec.h"
 #include "core/policy.h"
 #include "server/command.h"
 #include "server/info.h"
@@ -103,6 +104,14 @@ static void add_fields(struct reply *r, const struct reply_table *t) {
         page_add(r, "| `%s` | %s |\n", t->fields[i].name, t->fields[i].about);
 }
 
+#define OPTION_ROW(member, kind, word, value, name, argument, most, about)                         \
+    page_add(r, "| `%s %s` | %s |\n", word, value, about);
+
+static void add_options(struct reply *r) {
+    page_add(r, "\n| option | |\n|---|---|\n");
+    PUSH_OPTIONS(OPTION_ROW)
+}
+
 static void add_info(struct reply *r) {
     const struct info_field *f;
     page_add(r, "\n| line | |\n|---|---|\n");
@@ -122,6 +131,8 @@ static void page_add_command(struct reply *r, const struct command *c) {
     for (size_t i = 0; i < sizeof described / sizeof *described; i++)
         if (strcmp(described[i].name, c->name) == 0)
             add_fields(r, described[i].fields);
+    if (strcmp(c->name, "PUSH") == 0)
+        add_options(r);
     if (strcmp(c->name, "INFO") == 0)
         add_info(r);
 }

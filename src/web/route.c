@@ -2,6 +2,7 @@
 #include "web/route.h"
 
 #include "base/errors.h"
+#include "base/job_spec.h"
 #include "web/limits.h"
 #include "web/respond.h"
 #include "wire/number.h"
@@ -9,6 +10,8 @@
 #include <string.h>
 
 // ---- The table ----------------------------------------------------------------------------------
+
+#define HTTP_NAME(member, kind, word, value, name, ...) name " "
 
 static const struct route routes[] = {
     { HTTP_GET, "/healthz", .answer = respond_health, .open = true },
@@ -26,8 +29,8 @@ static const struct route routes[] = {
     { HTTP_GET, "/api/workers", "WORKERS", "from count", .member = "workers" },
     { HTTP_GET, "/api/epics", "EPICS", "stage from count", .member = "epics" },
     { HTTP_GET, "/api/why", "WHY $of", .member = "why" },
-    { HTTP_POST, "/api/jobs", "PUSH $stage $body", "key once delay deadline attempts room",
-      .member = "id", .most = WEB_BODY },
+    { HTTP_POST, "/api/jobs", "PUSH $stage $body", PUSH_OPTIONS(HTTP_NAME), .member = "id",
+      .most = WEB_BODY },
     { HTTP_POST, "/api/jobs/retry", "RETRY @ids", .member = "count" },
     { HTTP_POST, "/api/jobs/drop", "DROP @ids", .member = "count" },
     { HTTP_POST, "/api/jobs/*/cancel", "CANCEL *", .member = "changed" },

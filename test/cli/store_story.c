@@ -86,27 +86,30 @@ static void done(struct side *s, const struct grant *g, const char *result, cons
 }
 
 static void make_orders(struct side *s) {
-    struct push p = { .stage = mr_str("orders"), .key = mr_str("ann"), .body = mr_str("first") };
+    struct push p = { .stage = mr_str("orders"),
+                      .job.key = mr_str("ann"),
+                      .body = mr_str("first") };
     push(s, p);
     struct grant g = take(s, "orders");
     done(s, &g, "fine", "1");
-    p.once = mr_str("named");
+    p.job.once = mr_str("named");
     push(s, p);
     g = take(s, "orders");
     done(s, &g, "", "2");
     for (int i = 0; i < 3; i++) {
         char once[16];
         snprintf(once, sizeof once, "again-%d", i);
-        p.once = mr_str(once);
+        p.job.once = mr_str(once);
         push(s, p);
     }
     push(s, (struct push){ .stage = mr_str("orders"),
-                           .key = mr_str("bob\n'\xff"),
+                           .job.key = mr_str("bob\n'\xff"),
                            .body = { "\x00\xfe\"", 3 },
-                           .deadline_ms = 86400000,
-                           .attempts = 3 });
-    push(s, (struct push){ .stage = mr_str("orders"), .body = mr_str("x"), .delay_ms = 3600000 });
-    p.once = (mr_bytes){ 0 };
+                           .job.deadline_ms = 86400000,
+                           .job.attempts = 3 });
+    push(s,
+         (struct push){ .stage = mr_str("orders"), .body = mr_str("x"), .job.delay_ms = 3600000 });
+    p.job.once = (mr_bytes){ 0 };
     bool changed;
     need(core_cancel(s->core, push(s, p), &changed) == 0, "cancel");
 }
@@ -116,12 +119,12 @@ static void make_mail(struct side *s) {
     for (size_t i = 0; i < 3; i++)
         need(core_set(s->core, mr_str("mail"), mr_str(policies[i][0]), mr_str(policies[i][1])) == 0,
              "set");
-    struct push p = { .stage = mr_str("mail"), .key = mr_str("k"), .body = mr_str("to: ann") };
+    struct push p = { .stage = mr_str("mail"), .job.key = mr_str("k"), .body = mr_str("to: ann") };
     for (int i = 0; i < 3; i++)
         push(s, p);
     struct grant g = take(s, "mail");
     need(core_fail(s->core, g.id, &g.token, mr_str("no \"route\""), MR_NEVER) == 0, "fail");
-    p.key = mr_str("other");
+    p.job.key = mr_str("other");
     push(s, p);
     now_ms += 1000;
     need(shard_begin(s->shard) == 0, "later");
@@ -261,7 +264,9 @@ static void same_epic(struct side *a, struct side *b) {
 }
 
 static void same_repeats(struct side *a, struct side *b) {
-    struct push p = { .stage = mr_str("orders"), .key = mr_str("ann"), .once = mr_str("named") };
+    struct push p = { .stage = mr_str("orders"),
+                      .job.key = mr_str("ann"),
+                      .job.once = mr_str("named") };
     struct pushed x, y;
     need(core_push(a->core, &p, &x) == 0 && core_push(b->core, &p, &y) == 0, "push");
     need(x.repeat && y.repeat && x.id == y.id, "a once");

@@ -518,7 +518,8 @@ static struct core_fixture *core_fixture_in_pieces(void) {
 }
 
 static uint64_t push_delayed(struct core_fixture *t, const char *key, const char *body) {
-    return push_with(t, (struct push){ .key = mr_str(key), .body = mr_str(body), .delay_ms = 10 });
+    return push_with(
+        t, (struct push){ .job.key = mr_str(key), .body = mr_str(body), .job.delay_ms = 10 });
 }
 
 // U4: what is due at one instant is done in pieces, in order, and nothing is lost. The clock does
@@ -587,7 +588,7 @@ static void U4_deadlines_hold_while_much_is_due(void **state) {
     struct core_fixture *t = core_fixture_in_pieces();
     enum { JOBS = 3 * PIECE };
     uint64_t ids[JOBS];
-    struct push p = { .body = mr_str("late"), .deadline_ms = 10 };
+    struct push p = { .body = mr_str("late"), .job.deadline_ms = 10 };
     (void)state;
     for (int i = 0; i < JOBS; i++)
         ids[i] = push_with(t, p);

@@ -8,8 +8,9 @@
 
 static uint64_t push_until(struct core_fixture *t, const char *key, const char *body,
                            int64_t deadline_ms) {
-    return push_with(
-        t, (struct push){ .key = mr_str(key), .body = mr_str(body), .deadline_ms = deadline_ms });
+    return push_with(t, (struct push){ .job.key = mr_str(key),
+                                       .body = mr_str(body),
+                                       .job.deadline_ms = deadline_ms });
 }
 
 static void rule7_not_started_by_its_deadline_a_job_never_is(void **state) {
@@ -51,9 +52,10 @@ static void rule7_one_running_is_told_and_its_commit_refused_whole(void **state)
 
 static void rule7_delayed_past_its_deadline_it_expires_on_time(void **state) {
     struct core_fixture *t = *state;
-    uint64_t a = push_with(
-        t, (struct push){
-               .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 200, .deadline_ms = 100 });
+    uint64_t a = push_with(t, (struct push){ .job.key = mr_str("k"),
+                                             .body = mr_str("a"),
+                                             .job.delay_ms = 200,
+                                             .job.deadline_ms = 100 });
     pass_ms(t, 100);
     expect_status(t, a, JOB_EXPIRED);
     expect_unknown(t, "k");
@@ -221,8 +223,8 @@ static void S2_a_cancelled_job_ends_in_place_and_is_skipped(void **state) {
 
 static void rule9_a_delayed_job_is_cancelled_before_it_joins(void **state) {
     struct core_fixture *t = *state;
-    uint64_t a =
-        push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 100 });
+    uint64_t a = push_with(
+        t, (struct push){ .job.key = mr_str("k"), .body = mr_str("a"), .job.delay_ms = 100 });
     assert_true(cancel(t, a));
     expect_unknown(t, "k");
     pass_ms(t, 100);
@@ -300,8 +302,10 @@ static void rule10_a_commit_is_one_group_of_records(void **state) {
     uint64_t id = push(t, "k", "a");
     push_to(t, "next", "k", "known");
     struct taken a = take(t);
-    struct emit emits[] = { { .stage = mr_str("next"), .key = mr_str("k"), .body = mr_str("b") },
-                            { .stage = mr_str("new"), .body = mr_str("c") } };
+    struct emit emits[] = {
+        { .stage = mr_str("next"), .job.key = mr_str("k"), .body = mr_str("b") },
+        { .stage = mr_str("new"), .body = mr_str("c") }
+    };
     size_t before = t->log_count;
     must(try_done(t, (struct done){ .id = id,
                                     .token = a.token,
@@ -377,8 +381,10 @@ static void rule10_emits_are_bounded(void **state) {
 
 static void rule10_an_emit_may_be_named_and_is_then_made_once(void **state) {
     struct core_fixture *t = *state;
-    struct emit emits[] = { { .stage = mr_str("out"), .once = mr_str("n"), .body = mr_str("b") },
-                            { .stage = mr_str("out"), .once = mr_str("n"), .body = mr_str("c") } };
+    struct emit emits[] = {
+        { .stage = mr_str("out"), .job.once = mr_str("n"), .body = mr_str("b") },
+        { .stage = mr_str("out"), .job.once = mr_str("n"), .body = mr_str("c") }
+    };
     for (int i = 0; i < 2; i++) {
         push(t, "k", "a");
         struct taken a = take(t);
@@ -544,7 +550,7 @@ static void rule16_without_memory_forgetting_waits_a_little(void **state) {
     pass_ms(t, 100);
     t->unlike = false;
     refused(MR_EGONE, core_look_job(t->core, named, &j));
-    struct push again = { .key = mr_str("k"), .once = mr_str("o"), .body = mr_str("a") };
+    struct push again = { .job.key = mr_str("k"), .job.once = mr_str("o"), .body = mr_str("a") };
     struct pushed pushed = { 0 };
     must(try_push(t, again, &pushed));
     assert_true(pushed.repeat && pushed.id == named);
@@ -566,11 +572,13 @@ static void rule16_the_dead_are_not_ended_in_this_sense(void **state) {
 static void rule7_a_deadline_that_could_not_be_recorded_holds(void **state) {
     struct core_fixture *t = *state;
     t->mode = MODE_PLAIN;
-    push_with(t, (struct push){ .key = mr_str("r"), .body = mr_str("runs"), .deadline_ms = 10 });
+    push_with(
+        t, (struct push){ .job.key = mr_str("r"), .body = mr_str("runs"), .job.deadline_ms = 10 });
     struct taken running = take(t);
-    push_with(t, (struct push){ .body = mr_str("waits"), .deadline_ms = 10 });
+    push_with(t, (struct push){ .body = mr_str("waits"), .job.deadline_ms = 10 });
     push(t, "k", "first");
-    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .deadline_ms = 10 });
+    push_with(
+        t, (struct push){ .job.key = mr_str("k"), .body = mr_str("late"), .job.deadline_ms = 10 });
     push(t, "k", "last");
     t->full = t->unlike = true; // a restart would end them
     refused(MR_EFULL, core_advance(t->core, t->now_ms += 10));

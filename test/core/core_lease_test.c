@@ -92,7 +92,7 @@ static void F13_never_means_dead_at_once(void **state) {
 
 static void F13_a_job_may_have_its_own_number_of_attempts(void **state) {
     struct core_fixture *t = *state;
-    uint64_t a = push_with(t, (struct push){ .body = mr_str("a"), .attempts = 1 });
+    uint64_t a = push_with(t, (struct push){ .body = mr_str("a"), .job.attempts = 1 });
     fail_job(t, take(t));
     expect_status(t, a, JOB_DEAD);
 }
@@ -140,7 +140,8 @@ static void rule5_parking_ends_with_the_head(void **state) {
     expect_state(t, "k", CHANNEL_READY);
     uint64_t b = take(t).id;
     lose(t, 0);
-    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("c"), .deadline_ms = 100 });
+    push_with(t,
+              (struct push){ .job.key = mr_str("k"), .body = mr_str("c"), .job.deadline_ms = 100 });
     fail_job(t, take(t));
     must(drop(t, b));
     expect_state(t, "k", CHANNEL_READY);
@@ -273,7 +274,7 @@ static void F4_killed_between_effect_and_done_it_runs_again_first(void **state) 
 static void F8_a_delay_longer_than_the_lease_is_just_a_delay(void **state) {
     struct core_fixture *t = *state;
     set(t, "lease", "100");
-    uint64_t a = push_with(t, (struct push){ .body = mr_str("a"), .delay_ms = 1000 });
+    uint64_t a = push_with(t, (struct push){ .body = mr_str("a"), .job.delay_ms = 1000 });
     pass_ms(t, 999);
     expect_status(t, a, JOB_DELAYED);
     pass_ms(t, 1);
@@ -511,7 +512,7 @@ static void U21_other_starts_write_nothing(void **state) {
 
 static void U20_an_engine_that_closes_gives_back_uncounted(void **state) {
     struct core_fixture *t = *state;
-    uint64_t id = push_with(t, (struct push){ .body = mr_str("a"), .attempts = 1 });
+    uint64_t id = push_with(t, (struct push){ .body = mr_str("a"), .job.attempts = 1 });
     push(t, "k", "b");
     struct taken a = take(t), b = take_detached(t, 1000);
     core_give_back(t->core, &t->conns[0]);

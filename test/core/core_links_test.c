@@ -74,7 +74,7 @@ static void feed(struct world *w) {
     char body[SHARD_SET_TEXT];
     (void)snprintf(body, sizeof body, "%d %" PRIu64, k, w->fed[k]);
     struct push p = { .stage = mr_str("a"),
-                      .key = mr_str(key_name(k)),
+                      .job.key = mr_str(key_name(k)),
                       .body = mr_str(body),
                       .source = mr_str(key_name(k)),
                       .number = w->fed[k] + 1,
@@ -95,10 +95,10 @@ static void commit_source(struct world *w, const struct shard_set_held *h) {
         struct planned p = plan(f, k, n, i);
         (void)snprintf(bodies[i], sizeof bodies[i], "%d %" PRIu64, k, n * EMITS + i);
         struct emit e = { .stage = mr_str(p.delayed ? "c" : "b"),
-                          .key = mr_str(key_name(p.key)),
-                          .once = mr_str(p.named ? bodies[i] : ""),
+                          .job.key = mr_str(key_name(p.key)),
+                          .job.once = mr_str(p.named ? bodies[i] : ""),
                           .body = mr_str(bodies[i]),
-                          .delay_ms = p.delayed ? 1 + (int64_t)(n * 7 % 50) : 0 };
+                          .job.delay_ms = p.delayed ? 1 + (int64_t)(n * 7 % 50) : 0 };
         for (int times = p.exists + p.named; p.exists && times > 0; times--)
             emits[d.emit_count++] = e;
     }
@@ -278,7 +278,9 @@ static void drain(struct world *w) {
 // A last job to each channel of b and c shows what it has seen.
 static void expect_all_seen(struct world *w, const char *stage, int to) {
     struct shard_set *f = w->set;
-    struct push p = { .stage = mr_str(stage), .key = mr_str(key_name(to)), .body = mr_str("last") };
+    struct push p = { .stage = mr_str(stage),
+                      .job.key = mr_str(key_name(to)),
+                      .body = mr_str("last") };
     shard_set_must(f, shard_set_push(f, shard_set_shard_of(f, stage), &p) == 0);
     for (int i = 0; i < 100 && !f->held_count; i++)
         shard_set_pass(f, 100); // a rate

@@ -56,7 +56,8 @@ static void tell_everything(struct core_fixture *t) {
     must(drop(t, b));
     call(t, 0, "m", "c", 5000);
     push_once(t, "", "m", "c");
-    push_with(t, (struct push){ .key = mr_str("l"), .body = mr_str("d"), .delay_ms = 2000 });
+    push_with(t,
+              (struct push){ .job.key = mr_str("l"), .body = mr_str("d"), .job.delay_ms = 2000 });
     must(push_number(t, "e", 1, "e1"));
     must(end_epic(t, "e", 1));
     struct push p = { .source = mr_str("x"), .number = 1, .epic = true };

@@ -168,7 +168,7 @@ static void F15_an_outbox_is_in_order_after_cleaning_and_replay(void **state) {
     struct link_entry e;
     push(f, "a", "first");
     for (int i = 0; i < 3; i++) {
-        struct emit emit = { .stage = mr_str("b"), .key = mr_str("k0"), .body = mr_str("x") };
+        struct emit emit = { .stage = mr_str("b"), .job.key = mr_str("k0"), .body = mr_str("x") };
         shard_set_wait(f, FROM, 0, "a");
         struct done d = {
             .id = f->held[0].id, .token = f->held[0].token, .emits = &emit, .emit_count = 1
@@ -238,10 +238,13 @@ static int push_one(struct shard_set *f, const char *stage) {
 
 static int emit_all(struct shard_set *f, const char *long_key) {
     struct emit emits[] = {
-        { .stage = mr_str("b"), .key = mr_str(long_key), .body = mr_str("one") },
-        { .stage = mr_str("b"), .key = mr_str("k1"), .once = mr_str("name"), .delay_ms = 5 },
-        { .stage = mr_str("c"), .key = mr_str("k2"), .deadline_ms = 50, .attempts = 2 },
-        { .stage = mr_str("b"), .key = mr_str("k3"), .body = mr_str("four") },
+        { .stage = mr_str("b"), .job.key = mr_str(long_key), .body = mr_str("one") },
+        { .stage = mr_str("b"),
+          .job.key = mr_str("k1"),
+          .job.once = mr_str("name"),
+          .job.delay_ms = 5 },
+        { .stage = mr_str("c"), .job.key = mr_str("k2"), .job.deadline_ms = 50, .job.attempts = 2 },
+        { .stage = mr_str("b"), .job.key = mr_str("k3"), .body = mr_str("four") },
     };
     struct done d = {
         .id = f->held[0].id, .token = f->held[0].token, .emits = emits, .emit_count = 4

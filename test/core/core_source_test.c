@@ -7,7 +7,7 @@
 static void E2_a_name_pushed_twice_is_one_job(void **state) {
     struct core_fixture *t = *state;
     struct pushed first, again;
-    struct push p = { .key = mr_str("k"), .once = mr_str("n"), .body = mr_str("a") };
+    struct push p = { .job.key = mr_str("k"), .job.once = mr_str("n"), .body = mr_str("a") };
     must(try_push(t, p, &first));
     must(try_push(t, p, &again));
     assert_false(first.repeat);
@@ -24,7 +24,7 @@ static void E2_S6_a_call_repeated_gets_the_first_ones_result(void **state) {
     done_with(t, take(t), "42", NULL);
     crash(t);
     t->callers[1] = (struct caller){ .conn = &t->conns[0] };
-    struct push p = { .once = mr_str("n"), .body = mr_str("a"), .caller = &t->callers[1] };
+    struct push p = { .job.once = mr_str("n"), .body = mr_str("a"), .caller = &t->callers[1] };
     must(try_push(t, p, &again));
     assert_true(again.repeat && again.ended);
     assert_int_equal(again.id, id);
@@ -57,9 +57,10 @@ static void rule12_cancelled_and_expired_release_the_name_dead_does_not(void **s
     struct core_fixture *t = *state;
     uint64_t a = push_once(t, "k", "n", "a");
     assert_true(cancel(t, a));
-    uint64_t b = push_with(
-        t, (struct push){
-               .key = mr_str("k"), .once = mr_str("n"), .body = mr_str("b"), .deadline_ms = 10 });
+    uint64_t b = push_with(t, (struct push){ .job.key = mr_str("k"),
+                                             .job.once = mr_str("n"),
+                                             .body = mr_str("b"),
+                                             .job.deadline_ms = 10 });
     assert_true(b != a);
     pass_ms(t, 10);
     uint64_t c = push_once(t, "k", "n", "c");
@@ -148,10 +149,10 @@ static void S9_a_number_refused_for_its_size_holds_the_higher_ones(void **state)
     struct pushed pushed;
     static char long_key[2000];
     struct push p = { .source = mr_str("e"), .number = 1, .epic = true, .body = mr_str("1") };
-    p.key = (mr_bytes){ long_key, sizeof long_key };
+    p.job.key = (mr_bytes){ long_key, sizeof long_key };
     refused(MR_ETOOBIG, try_push(t, p, &pushed));
     refused(MR_EGAP, push_number(t, "e", 2, "2"));
-    p.key = (mr_bytes){ 0 };
+    p.job.key = (mr_bytes){ 0 };
     p.stage = mr_str("no stage");
     refused(MR_EINVAL, try_push(t, p, &pushed));
     refused(MR_EGAP, push_number(t, "e", 2, "2"));
@@ -296,9 +297,9 @@ static void U9_the_largest_numbers_are_replayed(void **state) {
     for (size_t i = 0; i < sizeof largest / sizeof *largest; i++)
         set(t, largest[i][0], largest[i][1]);
     push_with(t, (struct push){ .body = mr_str("a"),
-                                .delay_ms = INT64_C(3153600000000),
-                                .deadline_ms = INT64_C(3153600000000),
-                                .attempts = UINT16_MAX });
+                                .job.delay_ms = INT64_C(3153600000000),
+                                .job.deadline_ms = INT64_C(3153600000000),
+                                .job.attempts = UINT16_MAX });
     refused(MR_EINVAL, end_epic(t, "e", NUMBER_MOST + 1));
     refused(MR_EINVAL, end_epic(t, "e", UINT64_MAX));
     must(end_epic(t, "e", NUMBER_MOST));
@@ -320,7 +321,7 @@ static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **sta
     must(end_epic(t, "e", 2));
     must(watch_epic(t, 0, "e", EPIC_OVER));
     expect_events(t, "");
-    struct push p = { .once = mr_str("n"), .source = mr_str("e"), .epic = true, .number = 2 };
+    struct push p = { .job.once = mr_str("n"), .source = mr_str("e"), .epic = true, .number = 2 };
     for (int i = 0; i < 2; i++) {
         must(try_push(t, p, &again));
         assert_true(again.repeat);
@@ -396,7 +397,7 @@ static int push_to_key_patiently(struct core_fixture *t, int pusher, const char 
     struct pushed pushed;
     if (!t->pushers[pusher].granted)
         t->pushers[pusher] = (struct pusher){ .conn = &t->conns[pusher % FIXTURE_CONNS] };
-    struct push p = { .key = mr_str(key), .body = mr_str(body), .pusher = &t->pushers[pusher] };
+    struct push p = { .job.key = mr_str(key), .body = mr_str(body), .pusher = &t->pushers[pusher] };
     return try_push(t, p, &pushed);
 }
 
@@ -411,11 +412,11 @@ static void rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped(void 
     set(t, "max-channel", "2");
     push(t, "k", "a");
     push(t, "k", "b");
-    refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("k") }, &pushed));
-    push_with(t, (struct push){ .body = mr_str("delayed"), .delay_ms = 60000 });
-    refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("l") }, &pushed));
+    refused(MR_EFULL, try_push(t, (struct push){ .job.key = mr_str("k") }, &pushed));
+    push_with(t, (struct push){ .body = mr_str("delayed"), .job.delay_ms = 60000 });
+    refused(MR_EFULL, try_push(t, (struct push){ .job.key = mr_str("l") }, &pushed));
     must(fail_with(t, take(t), "no", MR_NEVER)); // dead and delayed jobs count
-    refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("l") }, &pushed));
+    refused(MR_EFULL, try_push(t, (struct push){ .job.key = mr_str("l") }, &pushed));
     expect_take(t, "b");
     push(t, "l", "c");
     assert_int_equal(look_stage(t, "s").pushed, 4);
@@ -461,7 +462,7 @@ static void rule13_who_gives_up_makes_room_for_the_next(void **state) {
 static void rule13_nobody_overtakes_a_waiting_push_of_its_stage(void **state) {
     struct core_fixture *t = *state;
     struct pushed pushed;
-    struct push hasty = { .key = mr_str("l"), .body = mr_str("hasty") };
+    struct push hasty = { .job.key = mr_str("l"), .body = mr_str("hasty") };
     set(t, "max-channel", "1");
     push(t, "k", "a");
     assert_int_equal(push_to_key_patiently(t, 0, "k", "b"), MR_EAGAIN);
@@ -488,7 +489,7 @@ static void rule13_bytes_are_bounded(void **state) {
         MODE_PLAIN, (struct core_limits){ .max_room_bytes = 10, .max_bytes = 6000 });
     struct pushed pushed;
     static char large[2000];
-    struct push p = { .key = mr_str("k"), .body = bytes_of(large, sizeof large) };
+    struct push p = { .job.key = mr_str("k"), .body = bytes_of(large, sizeof large) };
     (void)state;
     must(try_push(t, p, &pushed));
     refused(MR_EFULL, try_push(t, p, &pushed));
@@ -579,7 +580,7 @@ static void rule13_what_is_retained_makes_room(void **state) {
         ids[i] = push(t, "k", "a");
         end_with(t, bytes_of(large, 2000));
     }
-    struct push p = { .key = mr_str("k"), .body = bytes_of(large, sizeof large) };
+    struct push p = { .job.key = mr_str("k"), .body = bytes_of(large, sizeof large) };
     refused(MR_EFULL, try_push(t, p, &pushed)); // too large at all: no job is forgotten for it
     must(core_look_job(t->core, ids[0], &info));
     p.body = bytes_of(large, 2000);
@@ -696,22 +697,22 @@ static void U4_a_lack_of_memory_costs_no_look_at_all_stages(void **state) {
 }
 
 static void rule13_what_is_too_large_is_named(void **state) {
-    struct core_fixture *t = core_fixture_create(
-        MODE_PLAIN,
-        (struct core_limits){ .max_body = 8, .max_key = 4, .max_once = 4, .max_state = 4 });
+    static const char text[KEY_MOST + 1];
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_body = 8, .max_state = 4 });
     struct pushed p;
     (void)state;
     refused(MR_ETOOBIG, try_push(t, (struct push){ .body = mr_str("123456789") }, &p));
-    refused(MR_ETOOBIG, try_push(t, (struct push){ .key = mr_str("12345") }, &p));
-    refused(MR_ETOOBIG, try_push(t, (struct push){ .once = mr_str("12345") }, &p));
-    refused(MR_EINVAL, try_push(t, (struct push){ .delay_ms = -1 }, &p));
-    refused(MR_EINVAL, try_push(t, (struct push){ .deadline_ms = INT64_MAX }, &p));
-    refused(MR_EINVAL, try_push(t, (struct push){ .attempts = 65536 }, &p));
+    refused(MR_ETOOBIG, try_push(t, (struct push){ .job.key = { text, KEY_MOST + 1 } }, &p));
+    refused(MR_ETOOBIG, try_push(t, (struct push){ .job.once = { text, ONCE_MOST + 1 } }, &p));
+    refused(MR_EINVAL, try_push(t, (struct push){ .job.delay_ms = -1 }, &p));
+    refused(MR_EINVAL, try_push(t, (struct push){ .job.deadline_ms = INT64_MAX }, &p));
+    refused(MR_EINVAL, try_push(t, (struct push){ .job.attempts = 65536 }, &p));
     refused(MR_EINVAL, try_push(t, (struct push){ .stage = mr_str("a b") }, &p));
-    push_with(t, (struct push){ .key = mr_str("1234"),
-                                .once = mr_str("1234"),
+    push_with(t, (struct push){ .job.key = { text, KEY_MOST },
+                                .job.once = { text, ONCE_MOST },
                                 .body = mr_str("12345678"),
-                                .attempts = 65535 });
+                                .job.attempts = 65535 });
     struct taken a = take(t);
     struct done d = { .id = a.id, .token = a.token, .result = mr_str("123456789") };
     refused(MR_ETOOBIG, try_done(t, d));
@@ -731,9 +732,10 @@ static void rule13_everything_has_a_number_that_is_most(void **state) {
     struct pushed p;
     (void)state;
     push_once(t, "k", "n", "a");
-    refused(MR_EFULL, try_push(t, (struct push){ .once = mr_str("m") }, &p));
-    push_with(t, (struct push){ .key = mr_str("l"), .body = mr_str("b"), .deadline_ms = 1000 });
-    refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("m") }, &p));
+    refused(MR_EFULL, try_push(t, (struct push){ .job.once = mr_str("m") }, &p));
+    push_with(
+        t, (struct push){ .job.key = mr_str("l"), .body = mr_str("b"), .job.deadline_ms = 1000 });
+    refused(MR_EFULL, try_push(t, (struct push){ .job.key = mr_str("m") }, &p));
     push_to(t, "s2", "", "c");
     refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("s3") }, &p));
     must(try_push(t, (struct push){ .source = mr_str("x"), .number = 1 }, &p));
@@ -795,7 +797,7 @@ static void rule13_what_is_refused_names_no_stage(void **state) {
         refused(MR_EINVAL, core_learn_edge(t->core, mr_str(name), mr_str("no stage")));
         struct emit emits[] = {
             { .stage = mr_str(name), .body = mr_str("b") },
-            { .stage = mr_str("t"), .key = { large_key, sizeof large_key } },
+            { .stage = mr_str("t"), .job.key = { large_key, sizeof large_key } },
         };
         struct done d = { .id = a.id, .token = a.token, .emits = emits, .emit_count = 2 };
         refused(MR_ETOOBIG, try_done(t, d));
@@ -1033,7 +1035,7 @@ static void U2_a_recorded_change_adopts_an_epic(void **state) {
     must(end_epic(t, "ended", 3));
     must(skip_number(t, "skipped", 4));
     struct pushed pushed;
-    struct push p = { .key = mr_str("e"), .once = mr_str("n"), .source = mr_str("named") };
+    struct push p = { .job.key = mr_str("e"), .job.once = mr_str("n"), .source = mr_str("named") };
     p.number = 4;
     p.epic = true;
     must(try_push(t, p, &pushed));

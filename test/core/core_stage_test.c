@@ -104,8 +104,8 @@ static void rule14_a_taker_held_by_the_rate_is_woken_by_time(void **state) {
 
 static void rule15_a_delayed_job_joins_when_due(void **state) {
     struct core_fixture *t = *state;
-    uint64_t late =
-        push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .delay_ms = 100 });
+    uint64_t late = push_with(
+        t, (struct push){ .job.key = mr_str("k"), .body = mr_str("late"), .job.delay_ms = 100 });
     expect_status(t, late, JOB_DELAYED);
     expect_held(t, "s", "delay");
     push(t, "k", "soon");
@@ -118,10 +118,10 @@ static void rule15_a_delayed_job_joins_when_due(void **state) {
 
 static void rule15_equal_instants_join_by_id(void **state) {
     struct core_fixture *t = *state;
-    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 100 });
+    push_with(t, (struct push){ .job.key = mr_str("k"), .body = mr_str("a"), .job.delay_ms = 100 });
     pass_ms(t, 50);
-    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("b"), .delay_ms = 50 });
-    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("c"), .delay_ms = 50 });
+    push_with(t, (struct push){ .job.key = mr_str("k"), .body = mr_str("b"), .job.delay_ms = 50 });
+    push_with(t, (struct push){ .job.key = mr_str("k"), .body = mr_str("c"), .job.delay_ms = 50 });
     pass_ms(t, 50);
     expect_order(t, "k", "a b c");
 }
@@ -129,7 +129,8 @@ static void rule15_equal_instants_join_by_id(void **state) {
 // Due while the engine was down, it stands where it would have stood.
 static void rule15_due_in_the_engines_absence(void **state) {
     struct core_fixture *t = *state;
-    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .delay_ms = 100 });
+    push_with(t,
+              (struct push){ .job.key = mr_str("k"), .body = mr_str("late"), .job.delay_ms = 100 });
     t->now_ms += 200;
     crash(t);
     push(t, "k", "after");
@@ -377,7 +378,8 @@ static void F15_counters_and_order_are_equal_after_replay(void **state) {
     must(fail_with(t, take(t), "no", MR_NEVER)); // u0
     assert_true(cancel(t, take(t).id));          // u1
     must(fail_with(t, take(t), "no", 0));        // k1
-    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("x"), .deadline_ms = 10 });
+    push_with(t,
+              (struct push){ .job.key = mr_str("k"), .body = mr_str("x"), .job.deadline_ms = 10 });
     pass_ms(t, 10);
     for (int round = 0; round < 3; round++) {
         crash(t);
@@ -418,7 +420,7 @@ static void F25_a_full_log_is_cleaned_and_opened(void **state) {
 // stage until it can; time goes on meanwhile, also where the stage has a rate.
 static void F25_time_goes_on_although_a_full_log_holds_up_a_deadline(void **state) {
     struct core_fixture *t = *state;
-    struct push late = { .body = mr_str("late"), .deadline_ms = 500 };
+    struct push late = { .body = mr_str("late"), .job.deadline_ms = 500 };
     t->mode = MODE_PLAIN;
     set(t, "rate", "1/s");
     wait_for_work(t, 0, "s");

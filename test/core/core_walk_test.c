@@ -122,11 +122,11 @@ static void A3_running_jobs_are_shown_by_lease(void **state) {
 
 static void A3_delayed_jobs_are_shown_by_id(void **state) {
     struct core_fixture *t = *state;
-    push_with(t, (struct push){ .body = mr_str("a"), .delay_ms = 300 });
-    push_with(t, (struct push){ .body = mr_str("b"), .key = mr_str("k"), .delay_ms = 100 });
-    uint64_t c = push_with(t, (struct push){ .body = mr_str("c"), .delay_ms = 200 });
-    push_with(t, (struct push){ .body = mr_str("d"), .stage = mr_str("o"), .delay_ms = 200 });
-    push_with(t, (struct push){ .body = mr_str("e"), .delay_ms = 50, .deadline_ms = 60 });
+    push_with(t, (struct push){ .body = mr_str("a"), .job.delay_ms = 300 });
+    push_with(t, (struct push){ .body = mr_str("b"), .job.key = mr_str("k"), .job.delay_ms = 100 });
+    uint64_t c = push_with(t, (struct push){ .body = mr_str("c"), .job.delay_ms = 200 });
+    push_with(t, (struct push){ .body = mr_str("d"), .stage = mr_str("o"), .job.delay_ms = 200 });
+    push_with(t, (struct push){ .body = mr_str("e"), .job.delay_ms = 50, .job.deadline_ms = 60 });
     push(t, "", "f");
     expect_walk(t, "", JOB_DELAYED, "a b c e");
     must(drop(t, c));
@@ -276,7 +276,7 @@ static void D4_jobs_that_die_or_are_dropped_are_worked_off_too(void **state) {
                           .source = mr_str("e"),
                           .epic = true,
                           .number = (uint64_t)i + 1,
-                          .deadline_ms = i == 4 ? 10 : 0 };
+                          .job.deadline_ms = i == 4 ? 10 : 0 };
         struct pushed pushed;
         must(try_push(t, p, &pushed));
         ids[i] = pushed.id;

@@ -177,12 +177,12 @@ static void say_push(struct golden *g, const struct line *l) {
     const char *caller = option(l, 1, "call"), *room = option(l, 1, "room");
     struct push p = {
         .stage = mr_str(word(l, 1)),
-        .key = mr_str(option(l, 1, "key")),
-        .once = mr_str(option(l, 1, "once")),
+        .job.key = mr_str(option(l, 1, "key")),
+        .job.once = mr_str(option(l, 1, "once")),
         .body = mr_str(quoted(l, 1)),
-        .delay_ms = number_option(l, 1, "delay"),
-        .deadline_ms = number_option(l, 1, "deadline"),
-        .attempts = (uint32_t)number_option(l, 1, "attempts"),
+        .job.delay_ms = number_option(l, 1, "delay"),
+        .job.deadline_ms = number_option(l, 1, "deadline"),
+        .job.attempts = (uint32_t)number_option(l, 1, "attempts"),
         .source = mr_str(option(l, 1, "epic")),
         .number = (uint64_t)number_option(l, 1, "number"),
         .epic = true,
@@ -256,8 +256,8 @@ static void say_done(struct golden *g, const struct line *l) {
             continue;
         assert_true(d.emit_count < 8);
         emits[d.emit_count++] = (struct emit){ .stage = mr_str(word(l, i + 1)),
-                                               .key = mr_str(option(l, i + 1, "key")),
-                                               .once = mr_str(option(l, i + 1, "once")),
+                                               .job.key = mr_str(option(l, i + 1, "key")),
+                                               .job.once = mr_str(option(l, i + 1, "once")),
                                                .body = mr_str(quoted(l, i + 1)) };
     }
     write_answer(g, try_done(g->fixture, d));

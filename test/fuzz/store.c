@@ -321,7 +321,7 @@ static int try_group(const struct disk *d, struct group **out) {
 
 static void work(struct shard *s) {
     struct core *c = shard_core(s);
-    struct push push = { .stage = mr_str("s"), .key = mr_str("k"), .body = mr_str("work") };
+    struct push push = { .stage = mr_str("s"), .job.key = mr_str("k"), .body = mr_str("work") };
     struct pushed pushed;
     struct conn conn = { 0 };
     mr_bytes stage = mr_str("s");

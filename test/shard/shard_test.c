@@ -130,9 +130,10 @@ static void pass_ms(struct rig *r, uint64_t ms) {
 
 static struct pushed push_once(struct rig *r, const char *stage, const char *key, const char *once,
                                const char *body) {
-    struct push push = {
-        .stage = mr_str(stage), .key = mr_str(key), .once = mr_str(once), .body = mr_str(body)
-    };
+    struct push push = { .stage = mr_str(stage),
+                         .job.key = mr_str(key),
+                         .job.once = mr_str(once),
+                         .body = mr_str(body) };
     struct pushed pushed = { 0 };
     begin(r);
     assert_int_equal(core_push(r->core, &push, &pushed), 0);
@@ -672,7 +673,7 @@ static void dedupe_survives(void **state) {
 static void a_running_engine_does_not_see_the_wall_clock(void **state) {
     struct rig *r = *state;
     struct pushed pushed;
-    struct push p = { .stage = mr_str("s"), .body = mr_str("x"), .deadline_ms = 60000 };
+    struct push p = { .stage = mr_str("s"), .body = mr_str("x"), .job.deadline_ms = 60000 };
     begin(r);
     assert_int_equal(core_push(r->core, &p, &pushed), 0);
     end(r);
@@ -707,7 +708,7 @@ static void time_never_goes_back_over_reopening(void **state) {
 // A delayed job is due by engine time, and shard_next_ms returns when that is.
 static void the_shard_says_when_it_wants_to_be_driven(void **state) {
     struct rig *r = *state;
-    struct push p = { .stage = mr_str("s"), .body = mr_str("x"), .delay_ms = 700 };
+    struct push p = { .stage = mr_str("s"), .body = mr_str("x"), .job.delay_ms = 700 };
     struct pushed pushed;
     begin(r);
     assert_int_equal(core_push(r->core, &p, &pushed), 0);

@@ -70,13 +70,14 @@ static void emit_some(struct group *g, uint32_t shard, int round) {
         snprintf(bodies[i], sizeof bodies[i], "%u %d", shard, round * EMITS + i);
         snprintf(keys[i], sizeof keys[i], "k%d", (round + i) % KEYS);
         emits[i] = (struct emit){ .stage = mr_str("b"),
-                                  .key = mr_str(keys[i]),
+                                  .job.key = mr_str(keys[i]),
                                   .body = mr_str(bodies[i]) };
     }
     emits[EMITS] =
-        (struct emit){ .stage = mr_str("once"), .key = mr_str("k0"), .once = mr_str("n") };
-    emits[EMITS + 1] =
-        (struct emit){ .stage = mr_str("later"), .key = mr_str(keys[0]), .delay_ms = DUE_MS };
+        (struct emit){ .stage = mr_str("once"), .job.key = mr_str("k0"), .job.once = mr_str("n") };
+    emits[EMITS + 1] = (struct emit){ .stage = mr_str("later"),
+                                      .job.key = mr_str(keys[0]),
+                                      .job.delay_ms = DUE_MS };
     begin(g, shard);
     assert_int_equal(core_push(core_of(g, shard), &push, &pushed), 0);
     assert_int_equal(take(g, shard, "a", &grant), 0);
@@ -263,7 +264,9 @@ static void expect_old(const char *dir) {
     assert_int_equal(core_look_stage(core_of(g, mail), mr_str("mail"), &info), 0);
     assert_int_equal(info.policy->max_jobs, 100);
     assert_int_equal(info.waiting, 14);
-    struct push named = { .stage = mr_str("mail"), .once = mr_str("first"), .body = mr_str("x") };
+    struct push named = { .stage = mr_str("mail"),
+                          .job.once = mr_str("first"),
+                          .body = mr_str("x") };
     begin(g, mail);
     assert_int_equal(core_push(core_of(g, mail), &named, &pushed), 0);
     assert_true(pushed.repeat);

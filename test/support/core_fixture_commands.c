@@ -114,7 +114,7 @@ int try_push(struct core_fixture *t, struct push p, struct pushed *out) {
         err = core_push(t->core, &p, out);
         if (err == 0)
             core_fixture_learn_job(t, out->id, p.body);
-        core_fixture_learn_key(t, p.stage, p.key);
+        core_fixture_learn_key(t, p.stage, p.job.key);
     } while (attempt_repeats(&s, err));
     return err;
 }
@@ -129,7 +129,7 @@ uint64_t push_with(struct core_fixture *t, struct push p) {
 
 uint64_t push_to(struct core_fixture *t, const char *stage, const char *key, const char *body) {
     return push_with(
-        t, (struct push){ .stage = mr_str(stage), .key = mr_str(key), .body = mr_str(body) });
+        t, (struct push){ .stage = mr_str(stage), .job.key = mr_str(key), .body = mr_str(body) });
 }
 
 uint64_t push(struct core_fixture *t, const char *key, const char *body) {
@@ -138,7 +138,7 @@ uint64_t push(struct core_fixture *t, const char *key, const char *body) {
 
 uint64_t push_once(struct core_fixture *t, const char *key, const char *once, const char *body) {
     struct pushed pushed = { 0 };
-    struct push p = { .key = mr_str(key), .once = mr_str(once), .body = mr_str(body) };
+    struct push p = { .job.key = mr_str(key), .job.once = mr_str(once), .body = mr_str(body) };
     must(try_push(t, p, &pushed));
     return pushed.id;
 }
@@ -147,9 +147,9 @@ uint64_t call(struct core_fixture *t, int caller, const char *once, const char *
               int64_t deadline_ms) {
     struct pushed pushed = { 0 };
     t->callers[caller] = (struct caller){ .conn = &t->conns[0] };
-    struct push p = { .once = mr_str(once),
+    struct push p = { .job.once = mr_str(once),
                       .body = mr_str(body),
-                      .deadline_ms = deadline_ms,
+                      .job.deadline_ms = deadline_ms,
                       .caller = &t->callers[caller] };
     must(try_push(t, p, &pushed));
     return pushed.id;
@@ -159,7 +159,7 @@ int push_number(struct core_fixture *t, const char *epic, uint64_t number, const
     struct pushed pushed = { 0 };
     core_fixture_learn_epic(t, epic);
     return try_push(t,
-                    (struct push){ .key = mr_str("e"),
+                    (struct push){ .job.key = mr_str("e"),
                                    .source = mr_str(epic),
                                    .number = number,
                                    .epic = true,
@@ -254,7 +254,7 @@ int try_done(struct core_fixture *t, struct done d) {
     int err;
     struct attempt s = attempt_begin(t);
     for (size_t i = 0; i < d.emit_count; i++)
-        core_fixture_learn_key(t, d.emits[i].stage, d.emits[i].key);
+        core_fixture_learn_key(t, d.emits[i].stage, d.emits[i].job.key);
     do
         err = core_done(t->core, &d);
     while (attempt_repeats(&s, err));
@@ -279,7 +279,7 @@ void done_with(struct core_fixture *t, struct taken taken, const char *result, c
 
 void done_emit(struct core_fixture *t, struct taken taken, const char *stage, const char *key,
                const char *body) {
-    struct emit emit = { .stage = mr_str(stage), .key = mr_str(key), .body = mr_str(body) };
+    struct emit emit = { .stage = mr_str(stage), .job.key = mr_str(key), .body = mr_str(body) };
     must(try_done(
         t, (struct done){ .id = taken.id, .token = taken.token, .emits = &emit, .emit_count = 1 }));
 }

@@ -286,12 +286,12 @@ static int say_push(struct lockstep *t, const struct command *c, struct answer *
     const struct command_job *j = &c->job;
     struct push p = {
         .stage = mr_str(stage_names[j->stage]),
-        .key = mr_str(j->key),
-        .once = mr_str(j->once),
+        .job.key = mr_str(j->key),
+        .job.once = mr_str(j->once),
         .body = mr_str(j->body),
-        .delay_ms = j->delay_ms,
-        .deadline_ms = j->deadline_ms,
-        .attempts = j->attempts,
+        .job.delay_ms = j->delay_ms,
+        .job.deadline_ms = j->deadline_ms,
+        .job.attempts = j->attempts,
         .conn = c->conn >= 0 ? &t->conns[c->conn] : NULL,
     };
     if (c->source >= 0) {
@@ -376,12 +376,12 @@ static int say_done(struct lockstep *t, const struct command *c) {
         const struct command_job *j = &c->emits[i];
         emits[i] = (struct emit){
             .stage = mr_str(stage_names[j->stage]),
-            .key = mr_str(j->key),
-            .once = mr_str(j->once),
+            .job.key = mr_str(j->key),
+            .job.once = mr_str(j->once),
             .body = mr_str(j->body),
-            .delay_ms = j->delay_ms,
-            .deadline_ms = j->deadline_ms,
-            .attempts = j->attempts,
+            .job.delay_ms = j->delay_ms,
+            .job.deadline_ms = j->deadline_ms,
+            .job.attempts = j->attempts,
         };
     }
     struct done done = {

@@ -179,7 +179,7 @@ static inline int workload_feed(struct workload *s) {
     if (err < 0)
         return err;
     struct push push = { .stage = mr_str("work"),
-                         .key = mr_str(key),
+                         .job.key = mr_str(key),
                          .body = { body, size },
                          .source = mr_str("feed"),
                          .number = number,
@@ -275,7 +275,7 @@ static inline int workload_commit(struct workload *s, const struct workload_held
     size_t size = workload_body(s, held->number, body);
     snprintf(key, sizeof key, "k%d", (int)workload_key(held->number));
     snprintf(state, sizeof state, "%llu", (unsigned long long)workload_rank(held->number));
-    struct emit emit = { .stage = mr_str("out"), .key = mr_str(key), .body = { body, size } };
+    struct emit emit = { .stage = mr_str("out"), .job.key = mr_str(key), .body = { body, size } };
     struct done done = { .id = held->id, .token = held->token, .result = mr_str(key) };
     if (held->stage != STAGE_SIDE) {
         done.set_state = true;
@@ -329,7 +329,7 @@ static inline int workload_push_named(struct workload *s, struct pushed *out) {
     char once[32], body[32];
     snprintf(once, sizeof once, "name %llu", (unsigned long long)s->side);
     snprintf(body, sizeof body, "%llu", (unsigned long long)(s->side % WORKLOAD_SIDE + 1));
-    struct push push = { .stage = mr_str("side"), .once = mr_str(once), .body = mr_str(body) };
+    struct push push = { .stage = mr_str("side"), .job.once = mr_str(once), .body = mr_str(body) };
     int err = workload_turn(s);
     return err < 0 ? err : workload_settle(s, core_push(shard_core(s->shard), &push, out));
 }
