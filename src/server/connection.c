@@ -211,14 +211,20 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
 }
 
-// What a front was asked is answered, too; it is told as if the server ended.
+// What a front was asked is answered, too; it is told as if the server ended. In other loops, too,
+// its commands wait for nobody any more.
 static void hear_end(struct connection *c) {
+    struct session *s = c->session;
     c->reading = false;
     host_begin(&c->loop->host);
-    if (c->session->front)
-        session_close(c->session);
-    else
-        session_end_input(c->session);
+    if (!s->front) {
+        session_end_input(s);
+        return;
+    }
+    s->input_ended = true;
+    session_close(s);
+    if (s->remotes)
+        router_identity_changed(s);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {

@@ -20,12 +20,11 @@ enum {
 
 enum mail_kind {
     // To a remote session:
-    MAIL_IDENTITY,    // who it stands for; the first one makes it
-    MAIL_REQUESTS,    // bytes; `reserved` if it is a TAKE in several loops
-    MAIL_SENT,        // so many bytes of replies were taken by the connection
-    MAIL_INPUT_ENDED, // the client says no more
-    MAIL_UNBLOCK,     // its TAKE waits no longer
-    MAIL_END,         // the connection has ended
+    MAIL_IDENTITY, // who it stands for; the first one makes it
+    MAIL_REQUESTS, // bytes; `reserved` if it is a TAKE in several loops
+    MAIL_SENT,     // so many bytes of replies were taken by the connection
+    MAIL_UNBLOCK,  // its TAKE waits no longer
+    MAIL_END,      // the connection has ended
     // From it:
     MAIL_REPLIES, // bytes, and how many replies they are
     MAIL_CLOSED,  // it is over by itself
@@ -38,7 +37,7 @@ enum mail_kind {
 // Who a remote session stands for. Compared byte by byte: zero what is not used.
 struct identity {
     uint64_t id;
-    bool resp3, cancels;
+    bool resp3, cancels, input_ended;
     uint32_t level;
     char stages[SESSION_STAGES];
     char name[LIMIT_NAME + 1], token[AUTH_NAME + 1], address[64];
@@ -176,6 +175,7 @@ struct remote {
 
     // The other loop's:
     struct session *session; // NULL: not yet, or over
+    bool is_over;
     struct identity identity;
     uint64_t shipped, shipped_replies; // of its replies, that were not acknowledged
     uint64_t shipped_ended;            // how many ends were told
@@ -246,6 +246,7 @@ static struct identity identity_of(const struct session *s) {
     i.id = s->id;
     i.resp3 = s->reply.resp3;
     i.cancels = s->cancels;
+    i.input_ended = s->input_ended;
     i.level = s->level;
     memcpy(i.stages, s->stages, strlen(s->stages));
     memcpy(i.name, s->name, strlen(s->name));
@@ -330,12 +331,6 @@ static void post_to_all(struct session *s, enum mail_kind kind) {
         if (m)
             post(r->loops, r->there, m);
     }
-}
-
-// Behind what it has said before.
-void router_end_input(struct session *s) {
-    router_send(s->host);
-    post_to_all(s, MAIL_INPUT_ENDED);
 }
 
 bool router_unblock(struct session *s) {
@@ -554,6 +549,7 @@ void router_end_reservation(struct session *s) {
 // ---- Remote sessions, in their own loop -------------------------------------------------------
 
 static void remote_close(struct remote *r) {
+    r->is_over = true;
     if (!r->session)
         return;
     host_begin(r->session->host);
@@ -592,13 +588,16 @@ static bool ship_replies(struct session *s, struct remote *r) {
 void router_ship(struct session *s) {
     struct remote *r = s->remote;
     bool shipped = !s->broken && ship_replies(s, r);
-    if (shipped && !(session_has_ended(s) && session_unsent(s) == r->shipped))
-        return;
+    if (shipped && !(s->closing && session_unsent(s) == r->shipped))
+        return; // when the client's input has ended, commands of it may still follow
     remote_close(r);
     post_closed(r);
 }
 
+// Once it has ended there is no other: a command must not run if one before it did not.
 static void identity_set(struct host *h, struct remote *r, const struct identity *i) {
+    if (r->is_over)
+        return;
     if (!r->session) {
         if (session_create(h, &r->session) < 0)
             return;
@@ -613,6 +612,8 @@ static void identity_set(struct host *h, struct remote *r, const struct identity
     s->address = r->identity.address;
     memcpy(s->name, i->name, sizeof s->name);
     s->who = h->auth && i->token[0] ? auth_named(h->auth, mr_str(i->token)) : NULL;
+    if (i->input_ended && !s->input_ended)
+        session_end_input(s);
 }
 
 static void requests_come(struct remote *r, struct mail *m) {
@@ -680,9 +681,12 @@ static void replies_come(struct remote *r, struct mail *m) {
         routed_all(s);
 }
 
+// A reply that is under way will not come. The client of a front waits for just that one.
 static void remote_has_closed(struct remote *r) {
-    if (r->client)
-        session_close(r->client);
+    if (!r->client)
+        return;
+    r->client->broken = r->client->broken || r->client->front;
+    session_close(r->client);
 }
 
 // ---- Receiving --------------------------------------------------------------------------------
@@ -704,10 +708,6 @@ static bool open_mail(struct host *h, struct mail *m) {
         break;
     case MAIL_SENT:
         bytes_were_sent(r, m->count);
-        break;
-    case MAIL_INPUT_ENDED:
-        if (r->session)
-            session_end_input(r->session);
         break;
     case MAIL_UNBLOCK:
         remote_unblock_take(r->session);

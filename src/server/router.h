@@ -94,10 +94,10 @@ struct remote_work router_work(const struct session *);
 // The id of the connection that a session is, or stands for.
 uint64_t router_id(const struct session *);
 
-// It has said who it is, or what it wants to be told: its remote sessions hear of it.
+// It has said who it is, what it wants to be told, or its last command: its remote sessions hear of
+// it.
 void router_identity_changed(struct session *);
 void router_drained(struct session *); // its client reads again
-void router_end_input(struct session *);
 bool router_unblock(struct session *); // it waits in TAKE in another loop: that ends
 void router_leave(struct session *);   // the session ends
 

@@ -409,7 +409,7 @@ void session_end_input(struct session *s) {
     s->input_ended = true;
     session_offer(s);
     if (s->remotes)
-        router_end_input(s);
+        router_identity_changed(s);
     if (wait_is_open(s))
         abandon(s);
 }

@@ -1102,6 +1102,43 @@ static void F50_who_says_no_more_is_answered(void **state) {
     dialogue_destroy(d);
 }
 
+// F50: also if several loops answer, one after the other.
+static void F50_who_says_no_more_is_answered_by_all_loops(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
+    hold_syncs(d, true);
+    say_bytes(d, 0,
+              text("PUSH a x\r\nPUSH b x\r\nPUSH c x\r\nPUSH d x\r\nPUSH e x\r\n"
+                   "STAGES\r\nPING\r\n"));
+    say_no_more(d, 0);
+    hold_syncs(d, false);
+    turn(d);
+    for (int i = 0; i < 5; i++)
+        hear(d, 0, "\"*\"");
+    hear(d, 0, "[[*] [*] [*] [*] [*]]");
+    hear(d, 0, "+PONG");
+    assert_true(d->clients[0].closed);
+    dialogue_destroy(d);
+}
+
+// F50: the second of these begins to wait in another loop when all was said.
+static void F50_who_says_no_more_does_not_wait_in_another_loop(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
+    for (int i = 0; i < 5; i++) {
+        connect_client(d, 2);
+        hold_syncs(d, true);
+        say_bytes(d, 2, text("PUSH a x\r\n"));
+        sayf(d, 2, "TAKE other-%d WAIT -1", i);
+        say_no_more(d, 2);
+        hold_syncs(d, false);
+        turn(d);
+        hear(d, 2, "\"*\"");
+        assert_true(d->clients[2].closed);
+    }
+    dialogue_destroy(d);
+}
+
 // F50: but not what it would wait for: that may be for ever, and it may have gone.
 static void F50_who_says_no_more_does_not_wait(void **state) {
     struct dialogue *d = *state;
@@ -1324,6 +1361,8 @@ int main(void) {
         DIALOGUE(T22_a_stop_waits_for_nobody_who_has_gone),
         DIALOGUE(QUIT_says_OK_and_closes),
         cmocka_unit_test(F50_who_says_no_more_is_answered),
+        cmocka_unit_test(F50_who_says_no_more_is_answered_by_all_loops),
+        cmocka_unit_test(F50_who_says_no_more_does_not_wait_in_another_loop),
         DIALOGUE(F50_who_says_no_more_does_not_wait),
         DIALOGUE(F50_who_has_said_all_does_not_begin_to_wait),
     };

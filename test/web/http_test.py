@@ -326,21 +326,26 @@ def a_push_waits_for_room():
     web.stop()
 
 
-@case
-def F50_a_waiting_push_of_one_who_has_gone_is_none():
-    web = Web()
-    client = Client(web)
-    client.ask("STAGE", "s", "max-jobs", 1)
-    web.post("/api/jobs", {"stage": "s", "body": "first"})
+def push_and_go(web, client, stage):
+    client.ask("STAGE", stage, "max-jobs", 1)
+    web.post("/api/jobs", {"stage": stage, "body": "first"})
     with contextlib.closing(web.connect()) as waiting:
-        waiting.request("POST", "/api/jobs", '{"stage":"s","body":"second","room":-1}',
+        waiting.request("POST", "/api/jobs", json.dumps({"stage": stage, "body": "second", "room": -1}),
                         {"Content-Type": "application/json", "Origin": f"http://{web.host}"})
         while int(client.info()["blocked_clients"]) != 1:
             pass
         waiting.sock.shutdown(socket.SHUT_WR)
         equal(waiting.sock.recv(1), b"")
-    equal(client.work_off("s"), ["first"])
-    web.stop()
+    equal(client.work_off(stage), ["first"])
+
+
+@case
+def F50_a_waiting_push_of_one_who_has_gone_is_none():
+    for options in (), ("--loops", "3", "--shards", "3"):
+        with Web(*options) as web:
+            client = Client(web)
+            for stage in "s0", "s2", "s3":  # of each loop one
+                push_and_go(web, client, stage)
 
 
 @case
