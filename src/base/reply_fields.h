@@ -9,7 +9,8 @@
 //             server: the command sets it
 //     kind    bytes (mr_bytes), count (uint64_t), small (uint32_t), number (int64_t), rate (double,
 //             per second), flag (bool, 0 or 1 on the wire), id (uint64_t, digits on the wire),
-//             names (an array of texts), other (written by a function, see wire/replies.h)
+//             names (an array of texts), entry (uint64_t, where its bytes lie in the log; 0: nil),
+//             other (written by a function, see wire/replies.h)
 //     name    on the wire, in JSON and on the page; milliseconds end in -ms
 //     about   what it means, in a line without a full stop
 #ifndef BASE_REPLY_FIELDS_H
@@ -27,6 +28,7 @@
 #define REPLY_TYPE_rate double
 #define REPLY_TYPE_flag bool
 #define REPLY_TYPE_id uint64_t
+#define REPLY_TYPE_entry uint64_t
 
 // X: the members of a struct of the core.
 #define CORE_MEMBER(from, member, kind, ...) CORE_MEMBER_##from(member, kind)
@@ -37,6 +39,9 @@
 #define FROM_INFO(from, member, ...) FROM_INFO_##from(member)
 #define FROM_INFO_core(member) .member = info->member,
 #define FROM_INFO_server(member)
+
+// X: the names, with a comma before each.
+#define FIELD_LIST(from, member, kind, name, about) ", " name
 
 // X: the names, with a space before each.
 #define FIELD_NAMES(from, member, kind, name, about) " " name
@@ -123,6 +128,19 @@
     X(server, attempt, small, "attempt", "which attempt failed")                                   \
     X(server, age_ms, count, "age-ms", "since it failed")                                          \
     X(server, text, bytes, "text", "why")
+
+// A job of TAKE is an array: its values have places, and no names.
+#define GRANT_ID_FIELD(X) X(core, id, id, "id", "its id")
+#define GRANT_OTHER_FIELDS(X)                                                                      \
+    X(server, token, bytes, "token", "names the lease: for DONE, FAIL, RELEASE and BEAT")          \
+    X(core, stage, bytes, "stage", "its stage")                                                    \
+    X(core, key, bytes, "key", "its key; empty: none")                                             \
+    X(server, body, entry, "body", "its body")                                                     \
+    X(core, attempt, small, "attempt", "which attempt this is, from 1")                            \
+    X(core, left_ms, number, "deadline-ms-left or -1", "to its deadline; -1: it has none")         \
+    X(server, state, entry, "state or nil", "the state of its channel; nil: none")                 \
+    X(core, lease_ms, number, "lease-ms", "how long the lease lasts without BEAT")
+#define GRANT_FIELDS(X) GRANT_ID_FIELD(X) GRANT_OTHER_FIELDS(X)
 
 // ---- Epics, workers ---------------------------------------------------------------------------
 

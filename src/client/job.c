@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "client/state.h"
 #include "wire/number.h"
+#include "wire/replies.h"
 
 #include <inttypes.h>
 
@@ -20,7 +21,6 @@ enum {
     STOP_EARLIER_MS = 1000, // than the lease ends, at most; a tenth of a short one
     BEATS_AT_ONCE = 10000,
     UNANSWERED_MOST = 1024, // ends of a puller's jobs; then they are waited for
-    JOB_FIELDS = 8,
 };
 
 static struct client *client_of_job(const struct mr_job *job) {
@@ -104,43 +104,56 @@ static int copy_out(struct buffer *to, const struct response_value *v) {
     return 0;
 }
 
-static bool is_job(const struct response_value *v) {
-    static const enum response_type types[JOB_FIELDS - 1] = { RESPONSE_BULK,   RESPONSE_BULK,
-                                                              RESPONSE_BULK,   RESPONSE_BULK,
-                                                              RESPONSE_BULK,   RESPONSE_INTEGER,
-                                                              RESPONSE_INTEGER };
-    if (v->type != RESPONSE_ARRAY || v->count < JOB_FIELDS)
-        return false;
-    for (int i = 0; i < JOB_FIELDS - 1; i++)
-        if (v[1 + i].type != types[i])
+// The last place is newer than the others: a server may leave it out.
+enum { GRANT_LEAST = GRANT_lease_ms };
+
+#define TYPE_OF_id RESPONSE_BULK
+#define TYPE_OF_bytes RESPONSE_BULK
+#define TYPE_OF_entry RESPONSE_BULK
+#define TYPE_OF_small RESPONSE_INTEGER
+#define TYPE_OF_number RESPONSE_INTEGER
+#define TYPE_OF(from, member, kind, ...) [GRANT_##member] = TYPE_OF_##kind,
+
+// `v` are the values of the array. The state is the only one that may be nil.
+static bool is_grant(const struct response_value *v) {
+    static const enum response_type types[GRANT_PLACES] = { GRANT_FIELDS(TYPE_OF) };
+    for (int i = 0; i < GRANT_LEAST; i++)
+        if (v[i].type != types[i] && (i != GRANT_state || v[i].type != RESPONSE_NULL))
             return false;
-    return (v[8].type == RESPONSE_BULK || v[8].type == RESPONSE_NULL) && v[1].bytes.size &&
-           v[2].bytes.size && v[2].bytes.size <= CLIENT_TOKEN &&
-           v[3].bytes.size <= STAGE_NAME_MOST && v[4].bytes.size <= KEY_MOST;
+    return v[GRANT_id].bytes.size && v[GRANT_token].bytes.size &&
+           v[GRANT_token].bytes.size <= CLIENT_TOKEN &&
+           v[GRANT_stage].bytes.size <= STAGE_NAME_MOST && v[GRANT_key].bytes.size <= KEY_MOST;
 }
 
-// Fields: id, token, stage, key, body, attempt, left-ms, state, lease-ms.
-static int job_read(struct mr_job *job, const struct response_value *v, uint64_t lease_from_ms) {
+static uint64_t lease_of_grant(const struct response_value *v, uint32_t count) {
+    bool there = count > GRANT_lease_ms && v[GRANT_lease_ms].type == RESPONSE_INTEGER;
+    return there && v[GRANT_lease_ms].integer > 0 ? (uint64_t)v[GRANT_lease_ms].integer : LEASE_MS;
+}
+
+static int job_read(struct mr_job *job, const struct response_value *grant,
+                    uint64_t lease_from_ms) {
+    const struct response_value *v = grant + 1;
     uint64_t id;
-    if (!is_job(v) || number_parse(v[1].bytes, &id) < 0)
+    if (grant->type != RESPONSE_ARRAY || grant->count < GRANT_LEAST || !is_grant(v) ||
+        number_parse(v[GRANT_id].bytes, &id) < 0)
         return error_set(MR_ENET, "the server answers TAKE with what is not a job");
+    int64_t left_ms = v[GRANT_left_ms].integer;
     leased_job_renew(job);
     job->magic = LEASED_JOB_MAGIC;
     job->id = id;
     memset(job->token, 0, sizeof job->token);
-    memcpy(job->token, v[2].bytes.data, v[2].bytes.size);
-    job->stage_size = (uint32_t)v[3].bytes.size;
-    memcpy(job->stage, v[3].bytes.data, job->stage_size);
+    memcpy(job->token, v[GRANT_token].bytes.data, v[GRANT_token].bytes.size);
+    job->stage_size = (uint32_t)v[GRANT_stage].bytes.size;
+    memcpy(job->stage, v[GRANT_stage].bytes.data, job->stage_size);
     job->stage[job->stage_size] = 0;
-    job->key_size = (uint32_t)v[4].bytes.size;
-    memcpy(job->key, v[4].bytes.data, job->key_size);
-    job->attempt = (uint32_t)v[6].integer;
-    job->deadline_at_ms = v[7].integer < 0 ? 0 : monotonic_ms() + (uint64_t)v[7].integer;
-    bool has_lease = v->count > JOB_FIELDS && v[9].type == RESPONSE_INTEGER && v[9].integer > 0;
-    job->lease_ms = has_lease ? (uint64_t)v[9].integer : LEASE_MS;
+    job->key_size = (uint32_t)v[GRANT_key].bytes.size;
+    memcpy(job->key, v[GRANT_key].bytes.data, job->key_size);
+    job->attempt = (uint32_t)v[GRANT_attempt].integer;
+    job->deadline_at_ms = left_ms < 0 ? 0 : monotonic_ms() + (uint64_t)left_ms;
+    job->lease_ms = lease_of_grant(v, grant->count);
     job->lease_from_ms = job->beat_ms = lease_from_ms;
-    int err = copy_out(&job->body, &v[5]);
-    return err < 0 ? err : copy_out(&job->state, &v[8]);
+    int err = copy_out(&job->body, &v[GRANT_body]);
+    return err < 0 ? err : copy_out(&job->state, &v[GRANT_state]);
 }
 
 static uint64_t stops_at_ms(const struct mr_job *job) {

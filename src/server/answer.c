@@ -6,6 +6,7 @@
 #include "core/record.h"
 #include "server/shards.h"
 #include "wire/code.h"
+#include "wire/replies.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -100,26 +101,29 @@ static int answer_entry(struct session *s, struct shard *shard, uint64_t at, boo
     return err;
 }
 
-static int answer_grant(struct session *s, const struct grant *g, bool wait) {
+#define WRITE_GRANT(from, member, kind, ...) WRITE_GRANT_##kind(v.member)
+#define WRITE_GRANT_id(value) reply_id(r, value);
+#define WRITE_GRANT_bytes(value) reply_bulk(r, value);
+#define WRITE_GRANT_small(value) reply_integer(r, value);
+#define WRITE_GRANT_number(value) reply_integer(r, value);
+#define WRITE_GRANT_entry(at)                                                                      \
+    if (!(at))                                                                                     \
+        reply_null(r);                                                                             \
+    else if ((err = answer_entry(s, shard, at, wait)) < 0)                                         \
+        return err;
+
+static int answer_grant(struct session *s, const struct grant *info, bool wait) {
     struct reply *r = &s->reply;
-    struct shard *shard = shard_at(s->host, g->shard);
+    struct shard *shard = shard_at(s->host, info->shard);
     char token[ANSWER_TOKEN];
-    token_write(&g->token, token);
-    reply_array(r, 9);
-    reply_id(r, g->id);
-    reply_bulk(r, (mr_bytes){ token, sizeof token });
-    reply_bulk(r, g->stage);
-    reply_bulk(r, g->key);
-    int err = answer_entry(s, shard, g->at, wait);
-    if (err < 0)
-        return err;
-    reply_integer(r, g->attempt);
-    reply_integer(r, g->left_ms);
-    if (!g->state_at)
-        reply_null(r);
-    else if ((err = answer_entry(s, shard, g->state_at, wait)) < 0)
-        return err;
-    reply_integer(r, g->lease_ms);
+    struct grant_reply v = { GRANT_FIELDS(FROM_INFO) };
+    int err = 0;
+    token_write(&info->token, token);
+    v.token = (mr_bytes){ token, sizeof token };
+    v.body = info->at;
+    v.state = info->state_at;
+    reply_array(r, GRANT_PLACES);
+    GRANT_FIELDS(WRITE_GRANT)
     return 0;
 }
 

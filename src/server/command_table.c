@@ -56,9 +56,7 @@ const struct command command_table[] = {
       "needs the rights for that stage" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_STAGES, true, MULTI_REFUSED, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
-      "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or "
-      "nil, "
-      "lease-ms",
+      "array of jobs: id" GRANT_OTHER_FIELDS(FIELD_LIST),
       "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the "
       "stages in the order given; a lease ends after LEASE, unless BEAT extends it, and with "
       "the connection, unless it is DETACHED (a DETACHED lease, and one in a stage with "

@@ -65,7 +65,7 @@ static const struct {
     const struct reply_table *fields;
 } described[] = {
     { "EPIC", &epic_replies },        { "JOB", &job_replies },        { "STAGES", &stage_replies },
-    { "CHANNELS", &channel_replies }, { "WORKERS", &worker_replies },
+    { "CHANNELS", &channel_replies }, { "WORKERS", &worker_replies }, { "TAKE", &grant_replies },
 };
 
 static void page_add(struct reply *r, const char *format, ...)

@@ -21,6 +21,7 @@
 #define CHANNEL_FIELD(from, ...) FIELD(channel_reply, __VA_ARGS__)
 #define JOB_FIELD(from, ...) FIELD(job_reply, __VA_ARGS__)
 #define REASON_FIELD(from, ...) FIELD(reason_reply, __VA_ARGS__)
+#define GRANT_FIELD(from, ...) FIELD(grant_reply, __VA_ARGS__)
 #define EPIC_FIELD(from, ...) FIELD(epic_reply, __VA_ARGS__)
 #define WORKER_FIELD(from, ...) FIELD(worker_reply, __VA_ARGS__)
 #define HELLO_FIELD(from, ...) FIELD(hello_reply, __VA_ARGS__)
@@ -31,6 +32,7 @@ static const struct reply_field stage_fields[] = { STAGE_FIELDS(STAGE_FIELD) };
 static const struct reply_field channel_fields[] = { CHANNEL_FIELDS(CHANNEL_FIELD) };
 static const struct reply_field job_fields[] = { JOB_FIELDS(JOB_FIELD) JOB_BODY_FIELDS(JOB_FIELD) };
 static const struct reply_field reason_fields[] = { REASON_FIELDS(REASON_FIELD) };
+static const struct reply_field grant_fields[] = { GRANT_FIELDS(GRANT_FIELD) };
 static const struct reply_field epic_fields[] = { EPIC_FIELDS(EPIC_FIELD) };
 static const struct reply_field epics_fields[] = { EPIC_NAME_FIELD(EPIC_FIELD)
                                                        EPIC_FIELDS(EPIC_FIELD) };
@@ -43,6 +45,7 @@ const struct reply_table stage_replies = TABLE(stage_fields);
 const struct reply_table channel_replies = TABLE(channel_fields);
 const struct reply_table job_replies = TABLE(job_fields);
 const struct reply_table reason_replies = TABLE(reason_fields);
+const struct reply_table grant_replies = TABLE(grant_fields);
 const struct reply_table epic_replies = TABLE(epic_fields);
 const struct reply_table epics_replies = TABLE(epics_fields);
 const struct reply_table worker_replies = TABLE(worker_fields);
@@ -101,6 +104,9 @@ static void value_write(struct reply *r, enum reply_kind kind, const void *at) {
         break;
     case REPLY_names:
         names_write(r, at);
+        break;
+    case REPLY_entry:
+        assert(false); // of a grant, which the server writes itself
         break;
     case REPLY_other: {
         const struct reply_other *other = at;
@@ -184,6 +190,7 @@ static void reply_value_read(const struct response_value *v, enum reply_kind kin
             (void)number_parse(v->bytes, to); // 0 is no id
         break;
     case REPLY_names:
+    case REPLY_entry:
         break;
     case REPLY_other:
         ((struct reply_other *)to)->value = v;

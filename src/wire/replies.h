@@ -48,6 +48,14 @@ struct reason_reply {
     REASON_FIELDS(REPLY_MEMBER)
 };
 
+struct grant_reply {
+    GRANT_FIELDS(REPLY_MEMBER)
+};
+
+// The places of its values in the array.
+#define GRANT_PLACE(from, member, ...) GRANT_##member,
+enum grant_place { GRANT_FIELDS(GRANT_PLACE) GRANT_PLACES };
+
 struct epic_reply {
     EPIC_NAME_FIELD(REPLY_MEMBER) // of EPICS
     EPIC_FIELDS(REPLY_MEMBER)
@@ -83,6 +91,7 @@ enum reply_kind {
     REPLY_flag,
     REPLY_id,
     REPLY_names,
+    REPLY_entry,
     REPLY_other,
 };
 
@@ -99,6 +108,7 @@ struct reply_table {
 };
 
 extern const struct reply_table stage_replies, channel_replies, job_replies, reason_replies;
+extern const struct reply_table grant_replies;               // for documentation: it is no map
 extern const struct reply_table epic_replies, epics_replies; // the second begins with the name
 extern const struct reply_table worker_replies, hello_replies, docs_replies, argument_replies;
 
