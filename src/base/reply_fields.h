@@ -213,7 +213,7 @@
     X(MEMORY, whole, first, max_memory, count, "maxmemory", "max-bytes; 0: there is no limit")     \
     X(MEMORY, whole, sum, index_bytes, count, "index_bytes", "bytes of the index of jobs")         \
     X(MEMORY, whole, sum, buffer_bytes, count, "buffer_bytes", "bytes of requests and replies")    \
-    X(MEMORY, whole, sum, max_buffers, count, "maxbuffers", "most bytes of these")                 \
+    X(MEMORY, whole, first, max_buffers, count, "maxbuffers", "most bytes of these")               \
     X(MEMORY, whole, sum, refused_full, count, "refused_full",                                     \
       "pushes and requests that were refused for lack of room")                                    \
     X(PERSISTENCE, all, sum, loading, count, "loading", "0 once the store has been read")          \

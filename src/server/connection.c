@@ -40,9 +40,9 @@ static void on_closed(uv_handle_t *handle) {
 }
 
 // "127.0.0.1:40000", with the name it has given itself if there is one.
-static const char *client_name(const struct connection *c, char (*to)[CLIENT_NAME]) {
-    const char *name = c->session->name;
-    snprintf(*to, sizeof *to, "%s%s%s%s", c->address, *name ? " (" : "", name, *name ? ")" : "");
+static const char *client_name(const struct session *s, char (*to)[CLIENT_NAME]) {
+    const char *name = s->name;
+    snprintf(*to, sizeof *to, "%s%s%s%s", s->address, *name ? " (" : "", name, *name ? ")" : "");
     return *to;
 }
 
@@ -56,7 +56,7 @@ static void write_overflow(const struct connection *c) {
     char name[CLIENT_NAME];
     notice(NOTICE_WARN,
            "%s is cut off: %zu bytes of replies are not read, and there is no %s for more",
-           client_name(c, &name), unread_size(c),
+           client_name(c->session, &name), unread_size(c),
            c->session->reply.err == MR_ENOMEM ? "memory" : "room");
 }
 
@@ -155,7 +155,7 @@ static void on_silent(uv_timer_t *timer) {
             continue;
         }
         notice(NOTICE_DEBUG, "%s has been silent for %" PRIu64 " ms: closed: max-idle",
-               client_name(c, &name), v->silent.ms);
+               client_name(c->session, &name), v->silent.ms);
         connection_close(c);
     }
     plan_timeouts(&v->silent, timer, on_silent);
@@ -190,7 +190,7 @@ static void on_unread(uv_timer_t *timer) {
         notice(NOTICE_WARN,
                "%s is cut off: it has read nothing of %zu bytes of replies for %" PRIu64
                " ms: max-unread",
-               client_name(c, &name), unread_size(c), v->unread.ms);
+               client_name(c->session, &name), unread_size(c), v->unread.ms);
         connection_close(c);
     }
     plan_timeouts(&v->unread, timer, on_unread);
@@ -376,14 +376,16 @@ void connection_write(struct connection *c) {
 void connections_make_room(struct loop *v) {
     char name[CLIENT_NAME];
     for (struct session *s; (s = host_client_to_close(&v->host)) != NULL;) {
-        struct connection *c = s->owner;
         notice(NOTICE_WARN,
                "%s is cut off: clients take up more than %" PRIu64
                " bytes, and of these it has the most, %zu, of which %zu are replies that it has "
                "not read: max-client-bytes",
-               client_name(c, &name), host_client_limit(&v->host), session_held(s),
+               client_name(s, &name), host_client_limit(&v->host), session_held(s),
                session_unread(s));
-        connection_close(c);
+        if (s->remote)
+            router_cut_off(s);
+        else
+            connection_close(s->owner);
     }
 }
 

@@ -154,13 +154,20 @@ uint64_t host_client_limit(const struct host *h) {
         all = LIMIT_CLIENT_BYTES;
     if (h->max_client_bytes)
         all = h->max_client_bytes;
-    return h->loops ? all / h->loops->count : all;
+    return all;
+}
+
+bool host_clients_exceed(const struct host *h) {
+    uint64_t limit = host_client_limit(h);
+    if (!h->loops)
+        return h->buffered > limit;
+    return h->buffered > limit / h->loops->count && router_client_bytes(h) > limit;
 }
 
 // Of two with equally much the older one.
 struct session *host_client_to_close(const struct host *h) {
     struct session *unread = NULL, *largest = NULL;
-    if (h->buffered <= host_client_limit(h))
+    if (!host_clients_exceed(h))
         return NULL;
     for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         struct session *s = list_entry(l, struct session, of_host);

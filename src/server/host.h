@@ -185,13 +185,16 @@ uint64_t host_memory(const struct host *);
 
 // Memory for clients is apart from that for jobs: requests as far as they have arrived, what is
 // queued, and replies until they were sent. Its limit is max-client-bytes, else a quarter of
-// max-bytes (at least LIMIT_CLIENT_LEAST), else LIMIT_CLIENT_BYTES; of several loops each has its
-// share.
+// max-bytes (at least LIMIT_CLIENT_LEAST), else LIMIT_CLIENT_BYTES.
 uint64_t host_client_limit(const struct host *);
 
-// Which client has to be closed because clients take up more than that: the one with the most bytes
-// of replies that it could have read and has not; if there are none, the one whose requests take
-// the most. NULL: there is room. Between turns, until it says so.
+// Whether clients take up more than that; of several loops, those of all together, and those of
+// this loop more than its share.
+bool host_clients_exceed(const struct host *);
+
+// Which client has to be closed if so: the one with the most bytes of replies that it could have
+// read and has not; if there are none, the one whose requests take the most. It may be a remote
+// session (router.h). NULL: there is room. Between turns, until it says so.
 struct session *host_client_to_close(const struct host *);
 
 // Makes room for the wait of one more session. MR_ENOMEM.

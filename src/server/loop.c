@@ -78,6 +78,8 @@ void turn_end(struct loop *v) {
         host_end(h);
         flush(v); // what was sent may let sessions go on
         connections_make_room(v);
+        if (h->loops)
+            router_note_client_bytes(h);
     }
     loop_plan(v);
     health_look(&v->health, h);

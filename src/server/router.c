@@ -27,7 +27,7 @@ enum mail_kind {
     MAIL_END,      // the connection has ended
     // From it:
     MAIL_REPLIES, // bytes, and how many replies they are
-    MAIL_CLOSED,  // it is over by itself
+    MAIL_CLOSED,  // it is over by itself; count 1: the connection is to be closed at once
     MAIL_ENDED,   // after MAIL_END: nothing more comes
     // Between shards, and for the server:
     MAIL_MESSAGE,
@@ -159,7 +159,7 @@ int router_carry(struct host *h, struct message *message) {
 struct remote {
     struct loops *loops;
     uint32_t home, there;
-    struct mail *end, *ended; // for MAIL_END and MAIL_ENDED
+    struct mail *end, *ended, *closed; // for MAIL_END, MAIL_ENDED and MAIL_CLOSED
 
     // Home's:
     struct session *client; // NULL: it has gone
@@ -187,9 +187,11 @@ static struct remote *remote_create(struct session *s, uint32_t there) {
         return NULL;
     r->end = mail_of(MAIL_END, r);
     r->ended = mail_of(MAIL_ENDED, r);
-    if (!r->end || !r->ended) {
+    r->closed = mail_of(MAIL_CLOSED, r);
+    if (!r->end || !r->ended || !r->closed) {
         mail_free(r->end);
         mail_free(r->ended);
+        mail_free(r->closed);
         mem_free(r);
         return NULL;
     }
@@ -205,6 +207,7 @@ static void remote_free(struct remote *r) {
     buffer_finish(&r->requests);
     mail_free(r->end);
     mail_free(r->ended);
+    mail_free(r->closed);
     mem_free(r);
 }
 
@@ -310,6 +313,28 @@ void router_send(struct host *h) {
         list_remove(l);
         remote_send(list_entry(l, struct remote, of_outgoing));
     }
+}
+
+// ---- Memory for clients -------------------------------------------------------------------------
+
+uint64_t router_client_bytes(const struct host *h) {
+    uint64_t bytes = h->buffered;
+    for (uint32_t i = 0; i < h->loops->count; i++)
+        bytes += i == h->loop ? 0 : atomic_load(&h->loops->client_bytes[i]);
+    return bytes;
+}
+
+// A loop that has more than its share looks whether it has to close some when it wakes up: where
+// this loop has made the sum too large, that has to be now.
+void router_note_client_bytes(struct host *h) {
+    struct loops *l = h->loops;
+    uint64_t limit = host_client_limit(h);
+    if (atomic_exchange(&l->client_bytes[h->loop], h->buffered) >= h->buffered ||
+        router_client_bytes(h) <= limit)
+        return;
+    for (uint32_t i = 0; i < l->count; i++)
+        if (i != h->loop && atomic_load(&l->client_bytes[i]) > limit / l->count)
+            l->inboxes[i].wake(l->inboxes[i].arg);
 }
 
 void router_identity_changed(struct session *s) {
@@ -557,11 +582,20 @@ static void remote_close(struct remote *r) {
     r->session = NULL;
 }
 
-// Without memory for it the connection waits until its client gives up.
-static void post_closed(struct remote *r) {
-    struct mail *m = mail_of(MAIL_CLOSED, r);
-    if (m)
-        post(r->loops, r->home, m);
+// Once is enough.
+static void post_closed(struct remote *r, bool at_once) {
+    struct mail *m = r->closed;
+    r->closed = NULL;
+    if (!m)
+        return;
+    m->count = at_once;
+    post(r->loops, r->home, m);
+}
+
+void router_cut_off(struct session *s) {
+    struct remote *r = s->remote;
+    remote_close(r);
+    post_closed(r, true);
 }
 
 // Replies that may be shown and were not sent yet. False: there is no memory for them.
@@ -591,7 +625,7 @@ void router_ship(struct session *s) {
     if (shipped && !(s->closing && session_unsent(s) == r->shipped))
         return; // when the client's input has ended, commands of it may still follow
     remote_close(r);
-    post_closed(r);
+    post_closed(r, false);
 }
 
 // Once it has ended there is no other: a command must not run if one before it did not.
@@ -620,7 +654,7 @@ static void requests_come(struct remote *r, struct mail *m) {
     struct session *s = r->session;
     if (!s) {
         shared_reservation_leave(m->reserved);
-        post_closed(r);
+        post_closed(r, false);
         return;
     }
     s->reserved = m->reserved;
@@ -682,10 +716,10 @@ static void replies_come(struct remote *r, struct mail *m) {
 }
 
 // A reply that is under way will not come. The client of a front waits for just that one.
-static void remote_has_closed(struct remote *r) {
+static void remote_has_closed(struct remote *r, bool at_once) {
     if (!r->client)
         return;
-    r->client->broken = r->client->broken || r->client->front;
+    r->client->broken = r->client->broken || at_once || r->client->front;
     session_close(r->client);
 }
 
@@ -719,7 +753,7 @@ static bool open_mail(struct host *h, struct mail *m) {
         replies_come(r, m);
         break;
     case MAIL_CLOSED:
-        remote_has_closed(r);
+        remote_has_closed(r, m->count);
         break;
     case MAIL_ENDED:
         remote_free(r);

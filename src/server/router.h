@@ -45,6 +45,7 @@ struct loops {
         void (*wake)(void *arg);
         void *arg;
     } inboxes[LOOPS_MOST];
+    _Atomic uint64_t client_bytes[LOOPS_MOST]; // memory for clients when a loop's last turn ended
 };
 
 // The hosts are those of the loops, in order. The wake functions are called by any thread when
@@ -70,6 +71,12 @@ bool router_receive(struct host *);
 void router_send(struct host *);
 // A remote session has replies to be sent, or is over.
 void router_ship(struct session *);
+// A remote session takes up too much memory: it and its connection are closed.
+void router_cut_off(struct session *);
+// Bytes of memory for the clients of all loops.
+uint64_t router_client_bytes(const struct host *);
+// The loop has closed those that it had to: others learn how much its clients have now.
+void router_note_client_bytes(struct host *);
 // Passes on what a shard has to tell one of another loop. MR_ENOMEM: not now.
 int router_carry(struct host *, struct message *);
 

@@ -337,7 +337,7 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     size_t at = 0;
     while (at < size && !s->wait.kind && !s->closing && !session_is_paused(s)) {
         uint32_t count;
-        if (!budget_left(s) || h->buffered > host_client_limit(h)) {
+        if (!budget_left(s) || host_clients_exceed(h)) {
             budget_defer(s);
             break;
         }

@@ -61,4 +61,43 @@ def U8_strangers_may_speak_while_they_are_closed():
         equal(client.ask("PUSH", "s", "x"), "1")
 
 
+# ---- Memory ------------------------------------------------------------------------------------
+
+STAGES = "s2", "s3", "s0"  # of each shard one, in order
+
+
+def fields(reply):
+    return dict(zip(reply[::2], reply[1::2]))
+
+
+# U6: what clients leave unread counts wherever it is kept: also in the loops that have answered.
+@case
+def U6_unread_replies_of_other_loops_do_not_fill_memory():
+    with Server("--max-client-bytes", str(64 << 20)) as server:
+        client = Client(server)
+        ids = [client.ask("PUSH", stage, b"x" * (8 << 20)) for stage in STAGES for _ in range(2)]
+        deaf = [Client(server) for _ in range(12)]
+        for one in deaf:
+            for job in ids:
+                one.say("JOB", job, "BODY")
+        for _ in range(4):
+            server.hear(f"is cut off: clients take up more than {64 << 20} bytes")
+        equal(client.ask("PING"), "PONG")
+        while int(client.info()["buffer_bytes"]) > 64 << 20:
+            pass
+        for one in deaf:
+            one.close()
+
+
+# U6: the limit is one for all loops: what one client may send does not depend on how many there are.
+@case
+def U6_a_large_body_reaches_every_loop():
+    with Server("--max-client-bytes", str(64 << 20)) as server:
+        clients = [Client(server) for _ in range(LOOPS)]
+        for client in clients:
+            for stage in STAGES:
+                check(client.ask("PUSH", stage, b"x" * (16 << 20)))
+        equal(clients[0].info()["maxbuffers"], str(64 << 20))
+
+
 main()
