@@ -44,7 +44,7 @@ APART static void channel_free(struct core *c, chan ref) {
 }
 
 void channels_forget_idle(struct core *c, struct stage *s) {
-    while (s->idle.head)
+    for (; s->idle.head; c->steps++)
         channel_free(c, s->idle.head);
 }
 

@@ -17,21 +17,23 @@ static const char *held_without_work(const struct stage *s) {
     return s->by_status[JOB_DELAYED] ? "delay" : "";
 }
 
-// Whether a stage that holds another cannot go on until an operator acts.
-static bool is_stuck(const struct core *c, uint32_t number) {
-    const struct stage *s = c->stages[number];
-    for (uint32_t steps = 0; steps <= c->stage_count; steps++) {
-        uint32_t next = 0;
+enum { STAGES_FOLLOWED = 16 }; // that hold one another
+
+// Whether a stage that holds another cannot go on until an operator acts. If that is further
+// downstream than STAGES_FOLLOWED it is not seen.
+static bool is_stuck(struct core *c, uint32_t number) {
+    for (uint32_t i = 0; i < STAGES_FOLLOWED; i++) {
+        const struct stage *s = c->stages[number];
+        c->steps += s->edge_count;
         if (s->paused || (!s->ready.head && !s->leases && s->halted))
             return true;
-        if (stage_hold(c, s, &next) != HOLD_DOWNSTREAM)
+        if (stage_hold(c, s, &number) != HOLD_DOWNSTREAM)
             return false;
-        s = c->stages[next];
     }
-    return true;
+    return false;
 }
 
-static void write_held_by(const struct core *c, const struct stage *s, char *out, size_t size) {
+static void write_held_by(struct core *c, const struct stage *s, char *out, size_t size) {
     uint32_t downstream = 0;
     const char *why = "";
     enum hold hold = stage_hold(c, s, &downstream);

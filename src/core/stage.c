@@ -1,5 +1,4 @@
-// Stages: found by name, made when first named, woken, swept, dropped. Also the edges between
-// stages, and their cycles, which back pressure needs.
+// Stages: found by name, made when first named, woken, swept, dropped.
 #include "core/limit.h"
 #include "core/link.h"
 
@@ -83,6 +82,7 @@ int stage_get_number(struct core *c, uint32_t number, struct stage **out) {
         list_init(&s->takers);
         list_init(&s->pushers);
         list_init(&s->of_starved);
+        list_init(&s->edges_here);
         c->stages[number] = s;
         if (number > c->stage_count)
             c->stage_count = number;
@@ -113,14 +113,14 @@ static uint32_t stage_free_number(struct core *c) {
     return c->stage_count + 1;
 }
 
-static void stages_drop_idle(struct core *);
+static void stages_drop_idle(struct core *, uint32_t maker);
 
 // Limits the stages of one maker.
 static int stage_check_share(struct core *c) {
     uint32_t share = c->limits.max_stages / c->limits.maker_part;
     if (!c->maker || maker_count(c, MADE_STAGE) < share)
         return 0;
-    stages_drop_idle(c);
+    stages_drop_idle(c, maker_find(c));
     if (maker_count(c, MADE_STAGE) < share)
         return 0;
     return error_set(
@@ -137,7 +137,7 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
         return err;
     uint32_t number = stage_free_number(c);
     if (number > c->limits.max_stages) {
-        stages_drop_idle(c);
+        stages_drop_idle(c, 0);
         number = stage_free_number(c);
     }
     if ((err = map_reserve(&c->stage_by_name, 1)) < 0)
@@ -174,16 +174,9 @@ uint32_t stage_set_next(const struct stage_set *set, uint32_t from, uint32_t las
     return 0;
 }
 
-static bool has_edge(const struct stage *s, uint32_t to) {
-    for (uint32_t i = 0; i < s->edge_count; i++)
-        if (s->edges[i].to == to)
-            return true;
-    return false;
-}
-
 static bool stage_is_needed(const struct stage *s) {
-    return s->recorded || s->granted_rooms || s->edge_count || s->edges_here || s->sources ||
-           s->over_at_peer || s->mark_at_peer || !list_empty(&s->takers) ||
+    return s->recorded || s->granted_rooms || s->edge_count || !list_empty(&s->edges_here) ||
+           s->sources || s->over_at_peer || s->mark_at_peer || !list_empty(&s->takers) ||
            !list_empty(&s->pushers);
 }
 
@@ -224,23 +217,6 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
                                                                : NULL;
 }
 
-static void drop_edges_to(struct stage *s, uint32_t to) {
-    for (uint32_t i = 0; i < s->edge_count; i++)
-        if (s->edges[i].to == to)
-            s->edges[i--] = s->edges[--s->edge_count];
-}
-
-// Edges are learned again with the next emit. `in_cycle` of other edges is not updated before the
-// next cycle is found: until then fewer stages may be held than necessary.
-static void stage_drop_edges(struct core *c, struct stage *s) {
-    while (s->edge_count)
-        c->stages[s->edges[--s->edge_count].to]->edges_here--;
-    for (uint32_t i = 1; s->edges_here && i <= c->stage_count; i++)
-        if (c->stages[i])
-            drop_edges_to(c->stages[i], s->number);
-    s->edges_here = 0;
-}
-
 // Resets a stage; the struct stays, for the next stage with its number.
 static void stage_clear(struct core *c, struct stage *s) {
     channels_forget_idle(c, s);
@@ -260,6 +236,7 @@ static void stage_clear(struct core *c, struct stage *s) {
     list_init(&s->takers);
     list_init(&s->pushers);
     list_init(&s->of_starved); // without pushers it is not starved
+    list_init(&s->edges_here);
 }
 
 // Replay sees OUTBOX records of emits to this stage before this record; so acknowledgements are
@@ -293,14 +270,24 @@ void stage_drop_if_idle(struct core *c, struct stage *s) {
         (void)stage_drop(c, s);
 }
 
-// Makes room by dropping stages that are empty and have no settings.
-static void stages_drop_idle(struct core *c) {
+enum { DROPPED_AT_ONCE = 16, STEPS_DROPPED = 20 }; // stages that make room; cost of one
+
+// Makes room by dropping some stages that are empty and have no settings, of a maker or of anybody
+// (0). A search that finds too few is not repeated in the same instant.
+static void stages_drop_idle(struct core *c, uint32_t maker) {
+    uint32_t dropped = 0, looked = 0;
     if (c->replaying || c->stages_pinned || c->stages_searched_ms == c->now_ms)
         return;
-    c->stages_searched_ms = c->now_ms;
-    c->steps += c->stage_count;
-    for (uint32_t i = 1; i <= c->stage_count; i++)
-        stage_drop_if_idle(c, c->stages[i]);
+    for (; looked < c->stage_count && dropped < DROPPED_AT_ONCE; looked++) {
+        struct stage *s = c->stages[c->stages_searched++ % c->stage_count + 1];
+        if (maker && s->maker != maker)
+            continue;
+        stage_drop_if_idle(c, s);
+        dropped += !s->name_size;
+    }
+    c->steps += looked + dropped * STEPS_DROPPED;
+    if (looked == c->stage_count)
+        c->stages_searched_ms = c->now_ms;
 }
 
 int core_stage_remove(struct core *c, mr_bytes name) {
@@ -345,84 +332,6 @@ APART void stage_wake_waiting(struct core *c, struct stage *s) {
     else
         c->first_dirty = s->number;
     c->last_dirty = s->number;
-}
-
-// Wakes a stage and the stages that emit to it.
-void stage_wake_around(struct core *c, struct stage *s) {
-    stage_wake(c, s);
-    for (uint32_t i = 1; s->edges_here && i <= c->stage_count; i++)
-        if (has_edge(c->stages[i], s->number))
-            stage_wake(c, c->stages[i]);
-}
-
-// ---- Edges ------------------------------------------------------------------------------------
-
-// A depth-first search; marks and worklist are in `scratch`.
-static int stage_reaches(struct core *c, uint32_t from, uint32_t to, bool *out) {
-    struct buffer *seen = &c->scratch;
-    buffer_clear(seen);
-    int err = buffer_reserve(seen, (c->stage_count + 1) * 5);
-    if (err < 0)
-        return err;
-    memset(seen->data, 0, c->stage_count + 1);
-    uint8_t *marks = seen->data, *work = seen->data + c->stage_count + 1;
-    uint32_t depth = 0;
-    memcpy(work + 4 * depth++, &from, 4);
-    while (depth) {
-        uint32_t at;
-        memcpy(&at, work + 4 * --depth, 4);
-        if (at == to) {
-            *out = true;
-            return 0;
-        }
-        for (uint32_t i = 0; i < c->stages[at]->edge_count; i++) {
-            uint32_t next = c->stages[at]->edges[i].to;
-            if (marks[next])
-                continue;
-            marks[next] = 1;
-            memcpy(work + 4 * depth++, &next, 4);
-        }
-    }
-    *out = false;
-    return 0;
-}
-
-static int find_cycles(struct core *c) {
-    for (uint32_t n = 1; n <= c->stage_count; n++) {
-        struct stage *s = c->stages[n];
-        for (uint32_t i = 0; i < s->edge_count; i++) {
-            int err = stage_reaches(c, s->edges[i].to, n, &s->edges[i].in_cycle);
-            if (err < 0)
-                return err;
-        }
-    }
-    return 0;
-}
-
-int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
-    struct stage *s = c->stages[from];
-    if (has_edge(s, to) || s->edge_count == CORE_EDGES)
-        return 0;
-    s->edges[s->edge_count++] = (struct stage_edge){ .to = to };
-    bool in_cycle;
-    int err = stage_reaches(c, to, from, &in_cycle);
-    struct stage *d = c->stages[to];
-    if (err == 0 && c->config.peers.edge)
-        err = c->config.peers.edge(c->config.peers.owner, bytes_of(s->name, s->name_size),
-                                   bytes_of(d->name, d->name_size));
-    if (err < 0) {
-        s->edge_count--;
-        return err;
-    }
-    d->edges_here++;
-    return in_cycle ? find_cycles(c) : 0;
-}
-
-bool stage_in_cycle(const struct stage *s) {
-    for (uint32_t i = 0; i < s->edge_count; i++)
-        if (s->edges[i].in_cycle)
-            return true;
-    return false;
 }
 
 // ---- Forgetting -------------------------------------------------------------------------------

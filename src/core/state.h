@@ -133,8 +133,15 @@ struct state {
 };
 
 struct stage_edge {
-    uint32_t to;
+    uint32_t from, to;
     bool in_cycle;
+    struct list of_target; // in `edges_here` of the stage that it leads to
+};
+
+// What a search for cycles notes of a stage: see edge.c.
+struct stage_search {
+    uint32_t number; // of the search that came by last
+    uint32_t index, low, component, next;
 };
 
 // Stages, by their numbers. A bit may stay set for a while after its reason has gone.
@@ -174,8 +181,10 @@ struct stage {
     uint32_t taker_count, next_dirty;
     uint32_t sources; // epics and clients that number their pushes into it
     struct stage_edge edges[CORE_EDGES];
-    uint32_t edge_count, edges_here; // edges out of it; edges of other stages to it
-    chan deep[DEPTHS];               // the first channel of each list
+    uint32_t edge_count;
+    struct list edges_here; // edges of other stages to it
+    struct stage_search search;
+    chan deep[DEPTHS]; // the first channel of each list
     uint64_t deep_bits[DEPTHS / 64];
     struct ages ages;
     uint64_t oldest_ms; // at opening
@@ -292,10 +301,12 @@ struct core {
     struct stage_set dead_stages;  // stages that may have dead jobs
     struct stage_set ended_stages; // stages that may have ended jobs
     bool stages_pinned;            // a command uses several: none may be dropped
-    uint64_t stages_searched_ms; // the latest search for empty stages: one in an instant is enough
-    struct link_end *links;      // by shard
+    uint32_t stages_searched;      // where the next search for empty stages begins
+    uint64_t stages_searched_ms;   // the latest one that found too few: one in an instant is enough
+    struct link_end *links;        // by shard
     uint32_t link_count;
     uint32_t first_dirty, last_dirty;
+    uint32_t searches; // for cycles
     struct heap timers;
     struct out out;
     struct buffer scratch, reasons, grants;
@@ -474,7 +485,6 @@ uint32_t stage_sweep(struct core *, struct stage *, uint32_t most);
 // After each end: forgets a few, which is enough.
 void stage_forget_ended(struct core *, struct stage *);
 void stage_plan_sweep(struct core *, struct stage *);
-int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
 int stage_record(struct core *, struct stage *, enum room); // writes its record
 void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
 
@@ -507,6 +517,11 @@ static inline void stage_depth_decreased(struct core *c, struct stage *s) {
     if (s->quiet_from)
         stage_depth_changed(c, s);
 }
+
+// ---- edge.c -----------------------------------------------------------------------------------
+
+int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
+void stage_drop_edges(struct core *, struct stage *); // those from it and those to it
 
 // ---- once.c, source.c -------------------------------------------------------------------------
 

@@ -123,8 +123,11 @@ static int sweep_fires(struct core *c, struct stage *s) {
     if (c->room_pushes)
         memory_wake(c);
     stage_plan_sweep(c, s);
+    uint32_t idle = s->idle.count;
     if (!s->sweep_at_ms)
         stage_drop_if_idle(c, s);
+    if (!s->name_size)
+        due_spend(c, idle / 8); // channels that went with it
     return 0;
 }
 

@@ -189,7 +189,7 @@ static void write_row(struct session *s, struct listing *l, struct core *core, m
     core_epic_look_at(core, (uint32_t)l->at, &e);
     write_fields(s, &epics_replies, name, &e);
     l->count++;
-    budget_spend(s, STEPS_ROW);
+    budget_spend(s, STEPS_ROW + core_take_steps(core));
 }
 
 // The next place; false: there is none.

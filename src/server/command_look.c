@@ -75,7 +75,7 @@ static bool list_stages(struct session *s, struct listing *l) {
         struct stage_workers workers = workers_of(&h->workers, name);
         write_stage(s, &info, &workers);
         l->count++;
-        budget_spend(s, STEPS_ROW);
+        budget_spend(s, STEPS_ROW + core_take_steps(core_of_stage(h, name)));
     }
     return l->at >= places || l->count == l->most;
 }

@@ -263,6 +263,140 @@ static void rule13_stuck_is_said_when_nothing_can_move(void **state) {
     expect_held(t, "in", "downstream:out");
 }
 
+// ---- Very many stages -------------------------------------------------------------------------
+
+static mr_bytes nth_stage(int n) {
+    static char names[2][16];
+    static int which;
+    which = !which;
+    snprintf(names[which], sizeof names[which], "g%d", n);
+    return mr_str(names[which]);
+}
+
+// A stage over its high mark, with a job that could start.
+static void fill_stage(struct core_fixture *t, int n) {
+    struct pushed pushed;
+    struct push p = { .stage = nth_stage(n), .body = mr_str("x") };
+    must(core_push(t->core, &p, &pushed));
+    must(core_set(t->core, nth_stage(n), mr_str("high-mark"), mr_str("1")));
+}
+
+static bool is_held_downstream(struct core_fixture *t, int n) {
+    struct stage_info info;
+    must(core_look_stage(t->core, nth_stage(n), &info));
+    return strncmp(info.held_by, "downstream:", 11) == 0;
+}
+
+enum { NODES = 8 };
+
+static void close_over(bool (*reaches)[NODES]) {
+    for (int via = 0; via < NODES; via++)
+        for (int a = 0; a < NODES; a++)
+            for (int b = 0; b < NODES; b++)
+                reaches[a][b] = reaches[a][b] || (reaches[a][via] && reaches[via][b]);
+}
+
+// Rule 13: whatever the graph, and in whatever order its edges are learned, those that are part of
+// a cycle hold nothing and all others do.
+static void rule13_cycles_are_found_in_any_graph(void **state) {
+    uint64_t random = 1;
+    (void)state;
+    for (int graph = 0; graph < 300; graph++) {
+        struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
+        bool edges[NODES][NODES] = { 0 }, reaches[NODES][NODES];
+        for (int i = 0; i < NODES; i++)
+            fill_stage(t, i);
+        for (int i = 0; i < 4 + graph % 12; i++) {
+            random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+            int from = random >> 40 & (NODES - 1), to = random >> 50 & (NODES - 1);
+            must(core_learn_edge(t->core, nth_stage(from), nth_stage(to)));
+            edges[from][to] = true;
+        }
+        memcpy(reaches, edges, sizeof edges);
+        close_over(reaches);
+        for (int a = 0; a < NODES; a++) {
+            bool held = false;
+            for (int b = 0; b < NODES; b++)
+                held = held || (edges[a][b] && !reaches[b][a]);
+            assert_int_equal(is_held_downstream(t, a), held);
+        }
+        core_fixture_destroy(t);
+    }
+}
+
+// U4: an edge costs a bounded search. If that was not enough the edge holds nothing, so that a
+// cycle cannot stand still.
+static void U4_a_search_for_cycles_is_bounded(void **state) {
+    struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
+    enum { STAGES = 6000 };
+    (void)state;
+    for (int i = 0; i < STAGES; i++)
+        fill_stage(t, i);
+    for (int i = 0; i < STAGES; i++) {
+        (void)core_take_steps(t->core);
+        must(core_learn_edge(t->core, nth_stage(i), nth_stage((i + 1) % STAGES)));
+        if (i < STAGES - 1)
+            assert_true(core_take_steps(t->core) < 10);
+    }
+    assert_in_range(core_take_steps(t->core), 4000, 5000);
+    for (int i = 0; i < STAGES; i++)
+        assert_int_equal(is_held_downstream(t, i), i < STAGES - 1);
+    (void)core_take_steps(t->core);
+    assert_true(is_held_downstream(t, 1));
+    assert_true(core_take_steps(t->core) < 50); // not all of those downstream are looked at
+    core_fixture_destroy(t);
+}
+
+// U4: a stage that comes under its mark wakes those that emit to it, without a look at others.
+static void U4_stages_upstream_are_found_without_a_search(void **state) {
+    struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
+    enum { STAGES = 1000, UPSTREAM = 3 };
+    (void)state;
+    for (int i = 0; i < STAGES; i++)
+        fill_stage(t, i);
+    for (int i = 1; i <= UPSTREAM; i++) {
+        must(core_learn_edge(t->core, nth_stage(i), nth_stage(0)));
+        mr_bytes stage = nth_stage(i);
+        struct take take = { .stages = &stage, .stage_count = 1, .taker = &t->takers[i] };
+        assert_int_equal(core_take(t->core, &take, NULL, NULL), MR_EAGAIN);
+    }
+    (void)core_take_steps(t->core);
+    must(core_drop(t->core, 1));
+    expect_events(t, "taker 1: x\ntaker 2: x\ntaker 3: x\n");
+    assert_true(core_take_steps(t->core) <= UPSTREAM + 10);
+    must(core_stage_remove(t->core, nth_stage(0)));
+    assert_true(core_take_steps(t->core) <= UPSTREAM + 10);
+    core_fixture_check(t->core, "in the end");
+    core_fixture_destroy(t);
+}
+
+// U4: at the limit of stages a few empty ones make room, not all, and none of another maker.
+static void U4_a_few_empty_stages_make_room(void **state) {
+    enum { STAGES = 400 };
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = STAGES });
+    struct pushed pushed;
+    (void)state;
+    for (int i = 0; i < STAGES; i++) {
+        struct push p = { .stage = nth_stage(i), .body = mr_str("x") };
+        core_act_for(t->core, 1 + (uint64_t)i / 100);
+        must(core_push(t->core, &p, &pushed));
+        must(core_drop(t->core, pushed.id));
+    }
+    size_t known = core_stage_count(t->core);
+    core_act_for(t->core, 2);
+    for (int i = 0; i < 100; i++) {
+        struct push p = { .stage = nth_stage(STAGES + i), .body = mr_str("x") };
+        must(core_push(t->core, &p, &pushed));
+        assert_in_range(core_stage_count(t->core), known - 20, known + 1);
+        known = core_stage_count(t->core);
+    }
+    struct push p = { .stage = nth_stage(2 * STAGES), .body = mr_str("x") };
+    refused(MR_EFULL, core_push(t->core, &p, &pushed));
+    assert_int_equal(core_stage_count(t->core), STAGES);
+    core_fixture_destroy(t);
+}
+
 // ---- Rule 20: looks ---------------------------------------------------------------------------
 
 static void rule20_what_holds_a_stage_is_said(void **state) {
@@ -629,6 +763,10 @@ int main(void) {
         CORE_TEST(rule13_emits_find_room_where_pushes_do_not),
         CORE_TEST(rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it),
         CORE_TEST(rule13_stuck_is_said_when_nothing_can_move),
+        cmocka_unit_test(rule13_cycles_are_found_in_any_graph),
+        cmocka_unit_test(U4_a_search_for_cycles_is_bounded),
+        cmocka_unit_test(U4_stages_upstream_are_found_without_a_search),
+        cmocka_unit_test(U4_a_few_empty_stages_make_room),
         CORE_TEST(rule20_what_holds_a_stage_is_said),
         CORE_TEST(rule20_ages_are_seen_without_a_scan),
         CORE_TEST(rule20_the_deepest_channels_come_first),
