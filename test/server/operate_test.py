@@ -333,9 +333,9 @@ def the_level_of_notices_changes_while_it_runs():
     server = Server("--store", "mem:", "--log-level", "info")
     client = Client(server)
     equal(client.ask("CONFIG", "SET", "log-level", "debug"), "OK")
-    server.hear("log-level is debug now")
+    server.hear("a client has set log-level to debug")
     equal(client.ask("CONFIG", "SET", "log-json", "yes"), "OK")
-    json.loads(server.hear("log-json is yes now"))
+    json.loads(server.hear("a client has set log-json to yes"))
     client.refused("ERR log-level is error, warn, info or debug",
                    "CONFIG", "SET", "log-level", "loud")
     client.refused("ERR log-json is yes or no", "CONFIG", "SET", "log-json", "perhaps")
