@@ -1,4 +1,4 @@
-// millrace retry, drop, pause, resume, drain, stage: what people do to jobs and stages.
+// millrace retry, drop, pause, resume, drain, stage: commands that change jobs and stages.
 #include "base/bytes.h"
 #include "cli/output.h"
 #include "cli/show.h"
@@ -20,12 +20,12 @@ static enum cli_exit refuse(const struct input *in, const char *why) {
     return CLI_USAGE;
 }
 
-// The row of drop has --waiting, that of retry not.
+// Only the row of drop has --waiting.
 static const char *waiting(const struct input *in) {
     return strcmp(in->command->name, "drop") == 0 ? input_option(in, "--waiting") : NULL;
 }
 
-static bool say_stage(const struct input *in, struct words *w) {
+static bool add_stage(const struct input *in, struct words *w) {
     uint64_t max = ALL;
     if (!input_count(in, "--max", ALL, &max))
         return false;
@@ -46,7 +46,7 @@ static bool narrows(const struct input *in) {
            input_option(in, "--dry-run");
 }
 
-// That many of those named were changed.
+// Prints how many of the jobs that were named were changed.
 static enum cli_exit answer_ids(const struct input *in, int64_t count, const char *what) {
     (void)show_count(in, count, what);
     if (count == in->count)
@@ -56,7 +56,7 @@ static enum cli_exit answer_ids(const struct input *in, int64_t count, const cha
     return CLI_FAILED;
 }
 
-// What is refused of jobs that have numbers is their status, not how the command is used.
+// If jobs are refused it is for their status, which is a failure and no wrong usage.
 static enum cli_exit act_on_ids(const struct input *in, const char *name, const char *what) {
     struct talks *ts;
     struct talk *t;
@@ -97,7 +97,7 @@ static enum cli_exit act(const struct input *in, const char *name, const char *w
     if (!of_stage)
         return act_on_ids(in, name, what);
     words_text(&w, name);
-    if (!say_stage(in, &w)) {
+    if (!add_stage(in, &w)) {
         words_finish(&w);
         return CLI_USAGE;
     }
@@ -124,7 +124,7 @@ enum cli_exit drop_run(const struct input *in) {
 
 // ---- Stages -----------------------------------------------------------------------------------
 
-static enum cli_exit say_done(const struct input *in, bool is_new, const char *what) {
+static enum cli_exit print_done(const struct input *in, bool is_new, const char *what) {
     struct json j = { 0 };
     if (!input_option(in, "--json")) {
         printf("%s %s\n", in->arguments[0], what);
@@ -139,15 +139,15 @@ static enum cli_exit say_done(const struct input *in, bool is_new, const char *w
     return CLI_DONE;
 }
 
-// What is said of a stage that is known, and of one that the engine has not heard of before: it may
-// be meant so, or be a slip of the hand.
-struct turn {
+// A command that changes the state of a stage, and what is printed. A stage that did not exist
+// before may be intended, or its name is misspelt: so that is mentioned.
+struct stage_change {
     const char *command;
-    const char *known, *unknown; // unknown NULL: then there is nothing to do
+    const char *known, *unknown; // unknown NULL: such a stage is refused
 };
 
-static enum cli_exit ask_turn(const struct input *in, struct talk *t, struct words *w,
-                              const struct turn *turn) {
+static enum cli_exit ask_change(const struct input *in, struct talk *t, struct words *w,
+                                const struct stage_change *change) {
     const char *stage = in->arguments[0];
     const struct response_value *reply;
     words_text(w, "STAGES");
@@ -158,45 +158,48 @@ static enum cli_exit ask_turn(const struct input *in, struct talk *t, struct wor
     bool is_new = error_is(reply, CODE_GONE);
     if (reply->type == RESPONSE_ERROR && !is_new)
         return talk_refused(t, reply);
-    if (is_new && !turn->unknown) {
+    if (is_new && !change->unknown) {
         complain("%s: there is no stage %.200s", in->command->name, stage);
         return CLI_FAILED;
     }
     words_clear(w);
-    words_option(w, turn->command, stage);
+    words_option(w, change->command, stage);
     enum cli_exit code = talk_get(t, w, &reply);
-    return code == CLI_DONE ? say_done(in, is_new, is_new ? turn->unknown : turn->known) : code;
+    return code == CLI_DONE ? print_done(in, is_new, is_new ? change->unknown : change->known)
+                            : code;
 }
 
-static enum cli_exit turn_stage(const struct input *in, const struct turn *turn) {
+static enum cli_exit change_stage(const struct input *in, const struct stage_change *change) {
     struct talks *ts;
     struct talk *t;
     struct words w = { 0 };
     enum cli_exit code = talk_begin(in, STORE_MUST_EXIST, &ts, &t);
     if (code != CLI_DONE)
         return code;
-    code = ask_turn(in, t, &w, turn);
+    code = ask_change(in, t, &w, change);
     words_finish(&w);
     talks_close(ts);
     return code;
 }
 
 enum cli_exit pause_run(const struct input *in) {
-    static const struct turn turn = { "PAUSE", "is paused: it accepts jobs and starts none",
-                                      "is new: paused before its first job" };
-    return turn_stage(in, &turn);
+    static const struct stage_change change = { "PAUSE",
+                                                "is paused: it accepts jobs and starts none",
+                                                "is new: paused before its first job" };
+    return change_stage(in, &change);
 }
 
 enum cli_exit resume_run(const struct input *in) {
-    static const struct turn turn = { "RESUME", "goes on", NULL };
-    return turn_stage(in, &turn);
+    static const struct stage_change change = { "RESUME", "goes on", NULL };
+    return change_stage(in, &change);
 }
 
 enum cli_exit drain_run(const struct input *in) {
-    static const struct turn turn = { "DRAIN",
-                                      "drains: it finishes what it has and accepts no jobs",
-                                      "is new: it accepts no jobs until it is resumed" };
-    return turn_stage(in, &turn);
+    static const struct stage_change change = {
+        "DRAIN", "drains: it finishes what it has and accepts no jobs",
+        "is new: it accepts no jobs until it is resumed"
+    };
+    return change_stage(in, &change);
 }
 
 // ---- Policies ---------------------------------------------------------------------------------
@@ -206,8 +209,8 @@ static bool is_duration(mr_bytes name) {
     return row && policy_is_duration(row);
 }
 
-// On the wire a bare number is milliseconds; people are asked to say which unit they mean.
-static bool say_policy(const char *pair, struct words *w) {
+// On the wire a bare number is milliseconds; here a unit is required.
+static bool add_policy(const char *pair, struct words *w) {
     const char *equals = strchr(pair, '=');
     if (!equals) {
         complain("stage: '%.60s' is no policy; it is NAME=VALUE, such as lease=30s", pair);
@@ -226,7 +229,7 @@ static bool say_policy(const char *pair, struct words *w) {
     return true;
 }
 
-// Durations get their units. A policy that only a newer server has is printed as it came.
+// Durations get their units. A policy that this program does not know is printed as it came.
 static void print_policy(mr_bytes name, mr_bytes value) {
     char text[128];
     const struct policy_row *row = policy_find(name);
@@ -240,7 +243,7 @@ static void print_policy(mr_bytes name, mr_bytes value) {
 
 static enum cli_exit answer_stage(const struct input *in, const struct response_value *reply) {
     if (reply->type == RESPONSE_SIMPLE)
-        return say_done(in, false, input_option(in, "--remove") ? "is removed" : "is set");
+        return print_done(in, false, input_option(in, "--remove") ? "is removed" : "is set");
     if (input_option(in, "--json"))
         return show_map(in, reply);
     for (uint32_t i = 1; i + 1 <= reply->count;
@@ -272,7 +275,7 @@ enum cli_exit stage_run(const struct input *in) {
         return CLI_USAGE;
     }
     for (int i = 1; i < in->count; i++) {
-        if (!say_policy(in->list[i], &w)) {
+        if (!add_policy(in->list[i], &w)) {
             words_finish(&w);
             return CLI_USAGE;
         }

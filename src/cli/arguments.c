@@ -1,5 +1,6 @@
-// A command line against its row: options in any order, with their value behind them or behind an
-// equals sign; whatever does not fit is said in one sentence, with what is nearly called so.
+// Reads a command line by the row of its command: options in any order, each with its value behind
+// it or behind an equals sign. What does not fit is refused in one sentence, which suggests the
+// option with the most similar name.
 #include "base/buffer.h"
 #include "cli/cli.h"
 #include "cli/output.h"
@@ -50,7 +51,7 @@ static bool refuse_option(const struct command *c, const char *given) {
     int distance = NAMES_APART;
     for (const struct option *o = c->options; o->name; o++) {
         int d = names_distance(given, option_name(o));
-        if (d < distance && option_name(o)[2]) { // one letter is like any other
+        if (d < distance && option_name(o)[2]) { // every other letter is as similar
             distance = d;
             nearest = option_name(o);
         }
@@ -124,7 +125,7 @@ static int divider_place(const struct command *c, int argc, char **argv) {
         bool is_option = argv[i][0] == '-' && argv[i][1];
         int option = is_option ? option_index(c, argv[i], &value) : 0;
         if (option < 0)
-            return -1; // first things first
+            return -1; // an unknown option is refused first
         if (!is_option && count++ == most)
             return i;
         if (is_option && c->options[option].value && !value && is_value(argv[i + 1]))
@@ -133,14 +134,14 @@ static int divider_place(const struct command *c, int argc, char **argv) {
     return -1;
 }
 
-// Whether a shell takes the word as it is; {1..3} it would not.
+// Whether a shell leaves the word as it is; it would expand {1..3}.
 static bool is_plain(const char *word) {
     size_t size = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "_@%+=:./{}#-");
     return *word && !word[size] && *word != '#' && !strstr(word, "..");
 }
 
-static int type_word(struct buffer *out, const char *word) {
+static int append_quoted(struct buffer *out, const char *word) {
     int err = buffer_append(out, " ", 1);
     if (is_plain(word))
         return err < 0 ? err : buffer_append(out, word, strlen(word));
@@ -151,7 +152,7 @@ static int type_word(struct buffer *out, const char *word) {
     return err < 0 ? err : buffer_append(out, "'", 1);
 }
 
-// Says the command line as it should have been; a secret in it is not repeated.
+// Prints the command line as it should be; a secret in it is not repeated.
 static bool refuse_undivided(const struct command *c, int argc, char **argv, int place) {
     struct buffer line = { 0 };
     int err = 0;
@@ -160,7 +161,7 @@ static bool refuse_undivided(const struct command *c, int argc, char **argv, int
         if (i == place)
             err = buffer_append(&line, " --", 3);
         if (err >= 0)
-            err = secret ? buffer_append(&line, " ...", 4) : type_word(&line, argv[i]);
+            err = secret ? buffer_append(&line, " ...", 4) : append_quoted(&line, argv[i]);
     }
     if (err < 0)
         complain("%s: -- is missing before the command", c->name);
@@ -204,10 +205,10 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
             i += used;
         } else {
             if (count == c->most)
-                return refuse(c, "there is nothing to do with", argv[i]);
+                return refuse(c, "there is one argument too many:", argv[i]);
             if (count < CLI_ARGUMENTS)
                 in.arguments[count] = argv[i];
-            argv[count++] = argv[i++]; // they gather at the front
+            argv[count++] = argv[i++]; // arguments gather at the front of argv
         }
     }
     if (count < c->least || (c->runs_command && !in.words))

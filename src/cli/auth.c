@@ -1,6 +1,7 @@
 // millrace auth add, list, remove: the file of tokens of a server.
 #include "base/errors.h"
 #include "cli/cli.h"
+#include "cli/json.h"
 #include "cli/output.h"
 #include "server/auth_file.h"
 
@@ -17,7 +18,7 @@ static const char *file_of(const struct input *in) {
     return path ? path : DEFAULT_FILE;
 }
 
-static enum cli_exit say_failed(const struct input *in, int err) {
+static enum cli_exit report_failed(const struct input *in, int err) {
     complain("%s: %s", in->command->name, error_text());
     return err == MR_EINVAL ? CLI_USAGE : err == MR_EGONE ? CLI_FAILED : CLI_UNOPENED;
 }
@@ -49,7 +50,7 @@ static enum cli_exit secret_file_write(FILE *file, const char *path, const char 
 }
 
 // Without --out the secret goes to stdout, alone, so that a script can capture it.
-static enum cli_exit secret_hand_over(const struct input *in, FILE *file, const char *secret) {
+static enum cli_exit secret_deliver(const struct input *in, FILE *file, const char *secret) {
     const char *path = input_option(in, "--out"), *name = in->arguments[0];
     enum cli_exit code = CLI_DONE;
     if (file)
@@ -86,14 +87,14 @@ enum cli_exit auth_add_run(const struct input *in) {
         (void)fclose(file);
         (void)unlink(path);
     }
-    return err < 0 ? say_failed(in, err) : secret_hand_over(in, file, secret);
+    return err < 0 ? report_failed(in, err) : secret_deliver(in, file, secret);
 }
 
 enum cli_exit auth_remove_run(const struct input *in) {
     int err = auth_remove(file_of(in), mr_str(in->arguments[0]));
     if (err < 0)
-        return say_failed(in, err);
-    complain("auth remove: a server that runs learns of it with SIGHUP");
+        return report_failed(in, err);
+    complain("auth remove: a running server reads the change on SIGHUP");
     return CLI_DONE;
 }
 
@@ -107,21 +108,24 @@ static void roles_write(uint32_t roles, char *to, size_t room) {
                                      role_name(all[i]));
 }
 
-// Names, roles and patterns have no signs that JSON would have to escape.
-static void say_json(const struct auth *auth) {
+static void print_json(const struct auth *auth) {
+    struct json j = { 0 };
     char roles[64];
-    printf("[");
+    json_open(&j, NULL, '[');
     for (size_t i = 0; i < auth_count(auth); i++) {
         const struct auth_entry *e = auth_at(auth, i);
         roles_write(e->roles, roles, sizeof roles);
-        printf("%s{\"name\":\"%.*s\",\"roles\":\"%s\",\"stages\":\"%.*s\"}", i ? "," : "",
-               (int)e->name.size, (const char *)e->name.data, roles, (int)e->patterns.size,
-               (const char *)e->patterns.data);
+        json_open(&j, NULL, '{');
+        json_bytes(&j, "name", e->name);
+        json_text(&j, "roles", roles);
+        json_bytes(&j, "stages", e->patterns);
+        json_close(&j, '}');
     }
-    printf("]\n");
+    json_close(&j, ']');
+    json_end(&j);
 }
 
-static void say_rows(const struct auth *auth) {
+static void print_rows(const struct auth *auth) {
     char roles[64];
     int widest = 4;
     for (size_t i = 0; i < auth_count(auth); i++)
@@ -140,11 +144,11 @@ enum cli_exit auth_list_run(const struct input *in) {
     struct auth *auth;
     int err = auth_load(file_of(in), &auth);
     if (err < 0)
-        return say_failed(in, err);
+        return report_failed(in, err);
     if (input_option(in, "--json"))
-        say_json(auth);
+        print_json(auth);
     else
-        say_rows(auth);
+        print_rows(auth);
     auth_destroy(auth);
     return CLI_DONE;
 }

@@ -1,10 +1,10 @@
-// millrace bench: load for an engine, and what it made of it.
+// millrace bench: puts load on an engine, and measures how it copes.
 //
 //     producers ─► PUSH, a window at a time ─► the stage ─► TAKE ─► workers ─► DONE
 //
-// Each producer and each worker is a connection; all of them live in this thread. The body of a
-// job begins with the time of its push, so a worker knows how long the job was on its way. The
-// stage has a name of its own; what an interrupted run leaves in it is dropped.
+// Each producer and each worker is a connection; one thread serves all of them. The body of a
+// job begins with the time of its push, so a worker can measure how long it took to arrive. The
+// stage has a name of its own; what an interrupted run has left in it is dropped.
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/limits.h"
@@ -21,9 +21,10 @@
 
 #define STAGE "millrace-bench"
 
-enum { PEOPLE = 256, WINDOW_MOST = 1024, STAMP = 8 };
+enum { CLIENTS = 256, WINDOW_MOST = 1024, STAMP = 8 };
 
-struct person {
+// A producer or a worker.
+struct bench_client {
     struct talk *talk;
     uint64_t pending; // requests that are not answered yet
 };
@@ -32,8 +33,8 @@ struct bench {
     const struct input *in;
     uint64_t jobs, body, keys, window, producers, workers;
     struct talks *talks;
-    struct talk *talk; // for what comes before and after
-    struct person people[2 * PEOPLE];
+    struct talk *talk; // for requests before and after the load
+    struct bench_client clients[2 * CLIENTS];
     struct words words;
     uint8_t text[BODY_MOST];
     uint64_t pushed, accepted, done;
@@ -41,13 +42,13 @@ struct bench {
     struct histogram start_us;
 };
 
-static enum cli_exit said(const struct person *p, int err) {
+static enum cli_exit report(const struct bench_client *p, int err) {
     return err < 0 ? talk_failed(p->talk, err) : CLI_DONE;
 }
 
 // ---- Producers --------------------------------------------------------------------------------
 
-static int push_one(struct bench *b, struct person *p) {
+static int push_one(struct bench *b, struct bench_client *p) {
     struct words *w = &b->words;
     uint64_t now = monotonic_us();
     char key[24];
@@ -64,7 +65,7 @@ static int push_one(struct bench *b, struct person *p) {
     return talk_send(p->talk, w);
 }
 
-static enum cli_exit produce(struct bench *b, struct person *p) {
+static enum cli_exit produce(struct bench *b, struct bench_client *p) {
     const struct response_value *reply;
     int err;
     while ((err = talk_receive(p->talk, &reply)) > 0) {
@@ -76,12 +77,12 @@ static enum cli_exit produce(struct bench *b, struct person *p) {
     }
     while (err == 0 && p->pending < b->window && b->pushed < b->jobs)
         err = push_one(b, p);
-    return said(p, err);
+    return report(p, err);
 }
 
 // ---- Workers ----------------------------------------------------------------------------------
 
-static int take_more(struct bench *b, struct person *p) {
+static int take_more(struct bench *b, struct bench_client *p) {
     static const char *const words[] = { "TAKE", STAGE, "COUNT", "64", "WAIT", "1000" };
     words_clear(&b->words);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -91,7 +92,7 @@ static int take_more(struct bench *b, struct person *p) {
 }
 
 // A job is [id, token, stage, key, body, …].
-static int work_one(struct bench *b, struct person *p, const struct response_value *job) {
+static int work_one(struct bench *b, struct bench_client *p, const struct response_value *job) {
     const struct response_value *id = job + 1, *token = job + 2, *body = job + 5;
     uint64_t pushed, now = monotonic_us();
     if (job->count >= 5 && body->bytes.size >= STAMP) {
@@ -106,7 +107,7 @@ static int work_one(struct bench *b, struct person *p, const struct response_val
     return talk_send(p->talk, &b->words);
 }
 
-static enum cli_exit work(struct bench *b, struct person *p) {
+static enum cli_exit work(struct bench *b, struct bench_client *p) {
     const struct response_value *reply;
     int err;
     while ((err = talk_receive(p->talk, &reply)) > 0) {
@@ -121,19 +122,19 @@ static enum cli_exit work(struct bench *b, struct person *p) {
         const struct response_value *job = reply + 1;
         for (uint32_t i = 0; i < reply->count && err > 0; i++, job = value_next(job))
             if (work_one(b, p, job) < 0)
-                return said(p, MR_ENOMEM);
+                return report(p, MR_ENOMEM);
     }
     if (err == 0 && !p->pending)
         err = take_more(b, p);
-    return said(p, err);
+    return report(p, err);
 }
 
 // ---- A run ------------------------------------------------------------------------------------
 
-static enum cli_exit open_people(struct bench *b) {
+static enum cli_exit open_clients(struct bench *b) {
     enum cli_exit code = CLI_DONE;
     for (uint64_t i = 0; code == CLI_DONE && i < b->producers + b->workers; i++)
-        code = talk_open(b->talks, &b->people[i].talk);
+        code = talk_open(b->talks, &b->clients[i].talk);
     return code;
 }
 
@@ -156,7 +157,7 @@ static enum cli_exit run_all(struct bench *b) {
     b->begun_us = monotonic_us();
     while (code == CLI_DONE && !is_over(b)) {
         for (uint64_t i = 0; code == CLI_DONE && i < b->producers + b->workers; i++)
-            code = i < b->producers ? produce(b, &b->people[i]) : work(b, &b->people[i]);
+            code = i < b->producers ? produce(b, &b->clients[i]) : work(b, &b->clients[i]);
         if (code != CLI_DONE || is_over(b))
             break;
         int err = talks_turn(b->talks, -1, -1);
@@ -168,13 +169,13 @@ static enum cli_exit run_all(struct bench *b) {
     return code;
 }
 
-// ---- What came out ----------------------------------------------------------------------------
+// ---- The figures ----------------------------------------------------------------------------
 
 static double per_s(uint64_t count, uint64_t from_us, uint64_t to_us) {
     return to_us > from_us ? (double)count * 1e6 / (double)(to_us - from_us) : 0;
 }
 
-static void tell_people(const struct bench *b) {
+static void print_words(const struct bench *b) {
     const struct histogram *h = &b->start_us;
     char size[SIZE_WORDS];
     printf("%" PRIu64 " jobs of %s, %" PRIu64 " producers with a window of %" PRIu64 ", %" PRIu64
@@ -193,7 +194,7 @@ static void tell_people(const struct bench *b) {
     printf("            %9.2f ms  longest\n", (double)h->max / 1000);
 }
 
-static void tell_programs(const struct bench *b) {
+static void print_json(const struct bench *b) {
     struct json j = { 0 };
     json_open(&j, NULL, '{');
     json_number(&j, "jobs", b->jobs);
@@ -227,8 +228,8 @@ static bool options_read(struct bench *b) {
         !input_count(in, "--body", BODY_MOST, &b->body) ||
         !input_count(in, "--keys", UINT32_MAX, &b->keys) ||
         !input_count(in, "--window", WINDOW_MOST, &b->window) ||
-        !input_count(in, "--producers", PEOPLE, &b->producers) ||
-        !input_count(in, "--workers", PEOPLE, &b->workers))
+        !input_count(in, "--producers", CLIENTS, &b->producers) ||
+        !input_count(in, "--workers", CLIENTS, &b->workers))
         return false;
     if (!b->jobs || !b->window || !b->producers)
         return refuse("--jobs, --window and --producers are at least 1");
@@ -242,16 +243,16 @@ static enum cli_exit bench_all(struct bench *b) {
     if (code == CLI_DONE)
         code = drop_rest(b);
     if (code == CLI_DONE)
-        code = open_people(b);
+        code = open_clients(b);
     if (code == CLI_DONE)
         code = run_all(b);
     if (code == CLI_DONE && !b->workers)
         code = drop_rest(b);
     talks_close(b->talks);
     if (code == CLI_DONE && input_option(b->in, "--json"))
-        tell_programs(b);
+        print_json(b);
     else if (code == CLI_DONE)
-        tell_people(b);
+        print_words(b);
     return code;
 }
 

@@ -1,5 +1,5 @@
-// Cli: the command `millrace`. One row of a table (table.c) per command says all there is to know
-// of it; dispatch, help, hints, the man page and the completion are made from the rows.
+// Cli: the command `millrace`. A row of a table (table.c) describes each command; dispatch, help,
+// hints, the man page and the completion are made from the rows.
 //
 //     argv ──► main.c: which row? ──► arguments.c: does it fit the row? ──► row->run ──► exit code
 //
@@ -12,19 +12,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// What the process exits with; people's scripts rely on it.
+// What the process exits with; scripts rely on it.
 enum cli_exit {
     CLI_DONE = 0,
     CLI_FAILED = 1, // the work failed; a check has found something
     CLI_USAGE = 2,
     CLI_UNOPENED = 3, // cannot reach or open what was named
-    CLI_REFUSED = 4,  // the secret or the role does not do
+    CLI_REFUSED = 4,  // the secret is wrong, or the role does not suffice
     CLI_FULL = 5,
     CLI_DEADLINE = 124,
     CLI_INTERRUPTED = 130,
 };
 
-// Where a server listens unless told otherwise, and the engine that is meant unless one is named.
+// Where a server listens, and the engine that a command uses, unless options name others.
 #define CLI_LISTEN "127.0.0.1:" WIRE_PORT
 #define CLI_HTTP "127.0.0.1:7412"
 #define CLI_URL "millrace://" CLI_LISTEN
@@ -54,7 +54,8 @@ struct command {
     enum cli_exit (*run)(const struct input *);
 };
 
-// The table, for people: rows that belong together. Both arrays end with an empty row.
+// A part of the table, as help prints it: rows that belong together. Both arrays end with an empty
+// row.
 struct chapter {
     const char *title;
     const struct command *commands;
@@ -76,10 +77,10 @@ struct input {
     int lines[CLI_OPTIONS];               // where an option stands in it; 0: it was a flag
 };
 
-// Fits `argv` to the row of `command`. False: it does not, and the reason was said.
+// Reads `argv` by the row of `command`. False: it does not fit, and the reason was printed.
 bool input_read(const struct command *command, int argc, char **argv, struct input *out);
 
-// An option's name; of several the last, which says most.
+// An option's name; of several the last, which is the longest.
 const char *option_name(const struct option *);
 
 // An option's value ("" for one that takes none), or NULL when it was not given. The row must have
@@ -97,7 +98,7 @@ int names_distance(const char *a, const char *b);
 // The row called `first`, or `first second` (which may be NULL).
 const struct command *command_find(const char *first, const char *second);
 
-// Says that there is no such command, and what is called nearly so. Returns CLI_USAGE.
+// Prints that there is no such command, and which one has a similar name. Returns CLI_USAGE.
 enum cli_exit command_unknown(const char *first, const char *second);
 
 // The length of the first word of a command's name.

@@ -33,16 +33,16 @@ static void cut_comment(char *line) {
         }
 }
 
-struct reader {
+struct config_reader {
     struct input *in;
     int line;
     int seen[CLI_OPTIONS]; // the line in which an option stood
 };
 
-static int refuse_line(const struct reader *r, const char *format, ...)
+static int refuse_line(const struct config_reader *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static int refuse_line(const struct reader *r, const char *format, ...) {
+static int refuse_line(const struct config_reader *r, const char *format, ...) {
     char what[512];
     va_list values;
     va_start(values, format);
@@ -51,7 +51,7 @@ static int refuse_line(const struct reader *r, const char *format, ...) {
     return error_set(MR_EINVAL, "%s:%d: %s", r->in->file, r->line, what);
 }
 
-static int refuse_name(const struct reader *r, const char *name) {
+static int refuse_name(const struct config_reader *r, const char *name) {
     const struct command *c = r->in->command;
     const char *nearest = NULL;
     int distance = NAMES_APART;
@@ -67,13 +67,13 @@ static int refuse_name(const struct reader *r, const char *name) {
     return refuse_line(r, "there is no option '%s'; millrace help %s lists them", name, c->name);
 }
 
-static int take_option(struct reader *r, int index, const char *value) {
+static int take_option(struct config_reader *r, int index, const char *value) {
     struct input *in = r->in;
     const struct option *o = &in->command->options[index];
     const char *name = o->name + 2;
     bool no = !o->value && strcmp(value, "no") == 0;
     if (strcmp(name, "config") == 0)
-        return refuse_line(r, "a file names no other file: put its lines here");
+        return refuse_line(r, "a file of options cannot name another one: put its lines here");
     if (r->seen[index])
         return refuse_line(r, "%s stands in line %d already: keep one of them", name,
                            r->seen[index]);
@@ -89,7 +89,7 @@ static int take_option(struct reader *r, int index, const char *value) {
     return 0;
 }
 
-static int read_line(struct reader *r, char *text) {
+static int read_line(struct config_reader *r, char *text) {
     cut_comment(text);
     text = trim(text);
     if (!*text)
@@ -108,7 +108,7 @@ static int read_line(struct reader *r, char *text) {
 // ---- The file ---------------------------------------------------------------------------------
 
 static int read_lines(struct input *in, char *text) {
-    struct reader r = { .in = in, .line = 1 };
+    struct config_reader r = { .in = in, .line = 1 };
     for (char *next; text; text = next, r.line++) {
         next = strchr(text, '\n');
         if (next)

@@ -4,8 +4,8 @@
 //     listen = 127.0.0.1:7411
 //     log-json = yes            # what takes no value is on or off: yes or no
 //
-// The command's row says which names there are; the values are read by whoever reads those of the
-// flags. So the two cannot differ.
+// The command's row says which names there are, and the code that reads the values of flags reads
+// these. So the two cannot differ.
 #ifndef CLI_CONFIG_H
 #define CLI_CONFIG_H
 

@@ -1,4 +1,4 @@
-// emit: hands in a job with the commit of the job it is called from.
+// millrace emit: adds a job to the commit of the job that runs this command.
 #include "base/errors.h"
 #include "cli/body.h"
 #include "cli/cli.h"
@@ -16,7 +16,7 @@ enum cli_exit emit_run(const struct input *in) {
     const char *path = getenv(SIDE_FILE_VARIABLE);
     if (!path) {
         complain("emit: this is not inside a job of millrace work, run or flow; millrace push "
-                 "hands in a job from anywhere");
+                 "pushes a job from anywhere");
         return CLI_USAGE;
     }
     mr_bytes stage = mr_str(in->arguments[0]), key = mr_str(input_option(in, "--key"));

@@ -1,5 +1,5 @@
-// Engine: which engine a command line names, opening it by the public API, and what its errors mean
-// for people. What the library has no call for is asked on the wire: see talk.h.
+// Engine: which engine a command line names, opening it by the public API, and the exit codes and
+// messages for its errors. Requests that the library has no call for go through talk.h.
 #ifndef CLI_ENGINE_H
 #define CLI_ENGINE_H
 
@@ -12,7 +12,7 @@
 
 // ---- Its address ------------------------------------------------------------------------------
 
-// The engine that --at, else MILLRACE_URL names; else the usual one.
+// The engine that --at, else MILLRACE_URL names; else the default.
 struct address {
     const char *text; // the URL itself; borrowed; NULL: it could not be read
     struct engine_url url;
@@ -36,8 +36,8 @@ int address_check_store(const struct address *, enum engine_store);
 
 enum { ADDRESS_OPTION = 520 };
 
-// What a command that is suggested needs to reach the same engine: " --at URL", without a secret,
-// if that was given; else "": the environment, or the usual address, does for both. Returns `out`.
+// What a suggested command needs to reach the same engine: " --at URL", without a secret, if --at
+// was given; else "": it finds the same environment, or uses the default. Returns `out`.
 const char *address_option(const struct input *, char out[ADDRESS_OPTION]);
 
 // ---- Opening ----------------------------------------------------------------------------------
@@ -59,15 +59,15 @@ struct engine_use {
     struct listener listener;
 };
 
-// Opens the engine of the command line. Anything but CLI_DONE: it cannot be opened, and that was
-// said; nothing is to be ended then.
+// Opens the engine of the command line. Anything but CLI_DONE: it cannot be opened, and the reason
+// was printed; engine_end must not be called then.
 enum cli_exit engine_begin(const struct input *, enum engine_store, struct engine_use *);
 void engine_end(struct engine_use *);
 
-// Says what a call has answered; returns what to exit with.
+// Prints the error that a call has answered; returns what to exit with.
 enum cli_exit engine_failed(const struct engine_use *, int err);
 
-// Says why an engine could not be opened; returns what to exit with. If the address could not be
+// Prints why an engine could not be opened; returns what to exit with. If the address could not be
 // read, that is the reason.
 enum cli_exit engine_unopened(const char *command, const struct address *, int err);
 
@@ -77,24 +77,24 @@ enum cli_exit engine_unopened(const char *command, const struct address *, int e
 enum cli_exit exit_of_code(enum code);
 enum cli_exit exit_of_error(int err);
 
-// What is said to a client that a server asks for a token, and that has none.
+// The message for a client without a token, if the server requires one.
 #define ENGINE_TOKEN                                                                               \
     "this server asks for a token: it comes from MILLRACE_TOKEN, from the file that "              \
     "MILLRACE_TOKEN_FILE names, or from the URL"
 
-// What is said of a server that has gone, before the reason, and when it is there again.
+// The beginning of the message that the server cannot be reached, before the reason; and the
+// message that it can be reached again.
 #define ENGINE_AGAIN "trying again: "
 #define ENGINE_BACK "connected again"
 
-// How an engine is to its workers. Zero, but for the first two, is a valid start.
+// Whether workers can take from an engine. Only the first two members are set at the start.
 struct engine_state {
     mr *engine;
     bool local;
     int trouble; // of mr_check, when last looked at; 0: none
 };
 
-// Looks at it. True: there is news, and `out` (of `size` bytes) has it in words: what keeps workers
-// from it just now, or that nothing does any more.
+// Checks that. True: it has changed, and `out` (of `size` bytes) gets the message.
 bool engine_news(struct engine_state *, char *out, size_t size);
 
 // Whether trying again cannot help: the server refuses this worker, or the store of an engine in

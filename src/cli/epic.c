@@ -1,4 +1,4 @@
-// millrace epic: how far one has come, waiting for its end, leaving out a number, forgetting it.
+// millrace epic: shows the progress of an epic, waits for its end, skips a number, drops it.
 #include "base/clock.h"
 #include "cli/epic_bar.h"
 #include "cli/output.h"

@@ -45,7 +45,7 @@ static double rate_of(const struct epic_bar *b, uint64_t ended) {
     return ended > b->ended_before && s > 0 ? (double)(ended - b->ended_before) / s : 0;
 }
 
-// How many there are, as far as can be told; 0: it cannot.
+// How many jobs there will be, as far as is known; 0: it is not.
 static double all_of(const struct epic_bar *b, const mr_epic_info *e) {
     if (e->total >= 0)
         return (double)e->total;
@@ -75,7 +75,7 @@ static void draw(const struct epic_bar *b, const mr_epic_info *e) {
     progress_show(&t);
 }
 
-static bool needs_a_person(const mr_epic_info *e) {
+static bool needs_attention(const mr_epic_info *e) {
     static const char *const reasons[] = { "no-worker", "paused", "halted" };
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (strcmp(e->held_by, reasons[i]) == 0)
@@ -83,11 +83,11 @@ static bool needs_a_person(const mr_epic_info *e) {
     return false;
 }
 
-// Where nothing is drawn it is printed once, and again when it is something else.
+// Where nothing is drawn the reason is printed once, and again when it changes.
 static void print_held(struct epic_bar *b, const mr_epic_info *e) {
     char held[EPIC_HELD];
     epic_held(held, e);
-    if (!needs_a_person(e) || strcmp(held, b->held) == 0)
+    if (!needs_attention(e) || strcmp(held, b->held) == 0)
         return;
     memcpy(b->held, held, sizeof held);
     complain("%s: epic %s waits: %s", b->command, b->epic, held);

@@ -1,4 +1,4 @@
-// A bar that tells how an epic gets on, for commands that wait for it:
+// A bar that shows the progress of an epic, for commands that wait for it:
 //
 //     june [######..............] read 5000  waiting 800  running 8  done 4190  dead 2  45.2/s
 //     2m03s left

@@ -1,11 +1,11 @@
-// Help: the table, told to people. Everything fits in 80 columns.
+// Help: prints the table of commands. Everything fits in 80 columns.
 #include "cli/cli.h"
 #include "cli/output.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { USAGE = 22 }; // columns; longer ones are told by the command's own help
+enum { USAGE = 22 }; // columns; a longer usage is in the command's own help
 
 size_t command_group(const struct command *c) {
     return strcspn(c->name, " ");

@@ -16,8 +16,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-// One that is ignored since before we were started (by nohup, or for what a script runs in the
-// background) stays so.
+// A signal that was ignored when this process was started (by nohup, or for what a script runs in
+// the background) stays ignored.
 static void interrupt_add(sigset_t *ours, int number) {
     struct sigaction now;
     if (sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
@@ -43,14 +43,15 @@ bool interrupt_counts(struct interrupts *i, uint64_t now_us) {
     return true;
 }
 
-bool interrupt_heard(struct interrupts *i, int fd) {
+bool interrupt_read(struct interrupts *i, int fd) {
     struct signalfd_siginfo info;
     if (read(fd, &info, sizeof info) != sizeof info)
         return false;
     return interrupt_counts(i, monotonic_us());
 }
 
-// ---- Listening for another thread -------------------------------------------------------------
+// ---- Waiting in place of another thread
+// -------------------------------------------------------------
 
 static void *listen_until_over(void *arg) {
     const struct listener *l = arg;
@@ -85,7 +86,7 @@ void listener_end(struct listener *l) {
     close(l->over);
 }
 
-// ---- Signals that nobody hears ----------------------------------------------------------------
+// ---- Signals that are not read ----------------------------------------------------------------
 
 static struct {
     int signals;
@@ -104,12 +105,12 @@ enum { STEP_MS = 100 };
 
 static bool end_is_stuck(void) {
     uint64_t since_us = atomic_load(&guarded.ends_us);
-    return since_us && monotonic_us() - since_us > INTERRUPT_UNHEARD_MS * UINT64_C(1000);
+    return since_us && monotonic_us() - since_us > INTERRUPT_UNREAD_MS * UINT64_C(1000);
 }
 
-// Whether one that waits is heard in time.
-static bool is_heard(void) {
-    for (int ms = 0; ms < INTERRUPT_UNHEARD_MS; ms += STEP_MS) {
+// Whether a signal that waits is read in time.
+static bool is_read(void) {
+    for (int ms = 0; ms < INTERRUPT_UNREAD_MS; ms += STEP_MS) {
         if (!signal_waits(0))
             return true;
         poll(NULL, 0, STEP_MS);
@@ -119,7 +120,7 @@ static bool is_heard(void) {
 
 static void *guard_signals(void *arg) {
     (void)arg;
-    while (!end_is_stuck() && (!signal_waits(STEP_MS) || is_heard()))
+    while (!end_is_stuck() && (!signal_waits(STEP_MS) || is_read()))
         ;
     complain("%s", guarded.sentence);
     _exit(CLI_INTERRUPTED);

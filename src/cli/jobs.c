@@ -1,4 +1,4 @@
-// millrace await, cancel, job, jobs: what has become of what was handed in.
+// millrace await, cancel, job, jobs, dead: what has become of jobs that were pushed.
 #include "cli/engine.h"
 #include "cli/output.h"
 #include "cli/show.h"

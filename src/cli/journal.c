@@ -30,8 +30,8 @@ static int failed(const char *path, const char *doing) {
 
 // ---- Identity ---------------------------------------------------------------------------------
 
-// One line a value, whatever bytes it has.
-int journal_say(struct buffer *identity, const char *name, const char *value) {
+// A value takes one line, whatever bytes it has.
+int identity_add(struct buffer *identity, const char *name, const char *value) {
     int err = buffer_append(identity, name, strlen(name));
     if (err >= 0)
         err = buffer_append(identity, " ", 1);
@@ -100,7 +100,7 @@ static int sync_dir(const char *dir) {
     return err;
 }
 
-// Whole or not at all.
+// After a crash the file is there as a whole, or as it was before.
 static int write_whole(const struct journal *j, const char *path, const char *new_name,
                        mr_bytes bytes) {
     char new[PATH_MAX];
@@ -138,7 +138,7 @@ static int remove_dir(const char *path) {
     return err;
 }
 
-// `journal` goes last: without it a directory with something in it is not known to be ours.
+// `journal` goes last: without it a directory that is not empty is not recognised as a journal.
 static int remove_rest(const struct journal *j) {
     static const char *const names[] = { "lines",       "printed",    "failures", "failed",
                                          "counts",      "counts.new", "round",    "round.new",
@@ -180,7 +180,7 @@ int journal_forget(const char *dir) {
     return err < 0 ? err : remove_rest(&j);
 }
 
-// What it holds that is not ours; "" nothing.
+// The first entry that is not of a journal; "": there is none.
 static int foreign_entry(const struct journal *j, char *out, size_t size) {
     DIR *dir = opendir(j->dir);
     if (!dir)
@@ -488,7 +488,7 @@ int journal_resume(struct journal *j, mr *engine) {
                          "%s knows %" PRIu64 " lines, its store has read %" PRIu64
                          ": the journal is damaged; its store, file:%s, is not",
                          path, (uint64_t)st.st_size / HASH, known, j->store);
-    // What is beyond was read, but never pushed: it may be anything.
+    // Lines beyond that were read, but never pushed: they may differ now.
     if (ftruncate(j->lines, place_of(known + 1)) < 0)
         return failed(path, "write");
     return 0;

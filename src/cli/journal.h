@@ -1,6 +1,6 @@
 // Journal: a directory in which a run of the same input, or a flow, goes on where it stopped.
 //
-//     DIR/journal   what the run is: its command, how lines and keys are found
+//     DIR/journal   the identity of the run: its command, how lines and keys are found
 //     DIR/lines     8 bytes a line that was read: its hash
 //     DIR/counts    of a flow: lines read and written so far
 //     DIR/printed   with --keep-order: how many lines were printed, and which of them failed
@@ -11,12 +11,13 @@
 //                   accepted
 //
 // A line is pushed with its number as that of an epic: the engine accepts each number once, so
-// nothing is pushed, and nothing that ended is run, twice. The hashes tell whether the input is the
-// one that was read before. A line's hash is on disk before the line is pushed.
+// no line is pushed twice, and none that has ended is run again. The hashes show whether the input
+// is the one that was read before. A line's hash is on disk before the line is pushed.
 //
 // When everything has ended and nothing has failed, the store is renamed to DIR/finished and all of
-// it is removed: what a crash leaves half removed begins anew as well. If lines have failed they
-// stay, dead, in the store: the next run tries them again. Main thread only, if not said otherwise.
+// it is removed; a journal that a crash leaves half removed is removed by the next run, which
+// begins anew. If lines have failed they stay, dead, in the store: the next run tries them again.
+// Main thread only, where nothing else is stated.
 //
 // With --keep-order a line that failed is a result of the store as well, so that it is printed in
 // its turn. The next run then begins a new round in the same store: an epic of its own, to which
@@ -50,14 +51,16 @@ struct journal {
     struct buffer retried; // numbers of the lines of them that are tried again, ascending: uint64_t
 };
 
-// What a run is, in lines of text; another run may go on only if it says the same.
-int journal_say(struct buffer *identity, const char *name, const char *value);
+// Adds a name and a value to the identity of a run, which is lines of text. A journal can be
+// continued only by a run with the same identity.
+int identity_add(struct buffer *identity, const char *name, const char *value);
 
-// Looks whether `dir` is, or can be, the journal of a run with this identity; makes it. MR_EINVAL:
-// it belongs to another run, or is no journal; MR_EIO, MR_ENOMEM.
+// Opens `dir` as the journal of a run with this identity, and makes it if it is missing or empty.
+// MR_EINVAL: it belongs to another run, or is no journal; MR_EIO, MR_ENOMEM.
 int journal_open(struct journal *, const char *dir, mr_bytes identity);
 
-// How far the engine, opened at `url`, has come. MR_ECORRUPT: the files do not fit each other.
+// Finds out how far the engine, opened at `url`, has come. MR_ECORRUPT: the files do not fit each
+// other.
 int journal_resume(struct journal *, mr *);
 
 // A line's place in the round; 0: it ended well in an earlier one. Any thread.
@@ -83,8 +86,8 @@ int journal_next_round(const struct journal *, uint64_t upto, struct failed_list
 // A descriptor for what was printed. MR_EIO.
 int journal_mark(const struct journal *);
 
-// Keeps, or finds, two counts for the summary of a later run. For people only: what is not found
-// stays as it is. MR_EIO.
+// Keeps, or reads, two counts for the summary of a later run. They do not matter for anything else:
+// counts that cannot be read are left as they are. MR_EIO.
 int journal_count(const struct journal *, const uint64_t counts[2]);
 void journal_counted(const struct journal *, uint64_t out_counts[2]);
 
@@ -92,7 +95,7 @@ void journal_counted(const struct journal *, uint64_t out_counts[2]);
 int journal_note_failure(const struct journal *, const char *name, const char *reason,
                          mr_bytes line);
 
-// The lines that failed are tried again: what is said of them is outdated. MR_EIO.
+// The lines that failed are tried again: removes the list of them. MR_EIO.
 int journal_forget_failures(struct journal *);
 
 // All has ended, and lines have failed: keeps the list of them. MR_EIO.
@@ -107,10 +110,10 @@ int journal_note(struct journal *, uint64_t number, const uint64_t *hashes, size
 // Everything has ended, the engine is closed: removes it all, so that the next run begins anew.
 int journal_remove(const struct journal *);
 
-// The same, but the store stays as DIR/finished, for people to look at, until that.
+// The same, but the store can be looked at, as DIR/finished, until the next run begins.
 int journal_retire(const struct journal *);
 
-// Removes the journal in `dir` whatever its state, if there is one. Nobody may have it open.
+// Removes the journal in `dir` whatever its state, if there is one. No process may have it open.
 // MR_EIO.
 int journal_forget(const char *dir);
 

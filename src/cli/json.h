@@ -1,4 +1,4 @@
-// Json: an object or array printed as it becomes known, on one line; wire/json.h writes it. Zero is
+// Json: an object or array printed piece by piece, on one line; wire/json.h writes it. Zero is
 // a valid start. Without memory what is missing is reported by json_end.
 #ifndef CLI_JSON_H
 #define CLI_JSON_H

@@ -90,8 +90,8 @@ mr_bytes field_find(unsigned long field, mr_bytes line) {
     return (mr_bytes){ 0 };
 }
 
-// Sanitizers look for a 0 behind the text, whatever REG_STARTEND says, so it is copied: next to
-// what regexec does that is little.
+// Sanitizers require a 0 behind the text in spite of REG_STARTEND, so it is copied, which costs
+// little beside regexec.
 bool regex_find(const regex_t *regex, mr_bytes line, regmatch_t match[2]) {
     char room[512], *text = line.size < sizeof room ? room : mem_alloc(line.size + 1);
     if (!text)
@@ -172,7 +172,7 @@ int keys_find(const struct keys *k, mr_bytes line, struct buffer *out) {
 
 const char *keys_missing(const struct keys *k, uint64_t number, char out[KEYS_MISSING]) {
     snprintf(out, KEYS_MISSING,
-             "line %" PRIu64 " has no key: %s finds none in it, so it keeps no order", number,
+             "line %" PRIu64 " has no key: %s finds none in it, so it runs in no order", number,
              k->option);
     return out;
 }

@@ -12,7 +12,7 @@ enum key_from { KEY_NONE, KEY_FIELD, KEY_REGEX, KEY_JSON };
 
 struct keys {
     enum key_from from;
-    const char *option;  // that says so
+    const char *option;  // that names it
     unsigned long field; // from 1
     regex_t regex;
     const char *member; // borrowed
@@ -38,7 +38,7 @@ mr_bytes field_find(unsigned long field, mr_bytes line);
 // Whether the expression finds something in the line: all of it, and its first group.
 bool regex_find(const regex_t *, mr_bytes line, regmatch_t out_match[2]);
 
-// Of a line, the first of its kind, in which no key was found: what is to be said of it.
+// The sentence for the first line in which no key was found.
 enum { KEYS_MISSING = 128 };
 const char *keys_missing(const struct keys *, uint64_t number, char out[KEYS_MISSING]);
 

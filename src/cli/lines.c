@@ -9,7 +9,7 @@
 
 enum { READ_SIZE = 64 << 10 };
 
-// What was given makes room.
+// Moves what is left to the front: lines that were returned are not needed any more.
 static void compact(struct lines *l) {
     if (!l->start)
         return;
@@ -55,7 +55,7 @@ static uint64_t line_hash(const struct lines *l, mr_bytes text) {
     return l->dropped ? hash ^ l->dropped_hash ^ l->dropped : hash;
 }
 
-static void give(struct lines *l, const uint8_t *end, struct line *out) {
+static void return_line(struct lines *l, const uint8_t *end, struct line *out) {
     const uint8_t *begin = l->bytes.data + l->start;
     const uint8_t *most = (size_t)(end - begin) > LINE_MOST ? begin + LINE_MOST : end;
     drop(l, most, end);
@@ -75,7 +75,7 @@ bool lines_next(struct lines *l, struct line *out) {
         shorten(l);
         return false;
     }
-    give(l, last ? l->bytes.data + l->bytes.size : end, out);
+    return_line(l, last ? l->bytes.data + l->bytes.size : end, out);
     l->start = l->scanned = last ? l->bytes.size : (size_t)(end - l->bytes.data) + 1;
     return true;
 }

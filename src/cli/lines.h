@@ -1,19 +1,19 @@
-// Lines: input cut into lines as it comes, without ever holding more than one line and what one
-// read brought.
+// Lines: cuts input into lines as it comes. In memory are at most one line and the bytes of one
+// read.
 //
-//     given ┊ text of the next line ┊ read, not looked at yet ┊ room
+//     taken ┊ text of the next line ┊ read, not looked at yet ┊ room
 //           start                   scanned                   size
 //
-// A line ends at its delimiter, or with the input. Of one longer than LINE_MOST that much is kept
-// and the rest only counted and hashed, so that it can be told from others, and refused, in flat
-// memory. Zero is a valid start, with 0 as the delimiter.
+// A line ends at its delimiter, or with the input. Of a line longer than LINE_MOST that much is
+// kept and the rest only counted and hashed, so that it can be refused, and compared with a line of
+// an earlier run, without more memory. Zero is a valid start, with 0 as the delimiter.
 #ifndef CLI_LINES_H
 #define CLI_LINES_H
 
 #include "base/buffer.h"
 #include "base/limits.h"
 
-enum { LINE_MOST = BODY_MOST - 32 }; // a job's body holds it, and what is said about it
+enum { LINE_MOST = BODY_MOST - 32 }; // a job's body holds it, and its number and size
 
 struct line {
     uint64_t number; // from 1
@@ -24,7 +24,7 @@ struct line {
 
 struct lines {
     char delimiter;
-    uint64_t number; // of the line given last
+    uint64_t number; // of the line returned last
     struct buffer bytes;
     size_t start, scanned;
     uint64_t dropped, dropped_hash; // of the next line, beyond LINE_MOST

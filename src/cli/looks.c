@@ -1,4 +1,4 @@
-// millrace stages, channels, workers, epics, why: what there is, and what it waits for.
+// millrace stages, channels, workers, epics, why: commands that list, and explain what waits.
 #include "cli/engine.h"
 #include "cli/output.h"
 #include "cli/sentence.h"
@@ -66,7 +66,7 @@ static const struct column worker_columns[] = {
 };
 
 static const struct listing workers_listing = { &worker_replies, worker_columns,
-                                                "nobody works here now" };
+                                                "no worker is connected" };
 
 enum cli_exit workers_run(const struct input *in) {
     struct words w = { 0 };
@@ -106,7 +106,7 @@ static enum cli_exit answer_why(const struct input *in, const struct response_va
     char sentence[2048], typed[4096], at[ADDRESS_OPTION];
     if (!input_option(in, "--json")) {
         text_plain(sentence, sizeof sentence, reply->bytes);
-        printf("%s\n", sentence_typed(typed, sizeof typed, sentence, address_option(in, at)));
+        printf("%s\n", sentence_for_shell(typed, sizeof typed, sentence, address_option(in, at)));
         return CLI_DONE;
     }
     json_open(&j, NULL, '{');

@@ -1,4 +1,4 @@
-// How a command line finds its row.
+// The program: finds the row of the command that is named, and runs it.
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/secret.h"
@@ -36,8 +36,8 @@ static enum cli_exit run(int argc, char **argv) {
     return input_read(c, argc - words, argv + words, &in) ? c->run(&in) : CLI_USAGE;
 }
 
-// Where one of the first three descriptors is closed nothing of ours may come in its place, which
-// words would be written to. As before, nothing can be read or written there.
+// If one of the first three descriptors is closed, /dev/null takes its place. Otherwise a file that
+// is opened later would get its number, and messages would be written to that file.
 static void occupy_descriptors(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0)

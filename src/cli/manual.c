@@ -1,5 +1,5 @@
-// The table as a man page, as a completion for bash and as a file of the server's options, all made
-// when Millrace is built; and the server's table as a page.
+// Prints the table of commands as a man page, as a completion for bash and as a file of the
+// server's options, and the server's table as a page; the build stores all four.
 #include "base/errors.h"
 #include "cli/cli.h"
 #include "cli/output.h"
@@ -11,8 +11,8 @@
 
 // ---- The man page -----------------------------------------------------------------------------
 
-// A line may begin with what troff takes for a request, and hold a backslash, or hyphens that
-// people will copy.
+// troff would take a dot or quote that begins a line for a request, interpret backslashes, and
+// print hyphens that cannot be pasted as options.
 static void man_text(const char *text, size_t size, const char *end) {
     if (size && (*text == '.' || *text == '\''))
         printf("\\&");
@@ -147,7 +147,7 @@ void protocol_print(void) {
 
 // ---- The file of options ----------------------------------------------------------------------
 
-// What stands in the parentheses that end a doc is the default, unless it is "none".
+// The parentheses that end a doc hold the default, unless that is "none".
 static void config_default(const struct option *o) {
     const char *from = strrchr(o->doc, '('), *end = strrchr(o->doc, ')');
     bool known = from && end && !end[1] && strncmp(from, "(none)", 6) != 0;

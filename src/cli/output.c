@@ -1,4 +1,4 @@
-// What people read, in one hand: sizes, times and bytes look the same wherever they stand.
+// See output.h. Sizes, times and bytes look the same in all commands.
 #include "cli/output.h"
 
 #include "base/text.h"
@@ -16,7 +16,7 @@
 
 void complain_list(const char *format, va_list values) {
     fflush(stdout);
-    flockfile(stderr); // other threads have lines of their own
+    flockfile(stderr); // so that lines of several threads do not mix
     progress_hide();
     fprintf(stderr, "millrace: ");
     vfprintf(stderr, format, values);
@@ -109,8 +109,8 @@ const char *line_shown(char out[LINE_SHOWN], mr_bytes line) {
     return out;
 }
 
-// Whatever the user's locale is: what is shown is UTF-8. Where there is none for it, and for what
-// it does not know, a letter is a column.
+// Counts in UTF-8 whatever the user's locale is. Without a locale for UTF-8, and for letters that
+// it does not know, a letter takes one column.
 static size_t letter_columns(const char *letter, size_t size) {
     static locale_t utf8;
     mbstate_t state = { 0 };

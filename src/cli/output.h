@@ -1,4 +1,4 @@
-// Output: what people read. Colours and progress only on a terminal, and never with NO_COLOR.
+// Output: messages, and values as text. Colours only on a terminal, and never with NO_COLOR.
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
@@ -15,7 +15,7 @@
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void complain_list(const char *format, va_list) __attribute__((format(printf, 1, 0)));
 
-// Whether `to` is a terminal that wants more than plain lines.
+// Whether `to` is a terminal that colours and bars may be drawn on.
 bool output_is_rich(FILE *to);
 
 enum colour { BOLD = 1, RED = 31, GREEN = 32 };
@@ -29,12 +29,12 @@ const char *size_words(char *out, uint64_t bytes);
 enum { TIME_WORDS = 40 };
 const char *time_words(char *out, uint64_t ms, bool iso);
 
-// The bytes as one line that no terminal takes for more than text: what is not printable UTF-8
-// is escaped as in C. What does not fit in `room` is left out. Returns `out`.
+// The bytes as one line without control characters: what is not printable UTF-8 is escaped as in C.
+// What does not fit in `room` is left out. Returns `out`.
 char *text_plain(char *out, size_t room, mr_bytes);
 
-// A line in a sentence: its beginning, and of that nothing that a terminal would take for more than
-// text; the end of a line of DOS is to be seen, too. Returns `out`.
+// The beginning of a line, for a sentence that quotes it, without control characters; the \r that
+// ends a line of DOS is visible, too. Returns `out`.
 enum { LINE_SHOWN = 260 };
 const char *line_shown(char out[LINE_SHOWN], mr_bytes line);
 
@@ -49,7 +49,7 @@ size_t output_columns(void);
 // Bytes in single quotes; what is not printable ASCII is escaped as in C.
 void print_quoted(mr_bytes);
 
-// Writes out what is buffered. False: it was not all written, and that was said.
+// Flushes stdout. False: not everything was written, and the reason was printed.
 bool output_finish(void);
 
 #endif

@@ -27,14 +27,12 @@ bool push_options_read(const struct input *in, mr_push_options *out) {
 
 static enum cli_exit show_id(const struct input *in, mr_id id) {
     struct json j = { 0 };
-    char digits[24];
-    snprintf(digits, sizeof digits, "%" PRIu64, id);
     if (!input_option(in, "--json")) {
-        printf("%s\n", digits);
+        printf("%" PRIu64 "\n", id);
         return CLI_DONE;
     }
     json_open(&j, NULL, '{');
-    json_text(&j, "id", digits);
+    json_id(&j, "id", id);
     json_close(&j, '}');
     json_end(&j);
     return CLI_DONE;
@@ -89,11 +87,11 @@ enum cli_exit push_run(const struct input *in) {
     return with_body(in, do_push);
 }
 
-// In this process nobody works, and nobody else can while it has the store.
+// An engine in this process has no workers, and no other process can use its store meanwhile.
 enum cli_exit call_run(const struct input *in) {
     if (address_is_local(in)) {
-        complain("call: without a server nobody could answer; serve the store (millrace serve "
-                 "--store file:DIR) and call --at that, or push");
+        complain("call: without a server no worker could answer; serve the store (millrace "
+                 "serve --store file:DIR) and call --at that, or push");
         return CLI_USAGE;
     }
     return with_body(in, do_call);

@@ -4,7 +4,8 @@
 
 #include "cli/engine.h"
 
-// Texts are borrowed from the input; one that was not given has no data. False: refused, and said.
+// Texts are borrowed from the input; one that was not given has no data. False: an option is
+// refused, and the reason was printed.
 bool push_options_read(const struct input *, mr_push_options *out);
 
 enum cli_exit push_lines(const struct input *); // push_lines.c

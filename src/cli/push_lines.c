@@ -8,7 +8,7 @@
 // it are read and compared with what they were (push_sums.h), not pushed.
 //
 // An epic is read only as fast as it is worked off (api/epic.c). In an engine of this process no
-// worker could take its jobs: there all is pushed. A call waits for a short time only, so that
+// worker could take its jobs, so all lines are pushed. A call waits for a short time only, so that
 // signals are handled and the bar is drawn in between.
 #include "cli/push.h"
 
@@ -45,13 +45,13 @@ struct pushing {
     struct keys keys;
     struct sums sums;
     uint64_t file_size;  // of the input; 0: not known
-    struct epic_bar bar; // of an epic that follows its workers
-    bool follows;
-    uint64_t resume;   // the first line to be pushed
-    int64_t total;     // of an epic that has ended; -1
-    uint64_t accepted; // lines, now or before
-    uint64_t bytes;    // of these lines, with their ends
-    uint64_t keyless;  // lines pushed now that should have a key
+    struct epic_bar bar; // of an epic that waits for its workers
+    bool is_windowed;    // the epic is read only as fast as it is worked off
+    uint64_t resume;     // the first line to be pushed
+    int64_t total;       // of an epic that has ended; -1
+    uint64_t accepted;   // lines, now or before
+    uint64_t bytes;      // of these lines, with their ends
+    uint64_t keyless;    // lines pushed now that should have a key
 
     // The lines to be pushed next; their texts are in `lines`, their keys in `key_text`.
     mr_item items[BATCH];
@@ -153,8 +153,8 @@ static enum cli_exit find_beginning(struct pushing *p) {
     p->total = -1;
     if (!has_epic(p))
         return CLI_DONE;
-    p->follows = !p->address.url.local;
-    p->epic.ahead = p->follows ? 0 : UINT32_MAX;
+    p->is_windowed = !p->address.url.local;
+    p->epic.ahead = p->is_windowed ? 0 : UINT32_MAX;
     epic_bar_init(&p->bar, "push", p->epic.name);
     sums_open(&p->sums, p->address.url.where, stage_of(p), p->epic.name);
     int err = mr_epic_begin(p->engine, &p->epic);
@@ -201,8 +201,9 @@ static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
     case SUMS_OTHER:
         return refuse_changed(p, line->number);
     case SUMS_UNKNOWN:
-        complain("push: whether the first %" PRIu64 " lines are those that were pushed cannot be "
-                 "told here: taken on trust",
+        complain("push: whether the first %" PRIu64
+                 " lines are those that were pushed is not known "
+                 "here; they are not compared",
                  line->number);
         sums_keep(&p->sums, line->number, line->number);
         break;
@@ -212,7 +213,7 @@ static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
     return CLI_DONE;
 }
 
-// It may be meant so, but a mistaken expression looks the same.
+// Lines without a key may be intended, or the expression is mistaken: say it once.
 static void note_keyless(struct pushing *p, uint64_t number) {
     char sentence[KEYS_MISSING];
     if (p->keyless++)
@@ -263,11 +264,11 @@ static enum cli_exit gather(struct pushing *p) {
 
 static void draw(struct pushing *p, bool moved) {
     mr_epic_info info;
-    if (!p->follows && p->file_size)
+    if (!p->is_windowed && p->file_size)
         progress_bytes("pushing", p->bytes, p->file_size);
-    else if (!p->follows)
+    else if (!p->is_windowed)
         progress_count(p->accepted, "lines pushed");
-    if (!p->follows)
+    if (!p->is_windowed)
         return;
     p->bar.read = p->accepted;
     p->bar.share = p->file_size ? (double)p->bytes / (double)p->file_size : -1;
@@ -294,7 +295,7 @@ static int push_some(struct pushing *p, size_t done, int64_t room_ms, size_t *ou
     o.room_ms = room_ms;
     const mr_item *items = p->items + done;
     size_t count = p->count - done;
-    if (p->file_size && p->bytes) // how many lines that makes
+    if (p->file_size && p->bytes) // estimate the number of lines
         p->epic.expected =
             (uint64_t)((double)p->file_size / (double)p->bytes * (double)p->accepted);
     return has_epic(p) ? mr_epic_push_many(p->engine, &p->epic, items, count, &o, NULL, out_n)
@@ -338,7 +339,7 @@ static enum cli_exit push_batch(struct pushing *p) {
 static enum cli_exit push_all(struct pushing *p) {
     enum cli_exit code = CLI_DONE;
     while (code == CLI_DONE && !p->lines.ended) {
-        int64_t wait_ms = p->follows ? epic_bar_wait_ms(&p->bar) : -1;
+        int64_t wait_ms = p->is_windowed ? epic_bar_wait_ms(&p->bar) : -1;
         int err = wait_for_input(p, p->fd, wait_ms);
         if (err > 0)
             err = lines_read(&p->lines, p->fd);
@@ -354,7 +355,7 @@ static enum cli_exit push_all(struct pushing *p) {
     return code;
 }
 
-// An epic whose end was known may have been given fewer lines now.
+// The input may have fewer lines than an earlier run has pushed.
 static enum cli_exit finish_epic(struct pushing *p) {
     if (p->accepted + 1 < p->resume)
         return refuse_changed(p, p->resume - 1);

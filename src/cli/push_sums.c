@@ -28,7 +28,7 @@ static bool make_directories(char *path) {
     return true;
 }
 
-// However a directory was named, it is the same engine.
+// A directory is the same engine whichever path names it.
 static bool sums_path(const char *engine, const char *stage, const char *epic, char out[PATH_MAX]) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     bool given = state && *state == '/';
@@ -62,7 +62,7 @@ void sums_open(struct sums *s, const char *engine, const char *stage, const char
 void sums_forget(const char *engine, const char *stage, const char *epic) {
     char path[PATH_MAX];
     if (sums_path(engine, stage, epic, path))
-        (void)unlink(path); // what is left of it does no harm
+        (void)unlink(path); // a file that is left does no harm
 }
 
 void sums_add(struct sums *s, uint64_t number, uint64_t hash) {

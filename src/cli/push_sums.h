@@ -1,12 +1,12 @@
-// Sums: what the lines of an epic were, so that running it again with another file is noticed.
+// Sums: checksums of the lines of an epic, so that running it again with another file is noticed.
 //
-// The engine knows how many lines of an epic it has accepted, not what they were. So this side
+// The engine knows how many lines of an epic it has accepted, not what they were. So this process
 // keeps, in a small file below $XDG_STATE_HOME/millrace (~/.local/state/millrace), a sum of all
 // lines up to each of the last SUMS_KEPT, more than can be under way: for whichever line the engine
 // names as the first one missing, the sum of those before it is there. A sum is written before its
 // line is sent, and survives this process, though not a power cut. Where it is missing, because the
-// epic was begun elsewhere, the lines are taken on trust, and that is said. Where one number stands
-// for several lines, it is also kept how many there were up to it.
+// epic was begun elsewhere, the lines are not compared, and a message says so. If one number stands
+// for several lines, the number of lines up to it is kept, too.
 #ifndef CLI_PUSH_SUMS_H
 #define CLI_PUSH_SUMS_H
 
@@ -24,7 +24,7 @@ struct sums {
 
 enum sums_found { SUMS_SAME, SUMS_OTHER, SUMS_UNKNOWN };
 
-// The file of this epic of this engine. It is not fatal if there can be none.
+// Opens the file of this epic of this engine. If it cannot be opened, nothing is kept.
 void sums_open(struct sums *, const char *engine, const char *stage, const char *epic);
 
 // The next line is `number`, and its hash `hash`.

@@ -18,7 +18,7 @@ enum script_place {
     ALL,         // all operands, which are joined
 };
 
-// What is not in it about a program's options is not known, and refused where that matters. A
+// Options of a program that are not listed are unknown, and refused where that matters. A
 // letter that is in both `flags` and `with_argument` may have an argument in its own word.
 struct reader_of_scripts {
     const char *names;         // separated by a space; a version may follow each
@@ -82,8 +82,9 @@ static bool is_one_of(const char *const *names, const char *text, size_t size) {
     return false;
 }
 
-// Also with a version or the like behind it: bash-static, python3.11. Of programs that read
-// scripts without an option only with a number, for ssh-keygen is no ssh; script2.py is a file.
+// A name also matches with a version or the like behind it: bash-static, python3.11. For programs
+// that read scripts without an option only a number may follow, because ssh-keygen is not ssh;
+// script2.py is a file.
 static bool name_is(const char *name, size_t most, enum script_place place, const char *text,
                     size_t size) {
     if (size < most || strncmp(name, text, most) != 0)
@@ -117,7 +118,7 @@ static bool is_option(const struct reader_of_scripts *r, const char *word) {
     return word && (*word == '-' || (*word == '+' && is_shell(r))) && word[1];
 }
 
-// Whether it may name a script, in whatever way its letters are read. Long names may be shortened.
+// Whether an option may name a script, however its letters are split. Long names may be shortened.
 static bool may_name_script(const struct reader_of_scripts *r, const char *word) {
     static const char *const names[] = { "command", "eval",           "print",
                                          "execute", "source",         "expression",
@@ -165,7 +166,7 @@ static enum option_kind option_of(const struct reader_of_scripts *r, const char 
     return FLAGS;
 }
 
-// Behind an option that is not known words can be anything: one that may name a script decides.
+// Behind an unknown option words can be anything: one that may name a script decides.
 static bool may_be_script(const struct reader_of_scripts *r, const char *const *words,
                           const char *const *last) {
     bool may = r->place > REST;
@@ -189,7 +190,7 @@ static bool is_script(const struct reader_of_scripts *r, const char *const *word
         }
         if (strcmp(*at, "--") == 0 && (!r->permutes || r->place > REST)) {
             ended = true;
-            continue; // su and the like hand on what is behind it
+            continue; // su and the like pass on what is behind it
         }
         enum option_kind kind = option_of(r, *at);
         *out_sure = kind == SCRIPT && at + 1 == last;
@@ -227,7 +228,7 @@ enum script_kind script_kind_of(const char *const *words, size_t index, const ch
 
 int script_refuse(const char *program, const char *why) {
     return error_set(MR_EINVAL,
-                     "a placeholder cannot stand in a script for %.40s: %s; hand it over as an "
+                     "a placeholder cannot stand in a script for %.40s: %s; pass it as an "
                      "argument behind the script (sh -c 'SCRIPT' sh {}, where it is \"$1\"), or "
                      "have the script read it from stdin",
                      program, why);
@@ -250,7 +251,7 @@ struct shell_reader {
     const char *at;
     script_variable *variable;
     struct buffer *out;
-    const char *why; // it cannot be done; NULL: it can
+    const char *why; // the placeholder is refused; NULL: it is not
     struct level levels[DEPTH];
     int depth;
     char word[WORD], before[WORD]; // so far, unquoted; and the one before it

@@ -4,15 +4,15 @@
 //     sh -c 'mv {} done/'    ─►  sh -c 'mv "${MILLRACE_BODY}" done/'    the value is a variable
 //     python3 -c 'f("{}")'   ─►  refused: the line would become part of a program
 //
-// What comes from a job never becomes text of a script: whoever may push a job, or write a line,
-// could run commands otherwise. In scripts of the shells that read ${NAME} a placeholder becomes a
-// variable. It is refused where the shell would not expand it (single quotes), or would read what
-// it expands to once more (eval, arithmetic, the script of another program).
+// Text from a job never becomes part of a script: otherwise a client that may push jobs, or the
+// author of a line, could run commands. In scripts of the shells that read ${NAME} a placeholder
+// becomes a variable. It is refused where the shell would not expand it (single quotes), or would
+// read what it expands to once more (eval, arithmetic, the script of another program).
 //
-// Programs are recognised by their names, also with a version behind; `scripts.c` has the table. Of
-// their options it knows some. Behind one that it does not know, and if any word there may be an
-// option that names a script, a placeholder is refused. A program that is not in the table is
-// handed its words as they are.
+// Programs are recognised by their names, also with a version behind; `scripts.c` has the table,
+// which knows some of their options. Behind an option that it does not know, and if any word there
+// may be an option that names a script, a placeholder is refused. A program that is not in the
+// table gets its words as they are.
 #ifndef CLI_SCRIPTS_H
 #define CLI_SCRIPTS_H
 
@@ -25,7 +25,7 @@ enum script_kind {
 };
 
 // Whether `words[index]` is, or has in it, a script; `index` may be that of the NULL, for a word
-// that is to be appended. `out_program` is the name of who reads it.
+// that is to be appended. `out_program` is the name of the program that reads it.
 enum script_kind script_kind_of(const char *const *words, size_t index, const char **out_program);
 
 // The variable for the placeholder that `text` begins with, and the placeholder's size; NULL: none.

@@ -1,4 +1,4 @@
-// Secrets: where the client commands find theirs, and how other people do not.
+// Secrets: where client commands find them, and how they are hidden from other users.
 #ifndef CLI_SECRET_H
 #define CLI_SECRET_H
 
@@ -11,8 +11,8 @@ int secret_find(char *out, size_t room);
 
 bool secret_is_in(const char *word); // a URL with one
 
-// Whoever lists processes sees their arguments: secrets in URLs there become asterisks, and `argv`
-// has copies. What stands behind -- is not ours. Without memory they stay.
+// Other users can list the arguments of a process: secrets in URLs there become asterisks, and
+// `argv` gets copies. Words behind -- belong to another command. Without memory they stay.
 void secrets_hide(int argc, char **argv);
 
 #endif

@@ -46,7 +46,7 @@ static void type(struct typing *t, const char *text, size_t size) {
 
 // A command begins a part of the sentence, or follows "or"; so a stage that is called like one is
 // left alone.
-char *sentence_typed(char *out, size_t room, const char *p, const char *at) {
+char *sentence_for_shell(char *out, size_t room, const char *p, const char *at) {
     struct typing t = { out, room, 0 };
     bool begins = false;
     int pair = 0;  // words until the name of a policy: an equals sign follows it

@@ -1,5 +1,5 @@
-// millrace serve: reads its options, from flags and from a file, then runs the server. Told to
-// reload, it reads the file again.
+// millrace serve: reads its options, from flags and from a file, then runs the server. On SIGHUP it
+// reads the file again.
 #include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/config.h"
@@ -25,7 +25,7 @@ enum { DRAIN_MS = 10000, HOST_MOST = 64, CLIENTS_MOST = 1000000 };
 
 struct serving {
     const struct input *flags; // as they were given
-    struct input in;           // and with what the file says
+    struct input in;           // and with those of the file
     struct config config;
     struct server_options options;
     char host[HOST_MOST], http_host[HOST_MOST];
@@ -74,7 +74,7 @@ static int read_address(const struct input *in, const char *option, const char *
     return 0;
 }
 
-// Whoever can reach it may do everything, unless there are tokens.
+// Without tokens every client that can connect may do everything.
 static int read_place(const struct input *in, const char *option, const char *value,
                       char host[HOST_MOST], uint16_t *out_port) {
     uint8_t raw[sizeof(struct in6_addr)];
@@ -84,9 +84,10 @@ static int read_place(const struct input *in, const char *option, const char *va
     if (inet_pton(AF_INET, host, raw) != 1 && inet_pton(AF_INET6, host, raw) != 1)
         return input_refuse(in, option, "HOST is an address of this machine, in digits");
     if (!is_loopback(host) && !input_option(in, "--insecure") && !input_option(in, "--auth"))
-        return input_refuse(in, option,
-                            "anybody who reaches it could do everything; make tokens (millrace "
-                            "auth add) and give --auth FILE, or add --insecure if that is meant");
+        return input_refuse(
+            in, option,
+            "every client that connects could do everything; make tokens (millrace "
+            "auth add) and give --auth FILE, or add --insecure if that is intended");
     return 0;
 }
 
@@ -163,7 +164,7 @@ static int read_clients(const struct input *in, const char *option, uint32_t *ou
                       out);
 }
 
-static int read_patience(const struct input *in, const char *option, uint64_t *out_ms) {
+static int read_timeout(const struct input *in, const char *option, uint64_t *out_ms) {
     const char *value = input_option(in, option);
     int64_t ms = 0;
     if (value && duration_read(value, &ms) < 0)
@@ -172,7 +173,7 @@ static int read_patience(const struct input *in, const char *option, uint64_t *o
     return 0;
 }
 
-// What is not given stays zero, which is the default.
+// Options that are not given stay zero, which means the default.
 static int read_limits(const struct input *in, struct server_options *o) {
     int err = read_size(in, "--max-bytes", UINT64_MAX >> 1, &o->max_bytes);
     if (err == 0)
@@ -182,8 +183,8 @@ static int read_limits(const struct input *in, struct server_options *o) {
     if (err == 0)
         err = read_clients(in, "--max-per-address", &o->max_per_address);
     if (err == 0)
-        err = read_patience(in, "--max-idle", &o->max_idle_ms);
-    return err < 0 ? err : read_patience(in, "--max-unread", &o->max_unread_ms);
+        err = read_timeout(in, "--max-idle", &o->max_idle_ms);
+    return err < 0 ? err : read_timeout(in, "--max-unread", &o->max_unread_ms);
 }
 
 static int read_log(const struct input *in, struct serving *s) {
@@ -212,8 +213,8 @@ static const char *write_place(const char *host, uint16_t port, char out[PLACE])
     return out;
 }
 
-// Nobody can connect to an address that stands for all of the machine's: then it is told by the one
-// that works from here, and that any other will do.
+// No client can connect to an address that stands for all addresses of the machine: the notice then
+// has the loopback address, and mentions the others.
 static bool stands_for_all(const char *host) {
     return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
 }
@@ -337,9 +338,9 @@ static void on_reload(void *arg) {
 
 // ---- The command ------------------------------------------------------------------------------
 
-// Whoever restarts servers has to know what a restart may mend: an address that is taken, a store
-// that another process has, a disk. Options, credentials and damage stay as they are until somebody
-// changes them. tools/systemd says so to systemd.
+// The exit code shows whether a restart may help: an address may become free, another process may
+// close the store, a disk may be repaired. Wrong options, credentials and damage stay until an
+// operator corrects them. The unit in tools/systemd relies on these codes.
 static enum cli_exit exit_of(int err) {
     return err >= 0                             ? CLI_DONE
            : err == MR_ECORRUPT                 ? CLI_FAILED
@@ -348,11 +349,12 @@ static enum cli_exit exit_of(int err) {
                                                 : CLI_UNOPENED;
 }
 
-// A core would have secrets and jobs of everybody in it, and stay where the server was started.
+// A core dump would contain secrets and jobs, and stay in the directory that the server was started
+// in.
 static void leave_no_core(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_CORE, &limit) == 0) {
-        limit.rlim_cur = 0; // the other one stays: prlimit can undo it
+        limit.rlim_cur = 0; // the hard limit stays: prlimit can undo it
         (void)setrlimit(RLIMIT_CORE, &limit);
     }
 }
@@ -377,7 +379,7 @@ static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     return exit_of(err);
 }
 
-// A socket that was handed over counts as if its address had been given.
+// A socket from systemd counts as if its address had been given.
 enum cli_exit serve_run(const struct input *in) {
     struct input flags = *in;
     char address[SYSTEMD_ADDRESS];

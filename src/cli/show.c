@@ -63,7 +63,7 @@ static const struct response_value *last_text(const struct response_value *reaso
     return last ? response_field(last, "text") : NULL;
 }
 
-// What is not there, and an age below 0, is a dash.
+// A missing value, and an age below 0, is a dash.
 static void cell_words(char out[CELL], enum shape shape, const struct response_value *v) {
     out[0] = 0;
     if (v && shape == SHAPE_REASON)
@@ -141,7 +141,7 @@ static void print_cell(const struct table *t, size_t i, const char *text, enum c
     char shown[CELL];
     size_t bytes = cut ? text_fits(text, width - 1) : strlen(text);
     snprintf(shown, sizeof shown, "%.*s%s", (int)bytes, text, cut ? "…" : "");
-    int pad = (int)(width - text_columns(shown)); // a wide letter may have been too much by one
+    int pad = (int)(width - text_columns(shown)); // a wide letter may have been one column too wide
     printf("%s%*s", i ? "  " : "", left ? 0 : pad, "");
     if (colour)
         print_coloured(colour, shown);
@@ -298,7 +298,7 @@ enum cli_exit show_rows(const struct input *in, const struct listing *listing,
     return CLI_DONE;
 }
 
-// The bytes as they are; a terminal gets the line end that they may lack.
+// The bytes as they are; on a terminal a missing line end is added.
 enum cli_exit show_result(const struct input *in, mr_bytes bytes) {
     struct json j = { 0 };
     if (input_option(in, "--json")) {
@@ -309,7 +309,7 @@ enum cli_exit show_result(const struct input *in, mr_bytes bytes) {
         return CLI_DONE;
     }
     if (bytes.size)
-        fwrite(bytes.data, 1, bytes.size, stdout); // output_finish tells if it failed
+        fwrite(bytes.data, 1, bytes.size, stdout); // output_finish reports a failure
     if (bytes.size && output_columns() && ((const char *)bytes.data)[bytes.size - 1] != '\n')
         putchar('\n');
     return CLI_DONE;

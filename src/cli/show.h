@@ -1,10 +1,10 @@
-// Show: what replies hold, for people and for programs: tables that line up, JSON.
+// Show: prints replies, as tables or as JSON.
 //
 //     STAGE  WAITING  RUNNING  OLDEST  HELD BY
 //     mail        12        3    4.2s  -
 //
-// Numbers stand right, texts left. Where a table is wider than the terminal its widest texts are
-// cut; elsewhere nothing is.
+// Numbers are aligned right, texts left. If a table is wider than the terminal its widest texts are
+// cut.
 #ifndef CLI_SHOW_H
 #define CLI_SHOW_H
 
@@ -34,13 +34,13 @@ struct column {
 // Any reply, with the names of the wire.
 void show_json_value(struct json *, const char *name, const struct response_value *);
 
-// ---- Replies, as --json or its absence wants them. All return CLI_DONE. -----------------------
+// ---- Replies, as JSON with --json, else as text. All return CLI_DONE. -----------------------
 
 // A map, a line each: durations ("-ms") as ages, an array of reasons as a line for each of them.
 enum cli_exit show_map(const struct input *, const struct response_value *map);
 
 // How an array of maps is shown: which fields they have, which of them become columns, and what is
-// said, on stderr, if there are no rows.
+// printed, on stderr, if there are no rows.
 struct listing {
     const struct reply_table *fields;
     const struct column *columns;

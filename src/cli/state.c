@@ -1,4 +1,4 @@
-// state: what the channel of the job it is called from keeps, or will keep.
+// millrace state: prints or sets the state of the channel whose job runs this command.
 #include "base/errors.h"
 #include "cli/body.h"
 #include "cli/cli.h"
@@ -17,7 +17,7 @@ static enum cli_exit answer(int err) {
 static enum cli_exit print(const char *path) {
     struct buffer state = { 0 };
     int err = side_file_read_state(path, &state);
-    fwrite(state.data, 1, state.size, stdout); // output_finish tells if that failed
+    fwrite(state.data, 1, state.size, stdout); // output_finish reports a failure
     buffer_finish(&state);
     return answer(err);
 }

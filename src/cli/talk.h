@@ -1,6 +1,7 @@
-// Talk: how the client commands use an engine: these words, this reply, as on the wire. With a
-// server (millrace://HOST:PORT) over the client library's connections, else with sessions in this
-// process (file:DIR, mem:). So every command is written once and works with every engine.
+// Talk: sends requests of the wire protocol to an engine and returns the replies, for commands that
+// need more than the public API offers: lists, and changes of stages. A server
+// (millrace://HOST:PORT) is reached over the client library's connections; for file:DIR and mem:
+// sessions run in this process. So a command works with every engine.
 //
 //     talk_send ─► requests ─► talks_turn ─► replies ─► talk_receive
 //                                 │
@@ -17,16 +18,16 @@
 struct talks; // the connections of this process with one engine
 struct talk;  // one of them
 
-// The engine that --at, else MILLRACE_URL names, and a first connection. Anything but CLI_DONE: it
-// cannot be reached or opened, and that was said. From then on signals that would end the process
-// only end waits.
+// Opens the engine that the command line names, and a first connection. Anything but CLI_DONE: it
+// cannot be reached or opened, and the reason was printed. From then on signals that would end the
+// process only end waits.
 enum cli_exit talk_begin(const struct input *, enum engine_store, struct talks **out_talks,
                          struct talk **out);
 
-// Ends all connections, and an engine in this process. Takes NULL.
+// Closes all connections, and an engine in this process. Takes NULL.
 void talks_close(struct talks *);
 
-// One more connection, which talks_close ends. Errors as those of talk_begin, and said.
+// Opens one more connection, which talks_close closes. Errors as those of talk_begin.
 enum cli_exit talk_open(struct talks *, struct talk **out);
 
 // ---- Requests ---------------------------------------------------------------------------------
@@ -64,26 +65,27 @@ int talks_turn(struct talks *, int fd, int64_t wait_ms);
 // there yet; MR_ENET: the connection was lost before it came.
 int talk_receive(struct talk *, const struct response_value **out);
 
-// Sends it and waits for its reply, with nothing else under way.
+// Sends a request and waits for its reply; no other may be pending.
 int talk_ask(struct talk *, const struct words *, const struct response_value **out);
 
-// The same; anything but CLI_DONE: it failed or was refused, and that was said.
+// The same; anything but CLI_DONE: it failed or was refused, and the reason was printed.
 enum cli_exit talk_get(struct talk *, const struct words *, const struct response_value **out);
 
 bool error_is(const struct response_value *reply, enum code); // an error, and that one
 
-// What a reply that is an error, or a failure of the calls above, means for the exit code; says it.
+// Prints an error of the server, or a failure of the calls above; returns what to exit with.
 enum cli_exit talk_refused(const struct talk *, const struct response_value *error);
 enum cli_exit talk_failed(const struct talk *, int err);
 
-// What a command makes of a reply that is no error.
+// Prints a reply that is no error; returns what to exit with.
 typedef enum cli_exit answered(const struct input *, const struct response_value *reply);
 
-// A command that asks once: opens, says the words, which it frees, shows the reply, and closes.
+// For a command with one request: opens the engine, sends the words, which it frees, prints the
+// reply, and closes.
 enum cli_exit talk_once(const struct input *, enum engine_store, struct words *, answered *);
 
-// A command that lists: asks for as many rows as --top says, by the `option` of the wire, and shows
-// them (show.h). Frees the words.
+// For a command that lists: requests as many rows as --top says, by the `option` of the wire, and
+// prints them (show.h). Frees the words.
 enum { TALK_ROWS = 50, TALK_ROWS_MOST = 1000 };
 struct listing;
 enum cli_exit talk_page(const struct input *, struct words *, const char *option,

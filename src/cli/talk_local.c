@@ -1,5 +1,5 @@
-// Without a server: a host in this process, and a session for each connection. What the loop of a
-// server does with sockets is done here with buffers.
+// Without a server: a host in this process, and a session for each connection. Buffers take the
+// place of the sockets of a server's loop.
 #include "cli/talk_state.h"
 
 #include "base/buffer.h"

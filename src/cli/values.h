@@ -1,5 +1,5 @@
-// Values: what stands behind options, read in one place, so that a duration or a count is written
-// and refused in the same way everywhere.
+// Values: reads the values of options, so that a duration or a count is written and refused in the
+// same way everywhere.
 #ifndef CLI_VALUES_H
 #define CLI_VALUES_H
 
@@ -12,7 +12,8 @@
 // with the way out.
 int duration_read(const char *text, int64_t *out_ms);
 
-// Those of an option: `out` is untouched when it was not given. False: it was refused, and said.
+// The value of an option; `out` is untouched when it was not given. False: it is refused, and the
+// reason was printed.
 bool input_duration(const struct input *, const char *name, int64_t *out_ms);
 bool input_count(const struct input *, const char *name, uint64_t most, uint64_t *out);
 bool input_small_count(const struct input *, const char *name, uint32_t most, uint32_t *out);

@@ -1,5 +1,5 @@
-// millrace work: pulls jobs from an engine and runs a command for each. The worker runtime pulls,
-// tunes, beats and drains; here a job becomes a process, and its end the job's.
+// millrace work: pulls jobs from an engine and runs a command for each. The library's worker pulls,
+// tunes, beats and drains; this file runs the processes and ends their jobs.
 //
 //     body ─► stdin or {} ─► command ─► stdout: the result; exit 0: committed, else a failed
 //     attempt
@@ -31,22 +31,22 @@ struct working {
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
-    atomic_bool ending;   // everything is to end at once
-    atomic_bool hopeless; // there is no such command
+    atomic_bool ending;     // everything is to end at once
+    atomic_bool is_missing; // the command
 };
 
 // ---- A job ------------------------------------------------------------------------------------
 
-// One that was told to stop has not failed by itself: nobody wants it any more, or its lease is
-// over.
-// `told` bytes of the reason are said here: what the command wrote to stderr was seen already.
-static int fail(struct working *w, mr_job *job, const char *reason, int told) {
+// Fails the attempt. `printed` bytes of the reason are printed here, without what the command wrote
+// to stderr, which was shown already; 0 for a job that was stopped (cancelled, or its lease is
+// lost).
+static int fail(struct working *w, mr_job *job, const char *reason, int printed) {
     char plain[1024];
-    if (told)
-        complain(
-            "work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job),
-            mr_job_stage(job), mr_job_attempt(job),
-            text_plain(plain, sizeof plain, (mr_bytes){ reason, strnlen(reason, (size_t)told) }));
+    if (printed)
+        complain("work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job),
+                 mr_job_stage(job), mr_job_attempt(job),
+                 text_plain(plain, sizeof plain,
+                            (mr_bytes){ reason, strnlen(reason, (size_t)printed) }));
     mr_job_set_reason(job, reason);
     atomic_fetch_add(&w->failed, 1);
     return FAILED;
@@ -65,9 +65,9 @@ static int commit(struct working *w, mr_job *job, struct job_exec *run) {
     return 0;
 }
 
-// Nothing is wrong with the job: it goes back as it was.
-static int give_back(mr_job *job) {
-    (void)mr_release(job, 0); // if it cannot be given back now, its lease ends with us
+// The job is not at fault: no attempt counts.
+static int release(mr_job *job) {
+    (void)mr_release(job, 0); // if that fails, its lease ends with this process
     return MR_LATER;
 }
 
@@ -76,11 +76,11 @@ static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
     if (exec_ended_well(x))
         return commit(w, job, run);
     if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
-        return give_back(job);
+        return release(job);
     if (exec_is_missing(x) && !w->template.varies) {
-        if (!atomic_exchange(&w->hopeless, true))
+        if (!atomic_exchange(&w->is_missing, true))
             complain("work: %s", x->reason);
-        return give_back(job);
+        return release(job);
     }
     return fail(w, job, x->reason, x->end == EXEC_STOPPED ? 0 : exec_how_size(x));
 }
@@ -110,7 +110,7 @@ static int work_job(mr_job *job, void *arg) {
     if (job_execs_are_refused(&w->execs, err))
         complain("work: no command can be started: %s; trying again", mr_error());
     if (err == MR_EBUSY)
-        return give_back(job); // the system allows no more processes just now
+        return release(job); // the system allows no more processes just now
     return err < 0 ? fail(w, job, mr_error(), EXEC_REASON) : err;
 }
 
@@ -122,19 +122,19 @@ static void stop_job(mr_job *job, void *arg) {
 // ---- The worker -------------------------------------------------------------------------------
 
 // Whether a signal came within this time.
-static bool hears(struct working *w, int wait_ms) {
+static bool is_interrupted(struct working *w, int wait_ms) {
     struct pollfd p = { .fd = w->signals, .events = POLLIN };
-    return poll(&p, 1, wait_ms) > 0 && interrupt_heard(&w->interrupts, w->signals);
+    return poll(&p, 1, wait_ms) > 0 && interrupt_read(&w->interrupts, w->signals);
 }
 
-static void tell_news(struct working *w) {
+static void report_server(struct working *w) {
     char sentence[600];
     if (engine_news(&w->engine, sentence, sizeof sentence))
         complain("work: %s", sentence);
 }
 
-// To a server that is away it cannot be told for a while how jobs have ended, and nothing of them
-// runs any more: a signal then ends that, too.
+// While the server cannot be reached, the ends of jobs cannot be sent to it, and none of them runs
+// any more: a signal then ends this wait, too.
 static int stop(struct working *w) {
     struct listener listener;
     bool listens = w->engine.trouble == MR_ENET && listener_begin(&listener, w->signals) == 0;
@@ -144,10 +144,10 @@ static int stop(struct working *w) {
     return err;
 }
 
-// Once: what runs may finish. Twice: it is ended, and goes back.
+// After one signal what runs may finish; after two it is ended and released.
 static void drain(struct working *w) {
     while (stop(w) == MR_EBUSY) {
-        if (!hears(w, 0) || atomic_exchange(&w->ending, true))
+        if (!is_interrupted(w, 0) || atomic_exchange(&w->ending, true))
             continue;
         complain("work: ending what runs");
         execs_stop_any(w->execs.execs);
@@ -155,27 +155,28 @@ static void drain(struct working *w) {
 }
 
 static enum cli_exit work_on(struct working *w) {
-    while (!hears(w, LOOK_MS) && !atomic_load(&w->hopeless) && !engine_is_lost(&w->engine))
-        tell_news(w);
+    while (!is_interrupted(w, LOOK_MS) && !atomic_load(&w->is_missing) &&
+           !engine_is_lost(&w->engine))
+        report_server(w);
     if (engine_is_lost(&w->engine)) {
         drain(w);
         return exit_of_error(w->engine.trouble);
     }
-    tell_news(w);
-    if (!atomic_load(&w->hopeless))
+    report_server(w);
+    if (!atomic_load(&w->is_missing))
         complain("work: taking no more; %s",
                  w->engine.trouble == MR_ENET
-                     ? "the server is waited for, to hear what has ended (again to leave)"
+                     ? "waiting for the server, to send it what has ended (again to leave)"
                      : "what runs may finish (again to end it)");
     drain(w);
-    if (atomic_load(&w->hopeless))
+    if (atomic_load(&w->is_missing))
         return CLI_USAGE;
     complain("work: %" PRIu64 " done, %" PRIu64 " failed attempts", atomic_load(&w->done),
              atomic_load(&w->failed));
     return CLI_INTERRUPTED;
 }
 
-// What is asked for; false: refused, and said.
+// False: an option is refused, and the reason was printed.
 static bool read_options(const struct input *in, struct working *w, mr_work_options *out,
                          const char **shell) {
     uint64_t batch = 1;
@@ -188,7 +189,7 @@ static bool read_options(const struct input *in, struct working *w, mr_work_opti
         !input_count(in, "--batch", 1000, &batch))
         return false;
     out->batch = (uint32_t)batch;
-    if (input_option(in, "--shell")) { // the words together are a script
+    if (input_option(in, "--shell")) { // the word is a script
         shell[0] = "sh", shell[1] = "-c", shell[2] = in->words[0], shell[3] = "sh";
         if (in->words[1]) {
             complain("work: with --shell the command is one word: quote it");

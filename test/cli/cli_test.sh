@@ -162,7 +162,7 @@ takes_any='^\(work\|retry\|drop\|stage\)$'
 takes_none='^\(help\|serve\|state\|bench\|stages\|workers\|epics\|auth list\|dead\)$'
 is() { echo "$1" | grep -q "$2"; }
 refuses_more() {
-    is "$1" "$takes_any" || { exits 2 $1 a b c && complains "nothing to do with\|is missing before"; }
+    is "$1" "$takes_any" || { exits 2 $1 a b c && complains "one argument too many\|is missing before"; }
 }
 each_command refuses_more
 ok "every command refuses too many arguments"

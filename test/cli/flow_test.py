@@ -125,11 +125,11 @@ def with_step(step):
 
 # A file, and what is said of it: every mistake has its line and column.
 MISTAKES = [
-    ("", "plan.yaml: there is nothing in it"),
+    ("", "plan.yaml: the file is empty"),
     ("a: [1\n", "plan.yaml:2:1: this is no YAML"),
     # U10: nesting and the number of nodes are bounded.
-    ("[" * 200000, "plan.yaml:1:33: lists and mappings stand 32 deep in one another at most"),
-    ("a: " + "{a: " * 200000, "stand 32 deep in one another at most"),
+    ("[" * 200000, "plan.yaml:1:33: lists and mappings are nested 32 deep at most"),
+    ("a: " + "{a: " * 200000, "are nested 32 deep at most"),
     ("a: [" + "b," * 300000 + "]", "a flow has 100000 texts, lists and mappings at most"),
     ("flow: f\n\tx: 1\n", "plan.yaml:2:1: this is no YAML: found a tab"),
     ("flow: f\n---\nflow: g\n", "plan.yaml:3:1: a file describes one flow"),
@@ -137,13 +137,13 @@ MISTAKES = [
     (HEAD + TAIL + "stpes: []\n", "4:1: a flow has no 'stpes'; did you mean steps?"),
     (HEAD + TAIL + "xyzzy: 1\n", "4:1: a flow has no 'xyzzy'; it has: flow, source, steps, sink"),
     ("source: stdin\nsink: stdout\n", "1:1: the flow has no name"),
-    (HEAD + "sink: { file: x, key: field 1 }\n", "3:23: a key is of use in a stage, not in file"),
+    (HEAD + "sink: { file: x, key: field 1 }\n", "3:23: a key belongs to a stage, not to file"),
     (with_step("{ name: a--b, map: fields 1 }"), "4:13: a name 'a--b'"),
     (with_step("{ name: a, map: [cat], loop: 'a:x y' }"), "4:34: an output 'x y'"),
     ("flow: a/b\nsource: stdin\nsink: stdout\n", "1:7: the name of a flow 'a/b': up to 55 letters"),
     ("flow: f\n" + TAIL, "1:1: there is no source"),
     (HEAD, "1:1: there is no sink"),
-    (HEAD + HEAD + TAIL, "3:1: 'flow' stands here twice"),
+    (HEAD + HEAD + TAIL, "3:1: 'flow' is here twice"),
     ("flow: f\nsource: { line: a }\n" + TAIL, "2:11: a source has no 'line'; did you mean lines?"),
     ("flow: f\nsource: file\n" + TAIL, "2:9: a source is a mapping"),
     ("flow: f\nsource: { name: a }\n" + TAIL, "2:9: a source is one of { lines: FILE }"),
@@ -186,7 +186,7 @@ MISTAKES = [
     (with_step("{ name: a, map: fields 1, value: field 1 }"), "4:38: a value belongs to an aggregate"),
     (with_step("{ name: a, map: fields 1, mode: job }"), "4:37: a mode belongs to a command"),
     (with_step("{ name: a, map: [cat], mode: filtr }"), "4:34: mode: there is no 'filtr'; did you mean filter?"),
-    (with_step("{ name: a, filter: [cat], mode: filter }"), "4:37: a filter's command says by its exit code"),
+    (with_step("{ name: a, filter: [cat], mode: filter }"), "4:37: a filter's command decides by its exit code"),
     (with_step("{ name: a, map: [cat], timeout: 5 }"), "4:37: timeout: '5' has no unit"),
     (with_step("{ name: a, map: [cat], attempts: 0 }"), "4:38: attempts: '0' is not a number from 1"),
     (with_step("{ name: a, map: [cat], backoff: 1s }"), "4:37: backoff: '1s' is not FIRST..MOST"),
@@ -199,15 +199,15 @@ MISTAKES = [
     (with_step("{ name: a, map: [cat], from: b }"), "4:34: there is no step 'b'"),
     (with_step("{ name: abc, map: [cat], from: [sourcee] }"), "4:37: there is no step 'sourcee'; did you mean source?"),
     (with_step("{ name: a, map: [cat], from: [source, source] }"), "4:43: 'source' is named twice"),
-    (with_step("{ name: a, map: [cat], from: a }"), "4:34: 'a' feeds itself; if that is meant: loop: a"),
+    (with_step("{ name: a, map: [cat], from: a }"), "4:34: 'a' feeds itself; if that is intended: loop: a"),
     (with_step("{ name: a, map: [cat], from: sink }"), "4:34: 'sink' is a sink"),
     (with_step("{ name: a, map: [cat], loop: source }"), "4:34: a loop comes from a step, and 'source' is a source"),
     (with_step("{ name: a, map: [cat], from: source:x }"), "4:34: 'source' has no outputs with names"),
     (with_step("{ name: a, aggregate: sum, key: all, loop: a }"), "4:16: in a loop there is no end"),
     (HEAD + "steps:\n  - { name: a, map: fields 1, from: b }\n  - { name: b, map: fields 1, from: source }\n" + TAIL,
-     "4:37: 'b' comes after 'a', so this is a cycle; if that is meant: loop: b"),
+     "4:37: 'b' comes after 'a', so this is a cycle; if that is intended: loop: b"),
     (HEAD + "steps:\n  - { name: a, map: fields 1 }\n  - { name: b, map: fields 1, from: source }\n" + TAIL,
-     "4:5: nobody takes the lines of 'a'"),
+     "4:5: no step or sink takes the lines of 'a'"),
     (HEAD + "sink: [stdout, { file: x }]\n", "3:8: one of several sinks needs a name"),
     (HEAD + "sink: [{ name: a, file: x }, { name: b, file: x }]\n", "3:41: 'a' and 'b' write to the same place"),
     (HEAD + "sink: [{ name: a, file: x }, { name: b, file: ./x }]\n", "3:41: 'a' and 'b' write to the same place"),
@@ -216,7 +216,7 @@ MISTAKES = [
     ("flow: f\nsource: { lines: . }\n" + TAIL, "2:18: . is a directory"),
     (HEAD + "sink: { file: none/out }\n", "3:15: none/out: cannot write into none"),
     (HEAD + "sink: { file: ./in.txt }\n", "3:15: ./in.txt is read by the flow, too"),
-    (HEAD + "sink: { file: /dev/null }\n", "3:15: /dev/null is no file that can be written exactly once"),
+    (HEAD + "sink: { file: /dev/null }\n", "3:15: /dev/null is no regular file, so it cannot be written exactly once"),
     (with_step("{ name: a, map: [no-such-command] }"), "4:22: there is no command 'no-such-command'"),
     (with_step("{ name: a, map: [./in.txt] }"), "4:22: './in.txt' is not executable"),
 ]
@@ -260,7 +260,7 @@ def _():
     simple(["name: a, map: fields 1"], source="{ stage: orders }")
     r = flow("plan.yaml")
     equal(r.code, 2, r)
-    check("plan.yaml:2:11: a stage is shared with others: --at URL" in r.err, r)
+    check("plan.yaml:2:11: a stage is shared with other programs: --at URL" in r.err, r)
 
 
 @case("files with bytes changed, cut and doubled are understood or refused, never a crash")
@@ -566,7 +566,7 @@ def _():
             ("map: [sh, -c, 'read n; echo $n; [ $n != 7 ] || echo $n']", "it wrote more than one line"),
             ("map: [sh, -c, 'read n; [ $n != 7 ] || kill -9 $$; echo $n']", "killed by signal 9"),
             ("map: [sh, -c, 'read n; [ $n != 7 ] || sleep 100; echo $n'], timeout: 100ms", "timed out after 100 ms"),
-            ("map: [sh, -c, 'read n; [ $n != 7 ] || millrace emit nowhere x; echo $n']", "it emits to 'nowhere', and nothing is from a:nowhere"),
+            ("map: [sh, -c, 'read n; [ $n != 7 ] || millrace emit nowhere x; echo $n']", "it emits to 'nowhere', and no step has from: a:nowhere"),
             ("map: [sh, -c, 'read n; [ $n != 7 ] || echo x | millrace state --set - || exit 6; echo $n']", "a job without a key has no channel to keep state"),
             ("key: field 1, map: [sh, -c, 'read n; [ $n != 7 ] || head -c 1100000 /dev/zero | millrace state --set - || exit 6; echo $n']", "the limit is 1048576"),
             ("filter: [sh, -c, 'read n; [ $n != 7 ] || exit 2']", "exit code 2")]:
@@ -647,7 +647,7 @@ def _():
     simple(["name: a, map: [./step], attempts: 1, on-dead: halt", "name: s, aggregate: sum, key: all"])
     r = flow("plan.yaml")
     equal(r.code, 1, r)
-    check("halted, as on-dead: halt says" in r.err and "exit code 9; the line is '77'" in r.err, r)
+    check("halted, because of on-dead: halt" in r.err and "exit code 9; the line is '77'" in r.err, r)
     check("millrace drop --at file:" in r.err, r)
     check("the same command goes on from here" in r.err, r)
     equal(size_of("out.txt"), 0)

@@ -678,7 +678,7 @@ def _():
     interrupt_twice(r)
     ended = r.end(close=False)
     os.close(reader)
-    check(ended.code == 130 and b"leaving it" in ended.err, ended)
+    check(ended.code == 130 and b"leaving without it" in ended.err, ended)
 
 
 @case("output that cannot be written is a failure")

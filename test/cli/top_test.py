@@ -105,7 +105,7 @@ def _():
         order = [line.split()[0] for line in lines if line.startswith(("mail", "sms", "report"))]
         equal([name[:4] for name in order], ["sms", "mail", "repo"])
         terminal.press("Up", "Up", "Up", "Down", "Enter")  # mail, the second
-        lines = terminal.shows("KEY", "anna", "nobody takes from this stage", "Esc back")
+        lines = terminal.shows("KEY", "anna", "no worker takes from this stage", "Esc back")
         equal(row(lines, "anna")[:2], ["anna", "3"])
         equal(row(lines, "bert")[:2], ["bert", "2"])
         check(lines[0].startswith("mail "), *lines)
@@ -134,7 +134,7 @@ def _():
     with Terminal() as terminal:
         terminal.shows("mail")
         terminal.press("Enter")
-        terminal.shows("nobody takes from this stage")
+        terminal.shows("no worker takes from this stage")
         worker = Client(server)
         worker.ask("CLIENT", "SETNAME", "postman")
         job = worker.ask("TAKE", "mail")[0]
@@ -142,7 +142,7 @@ def _():
         worker.ask("DONE", job[0], job[1])
         terminal.shows("done 1", "running 0")
         worker.close()
-        terminal.shows("nobody takes from this stage")
+        terminal.shows("no worker takes from this stage")
 
 
 @case("it fits other sizes, and says so when there are no stages")

@@ -130,7 +130,7 @@ certificate("foreign", by="stranger", names="DNS:client")
 @case("without tokens it listens to this machine only, and says the way out")
 def _():
     for address in "0.0.0.0:0", "[::]:0", "192.0.2.1:0":
-        ended = fails(2, "anybody who reaches it", "serve", "--store", "mem:", "--listen", address)
+        ended = fails(2, "every client that connects could do everything", "serve", "--store", "mem:", "--listen", address)
         check(b"--auth FILE" in ended.err and b"--insecure" in ended.err, ended)
     token("open.auth", "a", "admin")
     with Server("--auth", "open.auth", listen="0.0.0.0:0") as server:

@@ -1,4 +1,4 @@
-// From a plan to operators of the library. A node becomes one to three of them:
+// Makes operators of the library from a plan. A node becomes one to three of them:
 //
 //     count: aggregate       count--in ─► count ─► count--out
 //                            line to      folds    result to
@@ -15,7 +15,7 @@ enum {
     FILTER_BLOCK = 64
 };
 
-static const char crash_backoff[] = "1ms..10ms"; // to show something, not to wait
+static const char crash_backoff[] = "1ms..10ms"; // short: crashes are demonstrations
 static const char builtin_backoff[] = "100ms..10s";
 
 // ---- Names ------------------------------------------------------------------------------------
@@ -58,13 +58,13 @@ void actor_stage(const struct actor *a, char *out, size_t size) {
 
 // ---- Options ----------------------------------------------------------------------------------
 
-// Of what runs inside the operators before it.
+// Options of an operator that runs inside those before it.
 static mr_operator_options part_options(const struct actor *a) {
     return (mr_operator_options){ .title = a->title };
 }
 
-// What is built in fails for the line's fault at once and for good, else for that of the machine:
-// it is tried until that is over. What a step says of itself needs a stage of its own.
+// A built-in step fails a faulty line at once and for good; other failures are the machine's, and
+// the line is tried until they are over. Options of a step need a stage of its own.
 static mr_operator_options options_of(const struct actor *a) {
     const struct flow_node *n = a->node;
     bool command = node_is_command(n);
@@ -81,7 +81,7 @@ static mr_operator_options options_of(const struct actor *a) {
 
 // ---- Nodes ------------------------------------------------------------------------------------
 
-// An operator before the node that makes of its lines what it needs; `from` becomes its name.
+// Adds an operator before the node that prepares its lines; `from` becomes its name.
 static int add_in(struct actor *a, mr_flow_function *function, char from[INPUTS]) {
     char name[OPERATOR];
     mr_operator_options options = part_options(a);
@@ -114,7 +114,8 @@ static int add_aggregate(struct actor *a, char from[INPUTS]) {
         err = mr_flow_aggregate(a->flow->flow, n->name, from, folds[n->how], a,
                                 n->window_size ? &window : NULL, &options);
     if (err >= 0)
-        err = mr_flow_map(a->flow->flow, part_name(out, a, "out"), n->name, step_tell, a, &telling);
+        err =
+            mr_flow_map(a->flow->flow, part_name(out, a, "out"), n->name, step_result, a, &telling);
     return err;
 }
 
@@ -170,7 +171,7 @@ static int add_crash(struct actor *a, const char *from) {
     mr_operator_options options = options_of(a);
     if (!a->node->backoff)
         options.backoff = crash_backoff;
-    options.apart = 1; // its attempts are to be seen
+    options.apart = 1; // so that its attempts can be seen
     return mr_flow_flat_map(a->flow->flow, a->node->name, from, step_crash, a, &options);
 }
 
@@ -215,7 +216,8 @@ static int add_sink(struct actor *a, char from[INPUTS]) {
                                 : mr_flow_push(f, n->name, from, n->text, &options);
 }
 
-// ---- All of it --------------------------------------------------------------------------------
+// ---- The whole flow
+// --------------------------------------------------------------------------------
 
 static int add_node(struct actor *a) {
     char from[INPUTS];
@@ -231,7 +233,7 @@ static int add_node(struct actor *a) {
     return 0;
 }
 
-// A loop leads to where the node's other lines come in.
+// A loop leads to the operator that gets the node's other lines.
 static int add_loops(struct actor *a) {
     char from[INPUTS], to[OPERATOR];
     const struct flow_node *n = a->node;

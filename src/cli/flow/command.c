@@ -3,7 +3,7 @@
 //     mode job:     a process a line; exit 0: what it wrote counts; millrace emit and state work
 //     mode filter:  it stays; a line in, one line out (map), or lines and an empty one (flat_map)
 //
-// What a command makes is of one commit with the end of its line: nothing counts if it fails.
+// The output of a command is committed with the end of its line: nothing of it counts if it fails.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "cli/flow/flow.h"
@@ -30,7 +30,7 @@ void program_close(struct actor *a) {
     a->filters = NULL;
 }
 
-// ---- What it wrote ----------------------------------------------------------------------------
+// ---- Its output ----------------------------------------------------------------------------
 
 static int send(struct actor *a, mr_flow_out *out, const char *output, mr_bytes key,
                 mr_bytes line) {
@@ -75,7 +75,7 @@ static int send_lines(struct actor *a, mr_flow_out *out, mr_pair pair, mr_bytes 
     return err;
 }
 
-// ---- What it emitted, and its state -----------------------------------------------------------
+// ---- Its emits and state -----------------------------------------------------------
 
 struct collecting {
     struct actor *actor;
@@ -101,7 +101,7 @@ static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *a
     struct collecting *c = arg;
     if (!output_is_taken(c->actor, output))
         return step_fail(c->out, c->pair, MR_EINVAL,
-                         "it emits to '%.60s', and nothing is from %s:%.60s", output,
+                         "it emits to '%.60s', and no step has from: %s:%.60s", output,
                          c->actor->node->name, output);
     if (body.size && ((const char *)body.data)[body.size - 1] == '\n')
         body.size--;
@@ -123,7 +123,8 @@ static int refuse(struct actor *a, mr_flow_out *out, mr_pair pair, const struct 
         return MR_EBUSY;
     if (exec_is_missing(x) && !a->template.varies)
         return actor_give_up(a, x->reason);
-    int code = x->end == EXEC_OUTPUT ? MR_EDEAD : MR_EINVAL; // it would write as much again
+    int code =
+        x->end == EXEC_OUTPUT ? MR_EDEAD : MR_EINVAL; // a further attempt would write as much
     return step_fail(out, pair, code, "%s", x->reason);
 }
 
@@ -174,9 +175,9 @@ static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
 
 // ---- Filters ----------------------------------------------------------------------------------
 
-enum { SILENCE_US = 5000000 }; // until it is told
+enum { SILENCE_US = 5000000 }; // without an answer until that is printed, the first time
 
-// A line that a filter has, and has not answered.
+// A line that was sent to a filter, and is not answered yet.
 struct asked {
     mr_bytes line;
     uint64_t since_us;
@@ -202,10 +203,10 @@ static void ask_end(struct actor *a, struct asked *asked) {
 
 bool program_is_silent(struct actor *a, char *out, size_t size) {
     char shown[LINE_SHOWN];
-    uint64_t now_us = monotonic_us(), patience_us = a->patience_us ? a->patience_us : SILENCE_US;
+    uint64_t now_us = monotonic_us(), silence_us = a->silence_us ? a->silence_us : SILENCE_US;
     pthread_mutex_lock(&a->flow->lock);
     const struct asked *asked = a->asked;
-    while (asked && now_us - asked->since_us < patience_us)
+    while (asked && now_us - asked->since_us < silence_us)
         asked = asked->next;
     if (asked)
         snprintf(out, size,
@@ -215,7 +216,7 @@ bool program_is_silent(struct actor *a, char *out, size_t size) {
                  a->title, line_shown(shown, asked->line), (now_us - asked->since_us) / 1000000);
     pthread_mutex_unlock(&a->flow->lock);
     if (asked)
-        a->patience_us = 2 * patience_us;
+        a->silence_us = 2 * silence_us;
     return asked != NULL;
 }
 

@@ -1,5 +1,5 @@
-// What a plan means as a whole: which node a name stands for, where lines go, what does not fit
-// together. And what it means in the world: whether files and commands are there.
+// Checks a plan as a whole: which node a name stands for, where lines go, what does not fit
+// together, and whether its files and commands exist.
 #include "base/errors.h"
 #include "cli/flow/plan.h"
 
@@ -26,7 +26,7 @@ static const char *kind_word(enum flow_kind kind) {
     return "";
 }
 
-// Sources and sinks that are the only one are called by what they are.
+// A single source or sink has the default name "source" or "sink".
 static void name_all(struct plan *p) {
     size_t counts[3] = { 0 };
     unsigned before = p->mistakes;
@@ -75,7 +75,7 @@ bool node_is_command(const struct flow_node *n) {
     return may && n->how == HOW_COMMAND;
 }
 
-// Only a process of its own can emit, with millrace emit.
+// Only a command that runs once a line can emit, with millrace emit.
 static void check_output_name(struct plan *p, const struct flow_input *in) {
     const struct flow_node *n = &p->nodes[in->node];
     if (!in->output)
@@ -98,10 +98,11 @@ static void connect_from(struct plan *p, size_t index, struct flow_input *in) {
     else if (p->nodes[in->node].kind == KIND_SINK)
         plan_refuse(p, in->at, "'%s' is a sink: nothing comes from there", in->name);
     else if (in->node == index)
-        plan_refuse(p, in->at, "'%s' feeds itself; if that is meant: loop: %s", in->name, in->name);
+        plan_refuse(p, in->at, "'%s' feeds itself; if that is intended: loop: %s", in->name,
+                    in->name);
     else if (in->node > index)
         plan_refuse(p, in->at,
-                    "'%s' comes after '%s', so this is a cycle; if that is meant: loop: %s",
+                    "'%s' comes after '%s', so this is a cycle; if that is intended: loop: %s",
                     in->name, node->name, in->name);
     else
         check_output_name(p, in);
@@ -159,10 +160,11 @@ static bool has_taker(const struct plan *p, size_t index) {
 static void check_takers(struct plan *p) {
     for (size_t i = 0; i < p->count; i++)
         if (p->nodes[i].kind != KIND_SINK && !has_taker(p, i))
-            plan_refuse(p, p->nodes[i].at,
-                        "nobody takes the lines of '%s': name it in a from, or drop them: sink: "
-                        "{ nothing: , from: %s }",
-                        p->nodes[i].name, p->nodes[i].name);
+            plan_refuse(
+                p, p->nodes[i].at,
+                "no step or sink takes the lines of '%s': name it in a from, or drop them: sink: "
+                "{ nothing: , from: %s }",
+                p->nodes[i].name, p->nodes[i].name);
 }
 
 // ---- What does not fit together ---------------------------------------------------------------
@@ -195,9 +197,10 @@ static void check_aggregate(struct plan *p, size_t index) {
     if (n->how == HOW_COUNT && n->value.text)
         plan_refuse(p, n->value_at, "count counts lines; no value belongs to it");
     if (!n->window_size && is_in_loop(p, index))
-        plan_refuse(p, n->verb_at,
-                    "in a loop there is no end at which an aggregate could be told: it needs a "
-                    "window");
+        plan_refuse(
+            p, n->verb_at,
+            "in a loop there is no end at which an aggregate could have a result: it needs a "
+            "window");
 }
 
 static void check_step(struct plan *p, size_t index) {
@@ -217,10 +220,11 @@ static void check_step(struct plan *p, size_t index) {
     if (!command && n->mode_at.line)
         plan_refuse(p, n->mode_at, "a mode belongs to a command, as in [./command]");
     if (n->verb == VERB_FILTER && n->mode == MODE_FILTER)
-        plan_refuse(p, n->mode_at,
-                    "a filter's command says by its exit code whether a line stays, so it is one "
-                    "process a line; flat_map with mode: filter answers with the line, or with "
-                    "none");
+        plan_refuse(
+            p, n->mode_at,
+            "a filter's command decides by its exit code whether a line stays, so it is one "
+            "process a line; flat_map with mode: filter answers with the line, or with "
+            "none");
 }
 
 static bool same_place(const struct flow_node *a, const struct flow_node *b) {
@@ -239,7 +243,7 @@ static void refuse_shared(struct plan *p, const struct flow_node *a, const struc
 static void check_sink(struct plan *p, size_t index) {
     const struct flow_node *n = &p->nodes[index];
     if (n->key.text && n->verb != VERB_PUSH)
-        plan_refuse(p, n->key_at, "a key is of use in a stage, not in %s", verb_word(n->verb));
+        plan_refuse(p, n->key_at, "a key belongs to a stage, not to %s", verb_word(n->verb));
     for (size_t i = 0; i < index; i++)
         if (same_place(n, &p->nodes[i]))
             refuse_shared(p, &p->nodes[i], n);
@@ -263,7 +267,8 @@ void plan_connect(struct plan *p) {
     }
 }
 
-// ---- The world --------------------------------------------------------------------------------
+// ---- Files and commands
+// --------------------------------------------------------------------------------
 
 static void check_input(struct plan *p, struct place at, const char *path) {
     struct stat about;
@@ -285,7 +290,7 @@ static bool is_read(const struct plan *p, const struct stat *file) {
     return false;
 }
 
-// The folder as the system knows it, and what the file is called there.
+// The canonical path of the folder, and the name of the file in it.
 static bool full_path(const char *path, char out[PATH_MAX]) {
     char folder[PATH_MAX], name[PATH_MAX];
     if (realpath(path, out))
@@ -298,7 +303,7 @@ static bool full_path(const char *path, char out[PATH_MAX]) {
     return snprintf(out + used, PATH_MAX - used, "/%s", basename(name)) < (int)(PATH_MAX - used);
 }
 
-// By whatever name; equal ones were found when the plan was read.
+// Compares files, whatever their paths; equal paths were found when the plan was read.
 static void check_shared(struct plan *p, const struct flow_node *n) {
     char path[PATH_MAX], other[PATH_MAX];
     for (const struct flow_node *o = p->nodes; o < n; o++)
@@ -317,8 +322,8 @@ static void check_output(struct plan *p, const struct flow_node *n) {
         plan_refuse(p, n->words_at[0], "%s is read by the flow, too", n->text);
     else if (exists && !S_ISREG(about.st_mode))
         plan_refuse(p, n->words_at[0],
-                    "%s is no file that can be written exactly once; sink: stdout writes to "
-                    "whatever the shell says",
+                    "%s is no regular file, so it cannot be written exactly once; sink: stdout "
+                    "writes to what the shell names",
                     n->text);
     else if (access(folder, W_OK | X_OK) < 0)
         plan_refuse(p, n->words_at[0], "%s: cannot write into %s: %s", n->text, folder,

@@ -1,4 +1,4 @@
-// A plan as a drawing: a row for each node, in the order in which lines travel, with the edges that
+// Draws a plan: a row for each node, in the order in which lines pass them, with the edges that
 // pass it in columns to its left.
 //
 //     ○ source   lines of access.log
@@ -17,7 +17,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
-enum { NOBODY = FLOW_NODES, DESCRIPTION = 160 };
+enum { NO_NODE = FLOW_NODES, DESCRIPTION = 160 };
 
 // ---- Words ------------------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ const char *verb_word(enum flow_verb verb) {
     return words[verb];
 }
 
-// Adds to the text what still fits.
+// Adds to the text as much as fits.
 static void add(char *out, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -82,7 +82,7 @@ static void node_describe(const struct flow_node *n, char *out, size_t size) {
 
 struct drawing {
     const struct plan *plan;
-    size_t columns[FLOW_NODES]; // the nodes that they lead to, or NOBODY
+    size_t columns[FLOW_NODES]; // the nodes that they lead to, or NO_NODE
     size_t width;               // columns used now
     size_t widest, name_width;
     bool measuring; // draws nothing
@@ -113,12 +113,12 @@ static size_t column_of(struct drawing *d, size_t node) {
     for (size_t i = 0; i < d->width; i++)
         if (d->columns[i] == node)
             return i;
-    return NOBODY;
+    return NO_NODE;
 }
 
 static size_t column_take(struct drawing *d, size_t node) {
-    size_t i = column_of(d, NOBODY);
-    if (i == NOBODY)
+    size_t i = column_of(d, NO_NODE);
+    if (i == NO_NODE)
         i = d->width++;
     d->columns[i] = node;
     return i;
@@ -126,7 +126,7 @@ static size_t column_take(struct drawing *d, size_t node) {
 
 // A column may stay unused at the right end.
 static void columns_trim(struct drawing *d) {
-    while (d->width > 0 && d->columns[d->width - 1] == NOBODY)
+    while (d->width > 0 && d->columns[d->width - 1] == NO_NODE)
         d->width--;
 }
 
@@ -140,14 +140,14 @@ static bool takes_from(const struct flow_node *taker, size_t node) {
 // Gives every taker of the node a column, beginning with the node's own, and notes in `marks` which
 // columns its lines go to.
 static void columns_lead(struct drawing *d, size_t node, size_t own, bool *marks) {
-    d->columns[own] = NOBODY;
+    d->columns[own] = NO_NODE;
     for (size_t i = node + 1; i < d->plan->count; i++) {
         if (!takes_from(&d->plan->nodes[i], node))
             continue;
         size_t column = column_of(d, i);
-        if (column == NOBODY && d->columns[own] == NOBODY)
+        if (column == NO_NODE && d->columns[own] == NO_NODE)
             d->columns[column = own] = i;
-        else if (column == NOBODY)
+        else if (column == NO_NODE)
             column = column_take(d, i);
         marks[column] = true;
     }
@@ -162,7 +162,7 @@ static void draw_node(struct drawing *d, size_t node, size_t own) {
     if (d->measuring)
         return;
     for (size_t i = 0; i < d->width; i++)
-        printf("%s ", i == own ? marks[n->kind] : d->columns[i] == NOBODY ? " " : "│");
+        printf("%s ", i == own ? marks[n->kind] : d->columns[i] == NO_NODE ? " " : "│");
     print_coloured(BOLD, n->name);
     node_describe(n, words, sizeof words);
     size_t pad = d->name_width - strlen(n->name) + 2 * (d->widest - d->width);
@@ -175,10 +175,10 @@ static void draw_turn(const struct drawing *d, const bool *before, const bool *m
     for (size_t i = 0; i < d->width; i++) {
         first = marks[i] && i < first ? i : first;
         last = marks[i] && i > last ? i : last;
-        used = before[i] || d->columns[i] != NOBODY ? i + 1 : used;
+        used = before[i] || d->columns[i] != NO_NODE ? i + 1 : used;
     }
     for (size_t i = 0; i < used; i++) {
-        bool after = d->columns[i] != NOBODY, joins = i == own || marks[i];
+        bool after = d->columns[i] != NO_NODE, joins = i == own || marks[i];
         unsigned stroke = (before[i] ? UP : 0u) | (after ? DOWN : 0u);
         if (i > first && i <= last && (joins || !stroke))
             stroke |= LEFT;
@@ -192,17 +192,17 @@ static void draw_turn(const struct drawing *d, const bool *before, const bool *m
 static void draw_step(struct drawing *d, size_t node) {
     bool before[FLOW_NODES] = { false }, marks[FLOW_NODES] = { false }, any = false;
     size_t own = column_of(d, node);
-    if (own == NOBODY)
+    if (own == NO_NODE)
         own = column_take(d, node);
     d->widest = d->width > d->widest ? d->width : d->widest;
     draw_node(d, node, own);
     for (size_t i = 0; i < d->width; i++)
-        before[i] = d->columns[i] != NOBODY;
+        before[i] = d->columns[i] != NO_NODE;
     bool leads = d->plan->nodes[node].kind != KIND_SINK;
     before[own] = leads;
     columns_lead(d, node, own, marks);
     for (size_t i = 0; i < d->width; i++)
-        any = any || d->columns[i] != NOBODY;
+        any = any || d->columns[i] != NO_NODE;
     if (any && !d->measuring)
         draw_turn(d, before, marks, own);
     columns_trim(d);
@@ -211,7 +211,7 @@ static void draw_step(struct drawing *d, size_t node) {
 static void draw_all(struct drawing *d) {
     d->width = 0;
     for (size_t i = 0; i < FLOW_NODES; i++)
-        d->columns[i] = NOBODY;
+        d->columns[i] = NO_NODE;
     for (size_t i = 0; i < d->plan->count; i++)
         draw_step(d, i);
 }
@@ -226,7 +226,7 @@ void plan_draw(const struct plan *p) {
     draw_all(&d);
 }
 
-// ---- For programs -----------------------------------------------------------------------------
+// ---- As JSON -----------------------------------------------------------------------------
 
 static void print_inputs(struct json *j, const char *name, const struct flow_input *list,
                          size_t count) {

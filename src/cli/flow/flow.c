@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// A name given to us, wherever we go: `out` has PATH_MAX bytes.
+// The absolute path, which stays valid when the working directory changes. `out` has PATH_MAX
+// bytes.
 static const char *absolute(const char *path, char *out) {
     char here[PATH_MAX];
     if (!path || *path == '/' || !getcwd(here, sizeof here))
@@ -18,7 +19,7 @@ static const char *absolute(const char *path, char *out) {
     return size < PATH_MAX ? out : path;
 }
 
-// Names on the command line are meant here, those in the file there.
+// Paths on the command line are relative to the working directory, those in the file to its folder.
 static bool enter_folder(struct flow *f, struct input *in) {
     static char journal[PATH_MAX], url[PATH_MAX + 8], room[PATH_MAX];
     char copy[PATH_MAX];
@@ -30,7 +31,8 @@ static bool enter_folder(struct flow *f, struct input *in) {
     }
     f->options.journal = absolute(given, journal);
     f->options.journal_given = given != NULL;
-    // A pipe, as <(...) makes it, has no folder of its own: names in it are meant here, too.
+    // A pipe, as <(...) makes it, has no folder: its paths are relative to the working directory,
+    // too.
     struct stat about;
     bool is_file = stat(f->plan->path, &about) == 0 && S_ISREG(about.st_mode);
     const char *folder = is_file ? dirname(copy) : ".";
@@ -49,21 +51,23 @@ static bool options_read(const struct input *in, struct flow_options *o) {
     o->json = input_option(in, "--json") != NULL;
     bool at = input_option(in, "--at") != NULL;
     if (at && input_option(in, "--journal")) {
-        complain("flow: --journal and --at both say where it remembers: give one of them");
+        complain("flow: --journal and --at both name a store for its progress: give one of them");
         return false;
     }
     if (at && o->fresh)
-        complain("flow: --fresh forgets a journal; an engine's stages are others' as well: "
-                 "millrace drop");
+        complain(
+            "flow: --fresh removes a journal; stages of an engine may belong to other programs: "
+            "millrace drop");
     return !at || !o->fresh;
 }
 
-// Jobs that others push into a stage need an engine that they can reach.
+// A stage that other programs use needs an engine that they can reach.
 static void check_engine(struct plan *p, const struct input *in) {
     for (size_t i = 0; i < p->count; i++) {
         const struct flow_node *n = &p->nodes[i];
         if ((n->verb == VERB_TAKE || n->verb == VERB_PUSH) && !input_option(in, "--at"))
-            plan_refuse(p, n->verb_at, "a stage is shared with others: --at URL says where it is");
+            plan_refuse(p, n->verb_at,
+                        "a stage is shared with other programs: --at URL names its engine");
     }
 }
 
@@ -107,7 +111,7 @@ enum cli_exit flow_run(const struct input *given) {
     if (!options_read(&in, &flow.options))
         return CLI_USAGE;
     enum cli_exit code = flow_do(&flow, &in);
-    plan_tell_rest(&plan);
+    plan_report_rest(&plan);
     plan_finish(&plan);
     // The signals stay open: they are guarded until the process ends.
     if (flow.halt >= 0)

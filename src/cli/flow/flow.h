@@ -1,15 +1,15 @@
-// Flow: a plan at work; what the files of this command share.
+// Flow: runs a plan; what the files of this command share.
 //
 //     flow.c     the command: reads the file; checks, draws or runs it
 //     run.c      opens the engine, waits for the end or a signal
 //     build.c    each node of the plan becomes operators of the library (mr_flow_*)
-//     source.c   lines of files and of stdin, in blocks
-//     steps.c    what the built-in steps do with a line
-//     command.c  what commands do with one
-//     progress.c what people see of it
+//     source.c   reads lines of files and of stdin, in blocks
+//     steps.c    the built-in steps
+//     command.c  the steps that are commands
+//     progress.c bar and summary
 //
-// In the library pairs of key and value travel; here the value is a line, and the key whatever the
-// last `key:` on its way has found in it. Functions of nodes are called by many threads: what they
+// The library processes pairs of key and value; here the value is a line, and the key is what the
+// last `key:` before it has found in it. Functions of nodes are called by many threads: what they
 // change is atomic, the rest does not change once the flow was started.
 #ifndef CLI_FLOW_FLOW_H
 #define CLI_FLOW_FLOW_H
@@ -31,16 +31,16 @@ struct asked;   // of a filter: command.c
 
 enum { TITLE = 200 };
 
-// A node at work.
+// A node of a flow that runs.
 struct actor {
     struct flow *flow;
     const struct flow_node *node;
     struct template template; // of a command
-    bool has_outputs;         // with names: lines carry the name of theirs
-    char title[TITLE];        // where it stands in the file, and its name: of reasons
+    bool has_outputs;         // with names: each line is sent with the name of its output
+    char title[TITLE];        // its place in the file and its name, for messages
     struct filters *filters;  // of a long-lived command
-    struct asked *asked;      // lines that it has not answered yet; under the flow's lock
-    uint64_t patience_us;     // until somebody is told of one
+    struct asked *asked;      // lines that it has not answered yet; the flow's lock guards them
+    uint64_t silence_us;      // how long a line is unanswered until that is printed
     bool ended;               // its filters were ended, as they did not answer
     struct reading *reading;
     _Atomic uint64_t in, out; // lines, of this process
@@ -60,19 +60,19 @@ struct flow {
     mr_flow *flow;
     struct job_execs execs;
     struct actor actors[FLOW_NODES];
-    pthread_mutex_t lock; // guards the lines that filters were asked
-    const char *where;    // the engine, for people
+    pthread_mutex_t lock; // guards the lines that filters have not answered
+    const char *where;    // the URL of the engine, for messages
     int signals;          // a descriptor
-    int halt;             // another: readable when sources shall read no more
+    int halt;             // an eventfd: readable when sources must read no more
     struct interrupts interrupts;
     bool draws; // its progress
     uint64_t begun_us;
-    uint64_t before[2];   // lines read and written, by earlier runs that the journal knows of
+    uint64_t before[2];   // lines read and written by earlier runs of the journal
     uint64_t counted_us;  // when they were last kept with those of this run
     atomic_bool ending;   // what runs is being ended …
     uint64_t ending_us;   // … since then
-    atomic_bool gives_up; // somebody has begun to write `why`
-    atomic_bool hopeless; // a node cannot go on, and `why` says so; "": nobody needs to be told
+    atomic_bool gives_up; // a thread has begun to write `why`
+    atomic_bool failed;   // a node cannot go on, and `why` has the reason; "": not to be printed
     char why[512];
 };
 
@@ -86,7 +86,7 @@ enum cli_exit flow_start(struct flow *, const struct input *);
 // Makes the flow of the plan on the engine, ready to be started. Negative with a sentence.
 int flow_build(struct flow *);
 
-// How the stage of a node is called in the engine.
+// The name of a node's stage in the engine.
 void actor_stage(const struct actor *, char *out, size_t size);
 
 // ---- source.c ----------------------------------------------------------------------------------
@@ -94,30 +94,29 @@ void actor_stage(const struct actor *, char *out, size_t size);
 // MR_EIO; MR_ENOMEM. `out` is closed by reading_close, which takes NULL.
 int reading_open(struct flow *, struct actor *, struct reading **out);
 void reading_close(struct reading *);
-void reading_forget(const struct reading *); // what was kept of its lines
+void reading_forget(const struct reading *); // removes what was kept of its lines
 mr_flow_read reading_read;                   // its argument is the actor
 
-// Bytes read so far of all there are; false: nobody knows how many there are.
+// Bytes read so far, and of all files; false: their number is not known.
 bool reading_share(const struct reading *, uint64_t *out_read, uint64_t *out_total);
 
 // ---- steps.c: functions whose argument is an actor ---------------------------------------------
 
 mr_flow_function step_key, step_words, step_fields_each, step_lines, step_fields, step_regex;
 mr_flow_function step_measure; // a line becomes the number that an aggregate folds
-mr_flow_function step_tell;    // what an aggregate has found becomes a line
-mr_flow_function step_plain;   // without its key, for files
+mr_flow_function step_result;  // the result of an aggregate becomes a line
+mr_flow_function step_plain;   // removes the key, for files
 mr_flow_function step_crash;   // passes lines on, and fails attempts with the node's probability
 mr_flow_function step_drop;
 mr_flow_fold fold_mean;
 mr_flow_receive receive_print;
 
-// Fails a line for a reason, which then shows the line and its key (the job's own is the number of
-// a partition): MR_EDEAD if trying again would not help, else any other error. Returns it.
+// Fails a line for a reason, to which the line and its key are added. `code` is MR_EDEAD if trying
+// again would not help, else any other error; it is returned.
 int step_fail(mr_flow_out *, mr_pair, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-// Nothing is wrong with the line: it goes back, and the flow stops for this reason. Returns
-// MR_EBUSY.
+// The line is not at fault: it is released, and the flow stops for this reason. Returns MR_EBUSY.
 int actor_give_up(struct actor *, const char *why);
 
 // ---- command.c ---------------------------------------------------------------------------------
@@ -127,7 +126,7 @@ int actor_give_up(struct actor *, const char *why);
 int program_open(struct actor *); // MR_ENOMEM; MR_EIO
 void program_close(struct actor *);
 
-// Whether a long-lived command has not answered a line for long, which is then told in `out`; each
+// Whether a long-lived command has not answered a line for long; then `out` gets the message. Each
 // time it has to take twice as long.
 bool program_is_silent(struct actor *, char *out, size_t size);
 
@@ -136,7 +135,7 @@ enum { FLOW_GRACE_US = 5000000 };
 bool program_is_stuck(struct actor *, uint64_t since_us);
 mr_flow_function program_run;   // map and flat_map
 mr_flow_function program_keep;  // filter: exit 0 keeps a line, 1 drops it
-mr_flow_function program_route; // a split: a line goes to the output that it carries the name of
+mr_flow_function program_route; // a split: a line goes to the output whose name it was sent with
 
 // ---- progress.c --------------------------------------------------------------------------------
 

@@ -1,12 +1,12 @@
 // Plan: a flow as its file describes it, read and checked. --check, --graph and the runner share
 // it.
 //
-//     source ─► step ─┬─► step ─► sink      lines travel; `from` says where a node's lines come
+//     source ─► step ─┬─► step ─► sink      `from` says where a node's lines come
 //                     └─► sink              from, by default from the node before it in the file
 //
 // Sources come first, then the steps as they stand in the file, then the sinks; `from` only points
-// back, so the order of the nodes is one in which lines can travel. `loop` alone points forward: a
-// cycle is declared or it is refused.
+// back, so nodes are in the order in which lines pass them. Only `loop` points forward: a cycle
+// that is not declared is refused.
 //
 // A plan's texts belong to the document that it was read from, which it keeps.
 #ifndef CLI_FLOW_PLAN_H
@@ -34,7 +34,7 @@ struct place {
 
 enum flow_kind { KIND_SOURCE, KIND_STEP, KIND_SINK };
 
-// What a node is, by the word that says so in the file.
+// What a node is, by its word in the file.
 enum flow_verb {
     VERB_NONE,
     VERB_LINES, // of sources: lines of files, or of stdin
@@ -70,14 +70,14 @@ enum flow_on_dead { ON_DEAD_SKIP, ON_DEAD_HALT };
 
 // Another node that lines come from: NAME, or NAME:OUTPUT for what its command emits to an output.
 struct flow_input {
-    const char *name;   // all of it, for people
+    const char *name;   // all of it
     size_t name_size;   // up to the colon
     const char *output; // behind it; NULL: there is none
     struct place at;
     size_t node; // its index
 };
 
-// What a step finds in a line; `from` KEY_NONE: it was not given.
+// The key or value that a step finds in a line; `from` KEY_NONE: it was not given.
 struct flow_part {
     struct keys keys;
     const char *text; // as it stands in the file
@@ -106,10 +106,10 @@ struct flow_node {
 
     enum flow_mode mode;
     struct flow_part key, value;
-    uint64_t window_size, window_slide; // 0: all lines of a key, told at the end
+    uint64_t window_size, window_slide; // 0: all lines of a key, with a result at the end
     struct place window_at;
     int64_t timeout_ms;  // 0: none
-    uint32_t jobs;       // at once; 0: as many as suit
+    uint32_t jobs;       // at once; 0: self-tuned
     uint32_t partitions; // of an aggregate; 0: as the library says
     uint32_t attempts;   // 0: as the stage says
     const char *backoff; // NULL: as the stage says
@@ -119,7 +119,7 @@ struct flow_node {
 };
 
 struct plan {
-    const char *path; // of the file, for people
+    const char *path; // of the file, for messages
     const char *name;
     struct place name_at;
     enum flow_on_dead on_dead; // of steps that do not say
@@ -129,17 +129,17 @@ struct plan {
     struct yaml_document_s *document;
 };
 
-// Reads the file and checks that it makes sense by itself; mistakes are told on stderr, each as
-// PATH:LINE:COLUMN: SENTENCE. False if there was any. Either way plan_finish follows.
+// Reads the file and checks it; mistakes are printed on stderr, each as PATH:LINE:COLUMN: SENTENCE.
+// False if there was any. Either way plan_finish must be called.
 bool plan_read(struct plan *, const char *path);
 
-// Whether what the plan names is there: files to read, commands to run, folders to write into. As
-// above. To be asked in the folder of the flow.
+// Checks that what the plan names exists: files to read, commands to run, folders to write into. As
+// above. The working directory must be that of the flow.
 bool plan_check_world(struct plan *);
 
 void plan_finish(struct plan *);
 
-// On stdout: the plan as a drawing, or for programs.
+// On stdout: the plan as a drawing, or as JSON.
 void plan_draw(const struct plan *);
 void plan_print_json(const struct plan *);
 
@@ -151,24 +151,24 @@ static inline const struct flow_input *node_input(const struct flow_node *n, siz
 const char *verb_word(enum flow_verb);
 bool node_is_command(const struct flow_node *);
 
-// Whether every line that reaches the node has a key: by its own word, or by an earlier one. Those
-// of a stage may have.
+// Whether every line that reaches the node has a key, from this node or an earlier one. Lines of a
+// stage may have one.
 bool plan_has_key(const struct plan *, const struct flow_node *);
 
-// Says how many mistakes were too many to be told.
-void plan_tell_rest(const struct plan *);
+// Prints how many mistakes were not printed because there were too many.
+void plan_report_rest(const struct plan *);
 
-// Tells a mistake: see plan_read.
+// Prints a mistake: see plan_read.
 void plan_refuse(struct plan *, struct place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// Whether a flow, a node or an output can be called so.
+// Whether this can be the name of a flow, a node or an output.
 bool name_is_good(const char *name);
 
 // Among `count` names the nearest to `name`; NULL: none is near.
 const char *name_nearest(const char *name, const char *const *names, size_t count);
 
-// Finds the nodes that the names mean, and refuses cycles, dead ends and keys that are missing.
+// Finds the nodes that are named, and refuses cycles, unused lines and missing keys.
 void plan_connect(struct plan *);
 
 #endif

@@ -1,11 +1,12 @@
-// What people see of a flow: a block of rows while it lasts, a summary when it is over.
+// The progress of a flow while it lasts, and its summary when it is over.
 //
 //     [########............] 41 %  12034 lines/s  7s left
 //     source      120000 out
 //     split       120000 in      730112 out
 //     count       730112 in           0 out    3 waiting  2 running
 //
-// Lines are those of this process, retried ones once more; jobs are what the engine says.
+// Lines are those of this process, counted again when they are retried; jobs are those of the
+// engine.
 #include "cli/progress.h"
 #include "base/clock.h"
 #include "cli/flow/flow.h"
@@ -17,7 +18,7 @@
 
 // ---- Figures ----------------------------------------------------------------------------------
 
-// Of all sources: lines, and bytes of all there are (total 0: nobody knows).
+// Of all sources: lines and bytes read, and bytes of all files (total 0: not known).
 struct read_so_far {
     uint64_t lines, bytes, total;
 };
@@ -58,8 +59,8 @@ bool flow_is_drawn(const struct flow *f) {
     return f->options.progress || !prints || !isatty(STDOUT_FILENO);
 }
 
-// How much of all is done: through a node has gone what went through those before it, less what
-// waits there; the furthest behind says it.
+// How much of all is done: the share that has passed a node is that of the nodes before it, less
+// what waits there; the node that is furthest behind decides.
 static double share_done(const struct flow *f, const struct read_so_far *r) {
     double read = r->bytes < r->total ? (double)r->bytes / (double)r->total : 1, least = read;
     double through[FLOW_NODES];
@@ -125,7 +126,7 @@ struct totals {
     uint64_t read, written, dead, failed;
 };
 
-// Of all runs: a source that goes on counts the lines that it passes, unless it was at its end.
+// Of all runs: a source that is resumed counts the lines that it skips, unless it was at its end.
 static struct totals totals_of(const struct flow *f) {
     struct totals t = { .read = read_so_far(f).lines, .written = f->before[1] };
     if (t.read < f->before[0])

@@ -1,4 +1,4 @@
-// From YAML to a plan: what may stand in a source, a step and a sink, and how it is read.
+// Reads a plan from YAML: which fields a source, a step and a sink may have, and their values.
 #include "base/errors.h"
 #include "cli/flow/yaml.h"
 #include "cli/values.h"
@@ -12,7 +12,7 @@
 static const char name_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                    "_-";
 
-// What two dashes join is ours (build.c).
+// Names with two dashes are those of operators (build.c).
 bool name_is_good(const char *name) {
     return *name && strlen(name) <= FLOW_NAME && !name[strspn(name, name_letters)] &&
            !strstr(name, "--");
@@ -295,8 +295,8 @@ static void read_aggregate(struct plan *p, struct flow_node *node, const yaml_no
     node->text = "";
     if (n->type == YAML_SEQUENCE_NODE) {
         plan_refuse(p, place_of(n),
-                    "aggregate: count, sum, min, max or mean; a command keeps what "
-                    "it likes with millrace state: map: [./command]");
+                    "aggregate: count, sum, min, max or mean; a command can keep any "
+                    "state with millrace state: map: [./command]");
         return;
     }
     int i = choice_of(p, n, "aggregate", words, 5);
@@ -315,8 +315,8 @@ static void read_crash(struct plan *p, struct flow_node *node, const yaml_node_t
     node->chance = strtod(text, &end);
     if (*end || end == text || !(node->chance >= 0 && node->chance < 1))
         plan_refuse(p, place_of(n),
-                    "crash: '%.30s' is no probability: from 0 up to, but not 1 (at 1 nothing "
-                    "would ever pass)",
+                    "crash: '%.30s' is no probability: at least 0 and less than 1 (at 1 no line "
+                    "would pass)",
                     text);
 }
 
@@ -341,23 +341,20 @@ static void read_file(struct plan *p, struct flow_node *node, const yaml_node_t 
     node->words_at[0] = place_of(n);
 }
 
-// stdout and nothing say all there is to say.
+// stdout and nothing have no value.
 static void read_bare(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     const char *text = text_of(p, n, "it");
     (void)node;
     if (text && *text)
-        plan_refuse(p, place_of(n),
-                    "there is nothing to say about it: '%.30s' does not belong "
-                    "here",
-                    text);
+        plan_refuse(p, place_of(n), "this has no value: '%.30s' does not belong here", text);
 }
 
-// A bare word will do for what needs no more.
+// A sink that needs no value may be a bare word.
 static bool is_word(const yaml_node_t *n, const char *word) {
     return n->type == YAML_SCALAR_NODE && strcmp((const char *)n->data.scalar.value, word) == 0;
 }
 
-// As a file, it is called -.
+// stdin is the file -.
 static void read_stdin(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     if (!is_word(n, "stdin"))
         read_bare(p, node, n);
@@ -492,7 +489,7 @@ static void top_on_dead(struct plan *p, struct flow_node *top, const yaml_node_t
     p->on_dead = on_dead_of(p, n);
 }
 
-// Nodes are read when all names are known to be good, in an order of their own.
+// Nodes are read when all names were checked: sources, then steps, then sinks.
 static void top_later(struct plan *p, struct flow_node *top, const yaml_node_t *n) {
     (void)p;
     (void)top;
@@ -523,7 +520,7 @@ static void read_nodes(struct plan *p, const yaml_node_t *root) {
     else
         read_each(p, source, read_source);
     if (steps && steps->type != YAML_SEQUENCE_NODE)
-        plan_refuse(p, place_of(steps), "steps is a list, one a line, each behind a -");
+        plan_refuse(p, place_of(steps), "steps is a list, one step a line, each behind a -");
     else if (steps)
         read_each(p, steps, read_step);
     if (!sink)

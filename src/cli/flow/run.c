@@ -1,11 +1,11 @@
-// A plan at work: opens the engine, starts the flow and waits until it is over, somebody has sent a
-// signal, or it cannot go on.
+// Runs a plan: opens the engine, starts the flow and waits until it is over, a signal comes, or it
+// cannot go on.
 //
 //     engine: a journal, or the one that --at names ─► flow_build ─► mr_flow_start ─► watch ─►
 //     finish
 //
-// A journal is a directory with a store in it (journal.h). It goes when the flow has finished,
-// so that the next run begins anew; what died stays in it until then.
+// A journal is a directory with a store in it (journal.h). It is removed when the flow has
+// finished, so that the next run begins anew; dead jobs stay in it until then.
 #include "base/clock.h"
 #include "cli/flow/flow.h"
 
@@ -21,7 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, NEWS_MS = 100, COUNT_MS = 1000, DEAD_TOLD = 10 };
+enum { LOOK_MS = 50, NEWS_MS = 100, COUNT_MS = 1000, DEAD_PRINTED = 10 };
 
 static enum cli_exit exit_of(int err) {
     switch (err) {
@@ -48,16 +48,16 @@ static enum cli_exit refuse(int err) {
 
 // ---- The engine -------------------------------------------------------------------------------
 
-// What makes it the same flow: its name and what it reads. The steps may be mended meanwhile, as
-// far as the library allows.
+// The identity of a flow: its name and what it reads. Steps may be changed between runs, as far as
+// the library allows.
 static int identity_of(const struct plan *p, struct buffer *out) {
-    int err = journal_say(out, "millrace-flow", "1");
+    int err = identity_add(out, "millrace-flow", "1");
     if (err >= 0)
-        err = journal_say(out, "flow", p->name);
+        err = identity_add(out, "flow", p->name);
     for (size_t i = 0; i < p->count; i++) {
         const struct flow_node *n = &p->nodes[i];
         for (size_t k = 0; err >= 0 && n->verb == VERB_LINES && k < n->word_count; k++)
-            err = journal_say(out, n->name, n->words[k]);
+            err = identity_add(out, n->name, n->words[k]);
     }
     return err;
 }
@@ -103,7 +103,7 @@ static void share_memory(void) {
 
 static int flow_open(struct flow *f, const struct input *in) {
     share_memory();
-    signal(SIGPIPE, SIG_IGN); // a write says it
+    signal(SIGPIPE, SIG_IGN); // writing then returns EPIPE
     f->signals = interrupts_open();
     if (f->signals < 0)
         return f->signals;
@@ -112,7 +112,7 @@ static int flow_open(struct flow *f, const struct input *in) {
         return error_set(MR_EIO, "no eventfd: %s", strerror(errno));
     int err = interrupts_guard(f->signals,
                                "flow: the engine does not answer; leaving without it (what runs "
-                               "goes back, and the same command goes on)");
+                               "is released, and the same command continues)");
     if (err >= 0)
         err = open_engine(f, in);
     if (err >= 0)
@@ -144,19 +144,19 @@ struct dead_look {
     bool retries;
 };
 
-static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
+static int handle_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     struct dead_look *look = arg;
     char plain[2048];
     (void)key;
     if (look->retries)
         return mr_retry(look->flow->engine.engine, id) < 0;
-    if (++look->count <= DEAD_TOLD)
+    if (++look->count <= DEAD_PRINTED)
         complain("flow: %s (job %" PRIu64 " of %s)",
                  text_plain(plain, sizeof plain, mr_str(reason)), id, look->stage);
     return 0;
 }
 
-// Of all stages; those that there are not have none.
+// Of all stages; a stage that does not exist has none.
 static uint64_t each_dead(struct flow *f, bool retries) {
     struct dead_look look = { .flow = f, .retries = retries };
     for (size_t i = 0; i < f->plan->count; i++) {
@@ -165,18 +165,18 @@ static uint64_t each_dead(struct flow *f, bool retries) {
             continue;
         actor_stage(&f->actors[i], stage, sizeof stage);
         look.stage = stage;
-        (void)mr_dead(f->engine.engine, stage, see_dead, &look);
+        (void)mr_dead(f->engine.engine, stage, handle_dead, &look);
     }
-    if (look.count > DEAD_TOLD)
-        complain("flow: and %" PRIu64 " more", look.count - DEAD_TOLD);
+    if (look.count > DEAD_PRINTED)
+        complain("flow: and %" PRIu64 " more", look.count - DEAD_PRINTED);
     return look.count;
 }
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static bool hears(struct flow *f) {
+static bool is_interrupted(struct flow *f) {
     struct pollfd p = { .fd = f->signals, .events = POLLIN };
-    return poll(&p, 1, 0) > 0 && interrupt_heard(&f->interrupts, f->signals);
+    return poll(&p, 1, 0) > 0 && interrupt_read(&f->interrupts, f->signals);
 }
 
 static void end_all(struct flow *f) {
@@ -188,7 +188,7 @@ static void end_all(struct flow *f) {
             filters_stop_any(f->actors[i].filters);
 }
 
-// Has sources read no more and steps take no more. MR_EBUSY: something runs still.
+// Makes sources read no more and steps take no more. MR_EBUSY: something still runs.
 static int halt(struct flow *f) {
     uint64_t one = 1;
     if (write(f->halt, &one, sizeof one) < 0)
@@ -196,21 +196,21 @@ static int halt(struct flow *f) {
     return mr_flow_stop(f->flow, 0);
 }
 
-// A filter that does not answer would be waited for without end.
+// Ends filters that do not answer: waiting for them would have no end.
 static void end_silent(struct flow *f, uint64_t since_us) {
     for (size_t i = 0; i < f->plan->count; i++) {
         struct actor *a = &f->actors[i];
         if (!a->filters || a->ended || !program_is_stuck(a, since_us))
             continue;
         a->ended = true;
-        complain("flow: %s: it does not answer; it is ended, and its lines go back", a->title);
+        complain("flow: %s: it does not answer; it is ended, and its lines are released", a->title);
         filters_stop_any(a->filters);
     }
 }
 
-// A server that has gone is not waited for once somebody wants the end: it has given back what
-// runs. Nor is one that does not answer when all that ran was ended. A store of our own may take
-// its time.
+// After a signal a server that cannot be reached is not waited for: it has released what runs. Nor
+// is one that does not answer when all that ran was ended. The store of a journal may take its
+// time.
 static void guard_end(struct flow *f) {
     uint64_t grace_us = EXEC_GRACE_MS * UINT64_C(1000);
     bool ended = atomic_load(&f->ending) && monotonic_us() - f->ending_us > grace_us;
@@ -224,7 +224,7 @@ static void drain(struct flow *f) {
     int err = halt(f);
     for (; err == MR_EBUSY; err = mr_flow_stop(f->flow, LOOK_MS)) {
         guard_end(f);
-        if (hears(f) && !atomic_load(&f->ending)) {
+        if (is_interrupted(f) && !atomic_load(&f->ending)) {
             complain("flow: ending what runs");
             end_all(f);
         }
@@ -253,34 +253,34 @@ static enum cli_exit given_up(struct flow *f) {
     return f->why[0] ? CLI_FAILED : CLI_INTERRUPTED;
 }
 
-// Something died for which the flow has to halt, or which it went around.
+// Jobs are dead: the flow halts, or has finished without them.
 static enum cli_exit died(struct flow *f, bool over) {
     if (!over)
         drain(f);
     each_dead(f, false);
     if (!over)
-        complain("flow: halted, as on-dead: halt says; mend it and run the same command again, or "
-                 "give the line up: millrace drop --at %s JOB",
+        complain("flow: halted, because of on-dead: halt; correct it and run the same command "
+                 "again, or drop the line: millrace drop --at %s JOB",
                  f->where);
     return CLI_FAILED;
 }
 
-// It cannot go on: what a source reads from has failed, or the engine.
+// It cannot go on: a source or the engine has failed.
 static enum cli_exit failed(struct flow *f, int err) {
     enum cli_exit code = refuse(err);
     drain(f);
     return code;
 }
 
-// A filter that holds back its answers would be waited for in silence.
-static void tell_silent(struct flow *f) {
+// Prints that a filter holds back its answers.
+static void report_silent(struct flow *f) {
     char sentence[512];
     for (size_t i = 0; i < f->plan->count; i++)
         if (f->actors[i].filters && program_is_silent(&f->actors[i], sentence, sizeof sentence))
             complain("flow: %s", sentence);
 }
 
-// So that a run that is killed is in the count of the next one, but for its last moment.
+// Notes the counts once a second, so that the next run has those of a run that was killed.
 static void count_now_and_then(struct flow *f) {
     uint64_t now_us = monotonic_us();
     if (now_us - f->counted_us < COUNT_MS * 1000)
@@ -293,7 +293,7 @@ static enum cli_exit watch(struct flow *f, bool *out_over) {
     for (;;) {
         mr_flow_info info = { 0 };
         int err = mr_flow_wait(f->flow, LOOK_MS);
-        if (atomic_load(&f->hopeless))
+        if (atomic_load(&f->failed))
             return given_up(f);
         if (err == MR_EDEAD && mr_flow_look(f->flow, &info) == 0) {
             *out_over = info.over;
@@ -305,15 +305,15 @@ static enum cli_exit watch(struct flow *f, bool *out_over) {
             *out_over = true;
             return CLI_DONE;
         }
-        if (hears(f))
+        if (is_interrupted(f))
             return interrupted(f);
-        tell_silent(f);
+        report_silent(f);
         flow_draw(f);
         count_now_and_then(f);
     }
 }
 
-// Says that the server has gone, and that it is back. The main thread cannot: it may be in a call
+// Prints that the server has gone, and that it is back. The main thread cannot: it may be in a call
 // that waits for the server.
 struct reporter {
     struct flow *flow;
@@ -350,7 +350,7 @@ static void reporter_end(struct reporter *r) {
     close(r->over);
 }
 
-// A flow that has finished leaves nothing behind but what died.
+// A flow that has finished leaves nothing behind but dead jobs.
 static void finish(struct flow *f, enum cli_exit code) {
     if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
         complain("flow: %s", mr_error());
@@ -366,7 +366,7 @@ static void finish(struct flow *f, enum cli_exit code) {
         return;
     int err = code == CLI_DONE ? journal_remove(&f->journal) : journal_retire(&f->journal);
     if (err >= 0 && code == CLI_DONE && !f->options.journal_given)
-        (void)rmdir(f->journal.dir); // it was made by us, and may have become somebody's
+        (void)rmdir(f->journal.dir); // unless there is something else in it
     if (err < 0)
         complain("flow: %s", error_text());
     else if (code != CLI_DONE)

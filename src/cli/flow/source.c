@@ -1,12 +1,11 @@
-// Sources of lines: files one after another, or stdin, cut into blocks that have numbers.
+// Reads lines of files, one after another, or of stdin, and cuts them into numbered blocks.
 //
 //     files ─► lines ─► block 1: lines 1 … 256, block 2: lines 257 … │ a block is a job
 //
-// A block is full with so many lines or bytes. Of a pipe it also ends where nothing more is to be
-// had at the moment, so that what comes slowly is worked on at once. Whichever it was, a number
-// must mean the same lines for ever: how many lines there were up to each of the latest blocks is
-// kept, with a sum of them (push_sums.h). A flow that goes on reads past that many and compares the
-// sum.
+// A block is full with so many lines or bytes. A block of a pipe also ends where nothing more can
+// be read at the moment, so that lines that come slowly are processed at once. A number must always
+// mean the same lines: so the number of lines up to each of the latest blocks is kept, with a sum
+// of them (push_sums.h). A flow that is resumed skips as many lines and compares the sum.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/flow/flow.h"
@@ -21,8 +20,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Few enough for each to be a job of its own, where a command has one process a line; else many: a
-// commit of an aggregate writes all that its partition keeps, whether of one line or of hundreds.
+// Few lines if a command has one process a line, and each line is a job of its own; else many: a
+// commit of an aggregate writes the whole state of its partition, whether for one line or for
+// hundreds.
 enum { BLOCK_LINES_FEW = 256, BLOCK_LINES = 16384, BLOCK_BYTES = 256 << 10 };
 
 enum { EPIC_TEXT = 2 * FLOW_NAME + 24 };
@@ -35,11 +35,11 @@ struct reading {
     bool is_pipe;
     size_t block_lines; // at most
     struct lines lines;
-    struct line ahead; // looked at, and not given yet
+    struct line ahead; // read, and not emitted yet
     bool has_ahead;
     struct sums sums;
-    char epic[EPIC_TEXT];   // whose sums they are: FLOW/SOURCE/RUN; empty: nothing was read
-    uint64_t number, given; // blocks and lines so far
+    char epic[EPIC_TEXT];     // of the sums: FLOW/SOURCE/RUN; empty: nothing was read
+    uint64_t number, emitted; // blocks and lines so far
     _Atomic uint64_t bytes;
     uint64_t total; // bytes of all files; 0: not known
 };
@@ -77,7 +77,7 @@ int reading_open(struct flow *f, struct actor *a, struct reading **out) {
     return 0;
 }
 
-// Each run of the flow has its own: others may run it, too, and end before us.
+// Each run of the flow has its own sums: another process may run the flow, too, and end before.
 static int sums_begin(struct reading *r) {
     char stage[2 * FLOW_NAME + 2];
     mr_flow_info info;
@@ -135,7 +135,7 @@ static int file_open(struct reading *r, const char *path) {
     return 0;
 }
 
-// Waits for more of the file; MR_EAGAIN: there is none, and nobody shall wait; MR_ECANCELLED: the
+// Waits for more of the file. MR_EAGAIN: there is none, and it may not wait; MR_ECANCELLED: the
 // flow is being stopped.
 static int wait_readable(struct reading *r, bool may_wait) {
     struct pollfd on[] = { { r->flow->halt, POLLIN, 0 }, { r->fd, POLLIN, 0 } };
@@ -171,13 +171,13 @@ static int refuse_long(const struct reading *r) {
     return error_set(MR_ETOOBIG,
                      "%s:%d: line %" PRIu64 " of '%s' has %" PRIu64 " bytes; %d are "
                      "the most",
-                     r->flow->plan->path, r->actor->node->at.line, r->given + 1,
+                     r->flow->plan->path, r->actor->node->at.line, r->emitted + 1,
                      r->actor->node->name, r->ahead.size, LINE_MOST);
 }
 
 // ---- Blocks -----------------------------------------------------------------------------------
 
-static int give_line(struct reading *r, mr_flow_out *out) {
+static int emit_line(struct reading *r, mr_flow_out *out) {
     const struct flow_node *n = r->actor->node;
     struct buffer room = { 0 };
     mr_bytes key = n->key.all ? mr_str("all") : (mr_bytes){ 0 };
@@ -190,67 +190,68 @@ static int give_line(struct reading *r, mr_flow_out *out) {
     return err;
 }
 
-static void line_given(struct reading *r) {
+static void count_line(struct reading *r) {
     r->has_ahead = false;
-    r->given++;
+    r->emitted++;
     r->bytes += r->ahead.size + 1;
-    sums_add(&r->sums, r->given, r->ahead.hash);
+    sums_add(&r->sums, r->emitted, r->ahead.hash);
 }
 
-// Gives one block; without `out` it only passes it. 1: there was one; 0: there are no more.
-static int give_block(struct reading *r, mr_flow_out *out) {
+// Emits one block; without `out` it only skips it. 1: there was one; 0: there are no more.
+static int emit_block(struct reading *r, mr_flow_out *out) {
     size_t lines = 0, bytes = 0;
     int err = 1;
     while (lines < r->block_lines && (err = next_line(r, lines == 0)) > 0) {
         if (lines && bytes + r->ahead.text.size > BLOCK_BYTES)
             break;
-        err = out ? give_line(r, out) : 0;
+        err = out ? emit_line(r, out) : 0;
         if (err < 0)
             return err;
         bytes += r->ahead.text.size;
         lines++;
-        line_given(r);
+        count_line(r);
     }
     if (err < 0 && (err != MR_EAGAIN || lines == 0))
         return err;
     if (lines == 0)
         return 0;
     r->actor->out += lines;
-    sums_keep(&r->sums, ++r->number, r->given);
+    sums_keep(&r->sums, ++r->number, r->emitted);
     return 1;
 }
 
-// ---- Going on ---------------------------------------------------------------------------------
+// ---- Resuming ---------------------------------------------------------------------------------
 
-static int refuse_going_on(const struct reading *r, const char *why) {
+static int refuse_resuming(const struct reading *r, const char *why) {
     return error_set(MR_EINVAL, "%s:%d: %s; %s begins anew", r->flow->plan->path,
                      r->actor->node->at.line, why,
                      r->flow->journal.dir ? "--fresh" : "another name of the flow");
 }
 
-static int pass_lines(struct reading *r, const struct sum *kept) {
+static int skip_lines(struct reading *r, const struct sum *kept) {
     int err = 1;
-    while (r->given < kept->lines && (err = next_line(r, true)) > 0)
-        line_given(r);
+    while (r->emitted < kept->lines && (err = next_line(r, true)) > 0)
+        count_line(r);
     if (err < 0)
         return err;
-    r->actor->out = r->given;
-    if (r->given == kept->lines && r->sums.sum == kept->sum)
+    r->actor->out = r->emitted;
+    if (r->emitted == kept->lines && r->sums.sum == kept->sum)
         return 0;
-    return refuse_going_on(r, "these lines are not those that the flow has begun with");
+    return refuse_resuming(r, "these lines are not those that the flow has begun with");
 }
 
-// Without a record, blocks are where their sizes put them.
-static int pass_blocks(struct reading *r, uint64_t number) {
+// Without a record of the blocks, their sizes determine them.
+static int skip_blocks(struct reading *r, uint64_t number) {
     int err = 1;
     if (!r->total)
-        return refuse_going_on(r, "there is no record of what was read from here");
-    complain("flow: whether '%s' reads the same lines as before cannot be told: taken on trust",
-             r->actor->node->name);
-    while (r->number + 1 < number && (err = give_block(r, NULL)) > 0)
+        return refuse_resuming(r, "there is no record of what was read from here");
+    complain(
+        "flow: whether '%s' reads the same lines as before is not known; they are not compared",
+        r->actor->node->name);
+    while (r->number + 1 < number && (err = emit_block(r, NULL)) > 0)
         ;
     if (err == 0)
-        return refuse_going_on(r, "there are fewer lines than the flow has begun with");
+        return refuse_resuming(r, "there are fewer lines than the flow has begun with");
     return err < 0 ? err : 0;
 }
 
@@ -263,13 +264,13 @@ static int check_end(struct reading *r, uint64_t number) {
     if (err < 0 || epic.total < 0 || (uint64_t)epic.total >= number)
         return err;
     err = next_line(r, true);
-    return err > 0 ? refuse_going_on(r, "there are more lines than the flow has begun with") : err;
+    return err > 0 ? refuse_resuming(r, "there are more lines than the flow has begun with") : err;
 }
 
 // The engine has all blocks before `number`.
-static int go_on(struct reading *r, uint64_t number) {
+static int resume(struct reading *r, uint64_t number) {
     const struct sum *kept = sums_find(&r->sums, number - 1);
-    int err = kept ? pass_lines(r, kept) : pass_blocks(r, number);
+    int err = kept ? skip_lines(r, kept) : skip_blocks(r, number);
     if (err >= 0)
         err = check_end(r, number);
     if (err >= 0)
@@ -277,7 +278,7 @@ static int go_on(struct reading *r, uint64_t number) {
     return err;
 }
 
-// As many as there will be if all are as large as those so far.
+// The number of blocks, if all are as large as those so far.
 static uint64_t blocks_expected(const struct reading *r) {
     double all = (double)r->total / (double)r->bytes * (double)r->number;
     return all > (double)r->number ? (uint64_t)(all + 0.999) : r->number;
@@ -288,9 +289,9 @@ int reading_read(uint64_t number, mr_flow_out *out, void *arg) {
     struct reading *r = a->reading;
     int err = r->epic[0] ? 0 : sums_begin(r);
     if (err >= 0 && number > r->number + 1)
-        err = go_on(r, number);
+        err = resume(r, number);
     if (err >= 0)
-        err = give_block(r, out);
+        err = emit_block(r, out);
     if (err > 0 && r->total)
         (void)mr_flow_expect(out, blocks_expected(r)); // it is a source
     if (err < 0)

@@ -1,5 +1,5 @@
-// The built-in steps: a line in, lines out. They have no state of their own and run inside the
-// operators before them.
+// The built-in steps: a line in, lines out. They have no state and run inside the operators before
+// them.
 #include "base/bytes.h"
 #include "cli/flow/flow.h"
 #include "cli/output.h"
@@ -32,7 +32,7 @@ int actor_give_up(struct actor *a, const char *why) {
     if (!atomic_exchange(&f->gives_up, true)) {
         if (*why)
             snprintf(f->why, sizeof f->why, "%s: %s", a->title, why);
-        atomic_store(&f->hopeless, true);
+        atomic_store(&f->failed, true);
     }
     return MR_EBUSY;
 }
@@ -46,7 +46,7 @@ static int emit(struct actor *a, mr_flow_out *out, mr_bytes key, mr_bytes line) 
 
 static const mr_bytes one_for_all = { "all", 3 };
 
-// The key that the line has from now on; that of `pair` if the node has no word in it.
+// The key that the line has from here on; that of `pair` if the node does not set one.
 static int key_of(const struct actor *a, mr_pair pair, struct buffer *room, mr_bytes *out) {
     const struct flow_part *key = &a->node->key;
     if (key->keys.from != KEY_NONE)
@@ -59,7 +59,7 @@ int step_key(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     struct buffer room = { 0 };
     mr_bytes key;
-    bool crash = a->node->verb == VERB_CRASH; // others count lines where they work on them
+    bool crash = a->node->verb == VERB_CRASH; // others count lines elsewhere
     a->in += crash || a->node->kind == KIND_SINK;
     a->out += crash;
     int err = key_of(a, pair, &room, &key);
@@ -87,7 +87,7 @@ int step_crash(mr_pair pair, mr_flow_out *out, void *arg) {
     int err = mr_flow_emit(out, pair.key, pair.value);
     if (err < 0 || chance >= a->node->chance)
         return err;
-    snprintf(reason, sizeof reason, "it crashed, as it should with probability %g",
+    snprintf(reason, sizeof reason, "it crashed, which it does with probability %g",
              a->node->chance);
     mr_flow_set_reason(out, reason);
     return MR_EAGAIN;
@@ -255,7 +255,7 @@ int fold_mean(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, v
         memcpy(before, so_far.data, so_far.size);
         before[so_far.size] = 0;
     }
-    memcpy(text, value.data, value.size); // step_measure has seen it
+    memcpy(text, value.data, value.size); // step_measure has checked it
     text[value.size] = 0;
     uint64_t count = strtoull(before, &end, 10);
     const char *sum = *end ? end + 1 : end;
@@ -277,7 +277,7 @@ static mr_bytes mean_of(mr_bytes folded, char room[NUMBER_TEXT]) {
     return mr_str(room);
 }
 
-int step_tell(mr_pair pair, mr_flow_out *out, void *arg) {
+int step_result(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     char room[NUMBER_TEXT];
     struct buffer line = { 0 };
@@ -295,8 +295,8 @@ int step_tell(mr_pair pair, mr_flow_out *out, void *arg) {
 
 // ---- stdout -----------------------------------------------------------------------------------
 
-// What was printed can not be taken back, so it is printed before it counts. When nobody reads it
-// any more there is nothing to say.
+// A line is printed before its commit, because printing cannot be undone. If stdout is closed the
+// flow stops without a message.
 int receive_print(mr_pair pair, uint64_t number, void *arg) {
     struct actor *a = arg;
     (void)number;
@@ -306,7 +306,7 @@ int receive_print(mr_pair pair, uint64_t number, void *arg) {
         putchar('\n') != EOF && fflush(stdout) != EOF)
         return 0;
     int failed = errno;
-    __fpurge(stdout); // so that it is not told again at the end
+    __fpurge(stdout); // so that it is not reported again at the end
     clearerr(stdout);
     return actor_give_up(a, failed == EPIPE ? "" : strerror(failed));
 }

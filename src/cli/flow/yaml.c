@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-// A flow needs three levels and a few nodes for each step; libyaml would take any number of both.
+// A flow needs three levels and a few nodes for each step; libyaml has no limits.
 enum { FILE_MOST = 1 << 20, DEPTH_MOST = 32, NODES_MOST = 100000 };
 enum { MISTAKES_TOLD = 20, FIELDS_MOST = 32, NAMES_TEXT = 512 };
 
@@ -32,7 +32,7 @@ void plan_refuse(struct plan *p, struct place at, const char *format, ...) {
     fprintf(stderr, "\n");
 }
 
-void plan_tell_rest(const struct plan *p) {
+void plan_report_rest(const struct plan *p) {
     unsigned rest = p->mistakes > MISTAKES_TOLD ? p->mistakes - MISTAKES_TOLD : 0;
     if (rest)
         fprintf(stderr, "%s: and %u mistake%s more\n", p->path, rest, rest == 1 ? "" : "s");
@@ -43,7 +43,8 @@ const char *name_nearest(const char *name, const char *const *names, size_t coun
     int distance = NAMES_APART;
     for (size_t i = 0; i < count; i++) {
         int d = names[i] ? names_distance(name, names[i]) : NAMES_APART;
-        if (d < distance && 2 * (size_t)d <= strlen(name)) { // short words are like any other
+        if (d < distance &&
+            2 * (size_t)d <= strlen(name)) { // short words are similar to many others
             distance = d;
             nearest = names[i];
         }
@@ -147,7 +148,7 @@ static void refuse_field(struct plan *p, struct place at, const struct field *fi
 static void read_verb(struct plan *p, struct flow_node *node, const struct field *field,
                       const yaml_node_t *key) {
     if (node->verb != VERB_NONE) {
-        plan_refuse(p, place_of(key), "it is a %s already; '%s' makes another of it",
+        plan_refuse(p, place_of(key), "it is a %s already, and '%s' would make it another",
                     verb_word(node->verb), field->name);
         return;
     }
@@ -169,7 +170,7 @@ static void read_field(struct plan *p, struct flow_node *node, const struct fiel
         return;
     }
     if (*seen & 1u << i) {
-        plan_refuse(p, place_of(key), "'%s' stands here twice", name);
+        plan_refuse(p, place_of(key), "'%s' is here twice", name);
         return;
     }
     *seen |= 1u << i;
@@ -215,7 +216,7 @@ static bool load(struct plan *p, yaml_parser_t *parser) {
         return false;
     }
     if (!yaml_document_get_root_node(p->document)) {
-        plan_refuse(p, (struct place){ 0 }, "there is nothing in it");
+        plan_refuse(p, (struct place){ 0 }, "the file is empty");
         return false;
     }
     if (!yaml_parser_load(parser, &more)) {
@@ -229,7 +230,7 @@ static bool load(struct plan *p, yaml_parser_t *parser) {
     return p->mistakes == 0;
 }
 
-// Counts one event. False: there are too many nodes, or they stand too deep.
+// Counts one event. False: there are too many nodes, or they are nested too deeply.
 static bool event_fits(struct plan *p, const yaml_event_t *e, int *depth, int *nodes) {
     bool begins = e->type == YAML_SEQUENCE_START_EVENT || e->type == YAML_MAPPING_START_EVENT;
     bool ends = e->type == YAML_SEQUENCE_END_EVENT || e->type == YAML_MAPPING_END_EVENT;
@@ -237,14 +238,14 @@ static bool event_fits(struct plan *p, const yaml_event_t *e, int *depth, int *n
     *nodes += !ends;
     struct place at = { (int)e->start_mark.line + 1, (int)e->start_mark.column + 1 };
     if (*depth > DEPTH_MOST)
-        plan_refuse(p, at, "lists and mappings stand %d deep in one another at most", DEPTH_MOST);
+        plan_refuse(p, at, "lists and mappings are nested %d deep at most", DEPTH_MOST);
     else if (*nodes > NODES_MOST)
         plan_refuse(p, at, "a flow has %d texts, lists and mappings at most", NODES_MOST);
     return p->mistakes == 0;
 }
 
-// Walks through the text before it becomes a document, so that nothing large is made of it. What is
-// no YAML is left to the loading.
+// Checks the limits before the document is made in memory. Text that is no YAML is reported by the
+// loading.
 static bool fits(struct plan *p, yaml_parser_t *parser) {
     int depth = 0, nodes = 0;
     for (bool over = false; !over;) {
@@ -280,7 +281,7 @@ static void parse(struct plan *p, const struct buffer *text) {
         plan_refuse(p, (struct place){ 0 }, "it cannot be read");
 }
 
-// The file may be a pipe, whose size nobody knows before.
+// The file may be a pipe, whose size is not known.
 static bool text_read(struct plan *p, FILE *file, struct buffer *out) {
     if (buffer_reserve(out, FILE_MOST + 1) < 0) {
         plan_refuse(p, (struct place){ 0 }, "no memory to read it");

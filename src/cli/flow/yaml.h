@@ -1,11 +1,11 @@
-// Yaml: how the reading of a plan sees its file: nodes with their places, and mappings by table.
+// Yaml: reads a file into nodes with their places, and mappings by a table of fields.
 //
 //     { size: 100, slide: 10 }        a row of `struct field` for each name that may stand there:
-//       └ name └ value                how its value is read, and whether it says what a node is
+//       └ name └ value                how its value is read, and whether it makes a node what it is
 //
-// libyaml reads, because it tells where everything stands: mistakes that are found later, in the
-// graph or in the world, are told with their line and column, too. Whatever is refused here has
-// been told by plan_refuse. One thread.
+// It uses libyaml, which reports the place of everything: mistakes that are found later, in the
+// graph or in files, are printed with their line and column, too. plan_refuse has printed whatever
+// is refused here. One thread.
 #ifndef CLI_FLOW_YAML_H
 #define CLI_FLOW_YAML_H
 
@@ -13,7 +13,7 @@
 
 #include <yaml.h>
 
-// Reads the file of the plan. False: mistakes were told.
+// Reads the file of the plan. False: it has mistakes, which were printed.
 bool document_load(struct plan *);
 void document_free(struct plan *);
 
@@ -34,7 +34,7 @@ int choice_of(struct plan *, const yaml_node_t *, const char *what, const char *
 struct field {
     const char *name;
     void (*read)(struct plan *, struct flow_node *, const yaml_node_t *value);
-    enum flow_verb verb; // VERB_NONE: it says something else than what the node is
+    enum flow_verb verb; // VERB_NONE: it does not make the node what it is
 };
 
 // Reads each pair by its row; `fields` ends with an empty one.

@@ -1,4 +1,4 @@
-// From lines to jobs: what one read brings is pushed in one go, as far as the window allows.
+// Pushes lines as jobs: those of one read together, as far as the window allows.
 //
 // The window bounds what is read ahead: lines not ended (in order: not printed) and their bytes. It
 // closes when full and opens again when a part of it is free, so that reader and workers do not
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    WINDOW_LINES = 16384, // without an order to keep
+    WINDOW_LINES = 16384, // without --keep-order
     BATCH_LINES = 256,
     BATCH_BYTES = 1 << 20,
     HEAD_MOST = 28, // mark and two numbers
@@ -33,7 +33,7 @@ struct line line_of_body(mr_bytes body) {
     return marked && !r.bad ? line : (struct line){ .size = body.size, .text = body };
 }
 
-// What its command will read ends as lines do.
+// With `newline` the text ends as a line does, for a command that reads it from stdin.
 static int line_append(struct buffer *to, const struct line *line, bool newline) {
     uint8_t head[HEAD_MOST];
     struct writer w = { .data = head, .capacity = sizeof head };
@@ -62,12 +62,12 @@ static int64_t window_mark(const struct run *r) {
 }
 
 bool window_is_open(const struct run *r) {
-    int64_t most = r->ring_at < 0 ? window_lines(r) - BATCH_LINES : window_mark(r);
+    int64_t most = r->wake_at < 0 ? window_lines(r) - BATCH_LINES : window_mark(r);
     return lines_outstanding(r) <= most && r->bytes < window_bytes;
 }
 
 void window_wait(struct run *r) {
-    r->ring_at = r->bytes < window_bytes ? window_mark(r) : INT64_MAX;
+    r->wake_at = r->bytes < window_bytes ? window_mark(r) : INT64_MAX;
 }
 
 // ---- Pushing ----------------------------------------------------------------------------------
@@ -77,17 +77,17 @@ struct batch {
     struct buffer bytes, key;
     size_t count;
     uint64_t number; // of the first
-    bool cut;        // behind the last line of earlier rounds: hashes are noted of new ones only
+    bool cut;        // it ends with the last line of earlier rounds: hashes are noted of later ones
     uint64_t hashes[BATCH_LINES];
     size_t key_sizes[BATCH_LINES], body_sizes[BATCH_LINES];
     mr_item items[BATCH_LINES];
 };
 
-// It may be meant so, but a mistaken expression looks the same.
+// Lines without a key may be intended, or the expression is mistaken: say it once.
 static void note_keyless(struct run *r, uint64_t number) {
     char sentence[KEYS_MISSING];
     if (r->keyless++ == 0)
-        output_say(&r->output, "run: %s", keys_missing(&r->options->keys, number, sentence));
+        output_complain(&r->output, "run: %s", keys_missing(&r->options->keys, number, sentence));
 }
 
 static int batch_add(struct run *r, struct batch *b, const struct line *line) {
@@ -172,7 +172,7 @@ static int id_of_line(struct run *r, const struct line *line, mr_id *out) {
     return err;
 }
 
-// It waits still, or its result is held until its turn.
+// If the line has ended, its result is held until its turn; else it still waits.
 static int take_result(struct run *r, const struct line *line) {
     mr_id id = 0;
     int err = id_of_line(r, line, &id);

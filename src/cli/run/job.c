@@ -1,12 +1,12 @@
-// A job's turn: the command for a line is made and run, and its end decides.
+// Runs a job: makes the command for its line, runs it, and ends the job as the command has ended.
 //
 //     exit 0 ──────────────► done                     printed, then committed; with an order to
 //     else ──► tried often enough? ──► failed         keep: committed, then printed in its turn
 //                   └─ no: again after a backoff, what this attempt wrote is not shown
-//     we stopped it ───────► given back: it was never run
+//     run was stopped ─────► released: no attempt counts
 //
-// After a crash a line that ran is tried again even if it has no retries left: whatever has
-// happened to us was not its fault.
+// After a crash of run a line that ran is tried again even if it has no retries left: it has not
+// failed.
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/codec.h"
@@ -19,16 +19,17 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { FAILURES_TOLD = 10, RESULT_HEAD = 16 };
+enum { FAILURES_REPORTED = 10, RESULT_HEAD = 16 };
 
-// With an order to keep and a journal the engine keeps what was written: so much of each.
+// With --keep-order and a journal the engine keeps what commands have written: at most so much of
+// stdout and of stderr each.
 static const uint64_t kept_output = 7 << 20;
 
 enum verdict { VERDICT_DONE, VERDICT_FAILED, VERDICT_AGAIN, VERDICT_NOT_RUN };
 
 // ---- Running ----------------------------------------------------------------------------------
 
-// It cannot be run, or its end cannot be accepted: whatever it was, it failed.
+// The line cannot be run, or what it leaves cannot be used: it has failed.
 static void refuse(struct exec_result *out, const char *why) {
     out->end = EXEC_UNSTARTED;
     out->code = 0;
@@ -40,7 +41,8 @@ static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struc
     *out = mr_job_key(job);
     if (!r->options->template.uses_key || out->size < KEY_MOST)
         return 0;
-    int err = keys_find(&r->options->keys, text, room); // it may be cut in the engine
+    int err =
+        keys_find(&r->options->keys, text, room); // the engine has only the beginning of a long one
     *out = buffer_bytes(room);
     return err;
 }
@@ -100,7 +102,7 @@ static int run_command(struct run *r, mr_job *job, const struct line *line,
     return err;
 }
 
-// 0: `out` says how it ended; MR_EBUSY: not now.
+// 0: `out` has how it ended; MR_EBUSY: the system has no room for the process now.
 static int try_line(struct run *r, mr_job *job, const struct line *line, struct job_exec *out) {
     char why[128];
     if (line->size > line->text.size) {
@@ -130,8 +132,8 @@ static enum verdict judge(struct run *r, const mr_job *job, const struct exec_re
     if (x->end == EXEC_STOPPED)
         return VERDICT_NOT_RUN;
     if (exec_is_missing(x) && !r->options->template.varies) { // for every line
-        if (!atomic_exchange(&r->hopeless, true) && !atomic_load(&r->stopping))
-            output_say(&r->output, "run: %s", x->reason);
+        if (!atomic_exchange(&r->is_missing, true) && !atomic_load(&r->stopping))
+            output_complain(&r->output, "run: %s", x->reason);
         run_stop_any(r, CLI_USAGE, true);
         return VERDICT_NOT_RUN;
     }
@@ -139,7 +141,7 @@ static enum verdict judge(struct run *r, const mr_job *job, const struct exec_re
     return again ? VERDICT_AGAIN : VERDICT_FAILED;
 }
 
-// ---- What is kept for a later run -------------------------------------------------------------
+// ---- Results for a later run -------------------------------------------------------------
 
 // A result is: failed or not, the size of the output, the output, the errors.
 static int keep_result(mr_job *job, bool failed, struct exec_result *x) {
@@ -170,7 +172,7 @@ int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
     mr_bytes output = get_raw(&in, (size_t)get_number(&in));
     mr_bytes errors = get_raw(&in, in.bad ? 0 : in.size - in.at);
     if (!reader_done(&in))
-        return error_set(MR_ECORRUPT, "the result of line %" PRIu64 " makes no sense", number);
+        return error_set(MR_ECORRUPT, "the result of line %" PRIu64 " is not valid", number);
     struct spool spools[2] = { 0 };
     int err = output.size ? spool_append(&spools[0], output.data, output.size) : 0;
     if (err >= 0 && errors.size)
@@ -190,7 +192,7 @@ int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
 
 // ---- Ending -----------------------------------------------------------------------------------
 
-// What people call a job: by its line, or, emitted, by its id.
+// The name of a job in messages and results: the number of its line, or, if it was emitted, its id.
 static void name_of(char name[32], const mr_job *job, const struct line *line) {
     if (line->number)
         snprintf(name, 32, "%" PRIu64, line->number);
@@ -198,22 +200,22 @@ static void name_of(char name[32], const mr_job *job, const struct line *line) {
         snprintf(name, 32, "job-%" PRIu64, mr_job_id(job));
 }
 
-// Its stderr is shown with its output, so that only how it ended is said here.
-static void tell_failure(struct run *r, const char *name, const struct line *line,
-                         const struct exec_result *x) {
+// Its stderr is printed with its output, so the message only has how it ended.
+static void report_failure(struct run *r, const char *name, const struct line *line,
+                           const struct exec_result *x) {
     char shown[LINE_SHOWN];
     pthread_mutex_lock(&r->lock);
-    uint64_t told = ++r->told;
+    uint64_t reported = ++r->reported;
     pthread_mutex_unlock(&r->lock);
-    if (told <= FAILURES_TOLD)
-        output_say(&r->output, "line %s failed: %.*s; the line is '%s'", name, exec_how_size(x),
-                   x->reason, line_shown(shown, line->text));
-    if (told == FAILURES_TOLD)
-        output_say(&r->output, "further failures are only counted%s",
-                   r->journal.dir ? ", and listed in the journal" : "");
+    if (reported <= FAILURES_REPORTED)
+        output_complain(&r->output, "line %s failed: %.*s; the line is '%s'", name,
+                        exec_how_size(x), x->reason, line_shown(shown, line->text));
+    if (reported == FAILURES_REPORTED)
+        output_complain(&r->output, "further failures are only counted%s",
+                        r->journal.dir ? ", and listed in the journal" : "");
 }
 
-// Nobody reads what we print, or it cannot be written: what is not printed is not done.
+// The output is closed or cannot be written: a line that is not printed is not done.
 static void stop_printing(struct run *r) {
     if (r->output.broken == EPIPE) {
         pthread_mutex_lock(&r->lock);
@@ -223,7 +225,7 @@ static void stop_printing(struct run *r) {
         return;
     }
     if (!atomic_load(&r->stopping))
-        output_say(&r->output, "run: the output could not be written: %s", error_text());
+        output_complain(&r->output, "run: the output could not be written: %s", error_text());
     run_stop_any(r, CLI_FAILED, false);
 }
 
@@ -232,7 +234,7 @@ static int show_before_commit(struct run *r, const char *name, const struct exec
     int err = o->results ? results_write(o->results, name, x) : 0;
     if (err < 0) {
         if (!atomic_load(&r->stopping))
-            output_say(&r->output, "run: %s", error_text());
+            output_complain(&r->output, "run: %s", error_text());
         run_stop_any(r, CLI_FAILED, false);
         return err;
     }
@@ -244,9 +246,10 @@ static int show_before_commit(struct run *r, const char *name, const struct exec
     return err;
 }
 
-// In memory the worker commits when the handler returns, and so knows how long the job took. With a
-// journal the line is done when that is on disk, and a failed one stays there, to be tried again by
-// a later run; but in order a failure is a result as well: it has to be printed in its turn.
+// In memory the worker commits when the handler returns, and so measures how long the job took.
+// With a journal a line is done when its commit is on disk, and a failed one stays there, to be
+// tried again by a later run; but in order a failure is a result as well: it is printed in its
+// turn.
 static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x) {
     mr_id id = mr_job_id(job);
     bool kept = r->output.in_order && r->journal.dir;
@@ -281,7 +284,7 @@ static int end_line(struct run *r, mr_job *job, const struct line *line, bool fa
         stop_printing(r);
     *(failed ? &r->failed : &r->done) += 1;
     if (failed)
-        tell_failure(r, name, line, x);
+        report_failure(r, name, line, x);
     r->bytes -= emitted ? 0 : bytes;
     r->ended += !emitted;
     if (failed && r->options->halt != HALT_NEVER)
@@ -316,9 +319,10 @@ static int run_line(struct run *r, mr_job *job) {
     uint64_t begun_us = monotonic_us();
     int err = try_line(r, job, &line, &run);
     if (job_execs_are_refused(&r->execs, err))
-        output_say(&r->output, "run: no command can be started: %s; trying again", error_text());
+        output_complain(&r->output, "run: no command can be started: %s; trying again",
+                        error_text());
     if (err < 0)
-        return mr_release(job, 0); // too much runs on this machine: a little later
+        return mr_release(job, 0); // to be tried a little later
     note_time(r, begun_us, monotonic_us());
     err = end_attempt(r, job, &line, &run.result);
     job_exec_finish(&run);
@@ -330,11 +334,11 @@ int run_handler(mr_job *job, void *arg) {
     r->running++;
     int err = atomic_load(&r->stopping) ? mr_release(job, 0) : run_line(r, job);
     if (err < 0 && !atomic_load(&r->stopping)) {
-        output_say(&r->output, "run: %s", error_text());
+        output_complain(&r->output, "run: %s", error_text());
         run_stop_any(r, run_exit_of(err), false);
     }
     r->running--;
-    run_ring_any(r);
+    run_wake_any(r);
     return err; // matters only if the job was not ended above
 }
 

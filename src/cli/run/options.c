@@ -1,4 +1,4 @@
-// The options of run, and whether there is such a command at all.
+// Reads the options of run, and checks that its command exists.
 #include "base/errors.h"
 #include "cli/output.h"
 #include "cli/run/run.h"
@@ -59,7 +59,7 @@ void run_options_close(struct run_options *o) {
 
 // ---- The command ------------------------------------------------------------------------------
 
-// Whether it is more than the name of a command: GNU parallel would give that to a shell.
+// Whether it is a shell script rather than the name of a command; GNU parallel would run a shell.
 static bool is_script(const struct run_options *o) {
     const char *name = o->template.words[0].text;
     return o->template.count == 1 && strpbrk(name, " ;|&<>$") && !strchr("./", *name);
@@ -80,29 +80,29 @@ bool command_check(const struct run_options *o) {
     return false;
 }
 
-// ---- What makes a run the same ----------------------------------------------------------------
+// ---- The identity of a run ----------------------------------------------------------------
 
-int run_options_say(const struct run_options *o, const struct input *in, struct buffer *out) {
+int run_options_identity(const struct run_options *o, const struct input *in, struct buffer *out) {
     const char *field = input_option(in, "--key-field"), *regex = input_option(in, "--key-regex");
     const char *member = input_option(in, "--key-json");
-    int err = journal_say(out, "millrace-journal", "1");
+    int err = identity_add(out, "millrace-journal", "1");
     if (err >= 0)
-        err = journal_say(out, "lines", o->zero_bytes ? "-0" : "newline");
+        err = identity_add(out, "lines", o->zero_bytes ? "-0" : "newline");
     if (err >= 0)
-        err = journal_say(out, "input", o->input ? "--stdin" : "arguments");
+        err = identity_add(out, "input", o->input ? "--stdin" : "arguments");
     if (err >= 0)
-        err = journal_say(out, "output", o->keep_order ? "--keep-order" : "as it comes");
+        err = identity_add(out, "output", o->keep_order ? "--keep-order" : "as it comes");
     if (err >= 0 && o->keys.from == KEY_NONE)
-        err = journal_say(out, "keys", "none");
+        err = identity_add(out, "keys", "none");
     if (err >= 0 && field)
-        err = journal_say(out, "--key-field", field);
+        err = identity_add(out, "--key-field", field);
     if (err >= 0 && regex)
-        err = journal_say(out, "--key-regex", regex);
+        err = identity_add(out, "--key-regex", regex);
     if (err >= 0 && member)
-        err = journal_say(out, "--key-json", member);
+        err = identity_add(out, "--key-json", member);
     if (err >= 0 && o->results)
-        err = journal_say(out, "--results", o->results);
+        err = identity_add(out, "--results", o->results);
     for (size_t i = 0; err >= 0 && in->words[i]; i++)
-        err = journal_say(out, i ? "argument" : "command", in->words[i]);
+        err = identity_add(out, i ? "argument" : "command", in->words[i]);
     return err;
 }

@@ -31,7 +31,7 @@ static int mark_write(const struct output *o) {
     return written ? 0 : mark_failed();
 }
 
-// Before the mark counts it.
+// Written before the mark counts it.
 static int mark_failure(const struct output *o, uint64_t line) {
     uint8_t bytes[MARK_NUMBER];
     struct writer w = { .data = bytes, .capacity = sizeof bytes };
@@ -41,8 +41,8 @@ static int mark_failure(const struct output *o, uint64_t line) {
     return written ? 0 : mark_failed();
 }
 
-// A power cut may take what was noted of lines that were done, never that one has failed: nothing
-// else would say so.
+// After a power cut notes of lines that were done may be missing, but not that one has failed: it
+// is noted nowhere else.
 static int mark_sync(const struct output *o) {
     return o->mark < 0 || fdatasync(o->mark) == 0 ? 0 : mark_failed();
 }
@@ -93,7 +93,7 @@ void output_bar(struct output *o, const struct progress_text *text) {
     pthread_mutex_unlock(&o->lock);
 }
 
-void output_say(struct output *o, const char *format, ...) {
+void output_complain(struct output *o, const char *format, ...) {
     va_list values;
     va_start(values, format);
     pthread_mutex_lock(&o->lock);
@@ -102,7 +102,7 @@ void output_say(struct output *o, const char *format, ...) {
     va_end(values);
 }
 
-void output_try_say(struct output *o, const char *sentence) {
+void output_try_complain(struct output *o, const char *sentence) {
     bool locked = pthread_mutex_trylock(&o->lock) == 0;
     complain("%s", sentence);
     if (locked)
@@ -146,7 +146,7 @@ static bool ends_within_line(const struct output *o, const struct held_stream *h
     return got == 1 && last != '\n';
 }
 
-// With the lock. After a failure nothing is written any more: half a line's output is bad enough.
+// With the lock. After a failure nothing is written any more.
 static int print(struct output *o, const struct held_stream *output,
                  const struct held_stream *errors) {
     if (o->broken)
@@ -157,7 +157,8 @@ static int print(struct output *o, const struct held_stream *output,
     if (err < 0)
         o->broken = errno ? errno : EIO;
     else
-        (void)print_stream(o, errors, STDERR_FILENO); // if that fails, whom to tell?
+        (void)print_stream(o, errors,
+                           STDERR_FILENO); // if that fails there is no place to report it
     const struct held_stream *last = is_empty(errors) && o->to_terminal ? output : errors;
     if (!is_empty(last)) {
         o->within_line = ends_within_line(o, last);
@@ -208,7 +209,7 @@ static int hold(struct output *o, struct spool *from, struct held_stream *to) {
     return 0;
 }
 
-static void file_give(struct output *o, const struct held_stream *h) {
+static void file_release(struct output *o, const struct held_stream *h) {
     if (!h->size)
         return;
     int failed = 0;
@@ -219,14 +220,14 @@ static void file_give(struct output *o, const struct held_stream *h) {
         failed = fallocate(o->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)h->at,
                            (off_t)h->size);
     }
-    (void)failed; // then it stays large until the end
+    (void)failed; // then the file stays large until the end
 }
 
 static void held_finish(struct output *o, struct held *h) {
     struct held_stream *streams[] = { &h->output, &h->errors };
     for (int i = 0; i < 2; i++) {
         if (streams[i]->size)
-            file_give(o, streams[i]);
+            file_release(o, streams[i]);
         else
             o->memory -= streams[i]->spool.size;
         spool_finish(&streams[i]->spool);
@@ -234,7 +235,7 @@ static void held_finish(struct output *o, struct held *h) {
     *h = (struct held){ 0 };
 }
 
-// What could not be printed keeps its turn.
+// A line that could not be printed keeps its turn.
 static int print_in_turn(struct output *o) {
     for (;;) {
         struct held *h = &o->slots[(o->printed + 1) % ORDER_AHEAD];

@@ -1,10 +1,10 @@
-// Output: what commands write, printed whole, one after another; in order of their lines where
-// that is wanted. stdout and stderr stay apart.
+// Output: prints what commands have written, each as a whole, one after another, or in the order of
+// their lines. stdout and stderr stay apart.
 //
-// In order, what ends before its turn is held: in memory while little is held, else in a file
-// without a name. The reader reads at most ORDER_AHEAD lines beyond the oldest that was not
-// printed, so there is a slot for each. Whoever brings the line whose turn it is prints it, and
-// those behind it that are there.
+// In order, the output of a line that ends before its turn is held: in memory up to HELD_MEMORY,
+// then in a file without a name. At most ORDER_AHEAD lines are read beyond the oldest that was not
+// printed, so there is a slot for each. The thread that ends the line whose turn it is prints it,
+// and those behind it that have ended.
 //
 // Any thread may call anything here, after the opening.
 #ifndef CLI_RUN_OUTPUT_H
@@ -38,19 +38,19 @@ struct output {
     size_t memory;                // of what is held there
     int file;                     // -1: none yet
     uint64_t file_end, file_uses; // behind the last part; parts in it
-    int mark;                     // a file that says what was printed; -1: none …
+    int mark;                     // a file that notes what was printed; -1: none …
     uint64_t round;               // … of which run
     bool to_terminal;             // stdout is one
-    bool within_line; // the terminal's cursor is, behind what a command wrote: no place for a bar
-    int broken;       // why a write has failed, an errno: nothing more is printed then
+    bool within_line;             // the last output had no line end, so that no bar can be drawn
+    int broken;                   // why a write has failed, an errno: nothing more is printed then
 };
 
 int output_open(struct output *, bool in_order); // MR_ENOMEM
 void output_close(struct output *);
 
-// Goes on from what `mark`, a descriptor that the output then owns, says was printed in `round`,
-// but not below line `least`; and notes it there from now on: lines printed and failed, and behind
-// them, from MARK_FAILED on, 8 bytes for each that failed.
+// Resumes from what `mark`, a descriptor that the output then owns, notes as printed in `round`,
+// but at least from line `least`; and notes it there from now on: lines printed and failed, and
+// behind them, from MARK_FAILED on, 8 bytes for each that failed.
 void output_resume(struct output *, int mark, uint64_t round, uint64_t least);
 
 // Prints both at once. MR_EIO: stdout cannot be written, now and from now on; `broken`
@@ -62,12 +62,13 @@ int output_print(struct output *, const struct spool *output, const struct spool
 int output_hold(struct output *, uint64_t number, bool failed, struct spool *output,
                 struct spool *errors);
 
-// "millrace: " and a sentence on stderr, beside no half-printed output and no bar.
-void output_say(struct output *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Prints "millrace: " and a sentence on stderr, not while output is being printed.
+void output_complain(struct output *, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-// The same from the main thread, which must not wait for somebody who is stuck printing: it then
-// says it anyway.
-void output_try_say(struct output *, const char *sentence);
+// The same from the main thread, which must not wait for a thread that is blocked in printing: then
+// it prints at once.
+void output_try_complain(struct output *, const char *sentence);
 
 // Draws the bar, unless a thread is printing.
 void output_bar(struct output *, const struct progress_text *);

@@ -1,9 +1,9 @@
-// What people see of a run: a bar while it lasts, a summary when it is over.
+// The bar of a run while it lasts, and its summary when it is over.
 //
 //     [##########··········] 512 of 1000  45.2/s  4 at once  2 failed  12s left
 //
-// How many there will be is known only when the input has been read; until then the bar says how
-// many were read, and no time.
+// The number of lines is known when the input has been read; until then the bar has the lines read
+// so far, and no time.
 #include "base/clock.h"
 #include "cli/json.h"
 #include "cli/output.h"
@@ -56,7 +56,7 @@ void bar_draw(struct run *r) {
 
 // ---- The summary ------------------------------------------------------------------------------
 
-// Which levels were chosen, one after another, and why the last one.
+// The levels that were chosen, and the reason for the last one.
 static void print_levels(const mr_worker_info *look) {
     if (!look->choice_count)
         return;
@@ -114,7 +114,7 @@ static void print_json(struct run *r, enum cli_exit code) {
     json_end(&j);
 }
 
-static bool is_telling(const struct run *r, enum cli_exit code) {
+static bool is_notable(const struct run *r, enum cli_exit code) {
     return r->failed || code == CLI_INTERRUPTED || code == CLI_DEADLINE;
 }
 
@@ -122,7 +122,7 @@ void summary_print(struct run *r, enum cli_exit code) {
     progress_clear();
     if (r->options->json)
         print_json(r, code);
-    else if (r->options->progress || (is_telling(r, code) && !r->quiet))
+    else if (r->options->progress || (is_notable(r, code) && !r->quiet))
         print_words(r);
     else if (r->keyless > 1 && !r->quiet)
         complain("run: %" PRIu64 " of %" PRIu64 " lines had no key", (uint64_t)r->keyless,

@@ -1,11 +1,11 @@
-// Results: for each line a directory named by its number (for what a command has emitted: by its
-// id), with what its command wrote and how it ended. It is made under another name and gets its own
-// when it is complete.
+// Results: a directory for each line, named by its number (for an emitted job: by its id), with
+// what its command wrote and how it ended. It is made under another name and renamed when it is
+// complete.
 //
 //     DIR/17/stdout  DIR/17/stderr  DIR/17/status: the exit code as a shell has it, and in words
 //
-// The results of one run stand alone: beside those of another nobody could tell which line of which
-// input they belong to. Only a journal that goes on finds its own there.
+// The results of two runs are never in one directory: it would not be clear which line of which
+// input they belong to. Only a run that resumes its journal finds its own results there.
 #include "base/errors.h"
 #include "cli/run/run.h"
 
@@ -22,7 +22,7 @@ static int failed(const char *path, const char *doing) {
     return error_set(MR_EIO, "results: cannot %s %.200s: %s", doing, path, strerror(errno));
 }
 
-// What is in it; "" nothing.
+// The first entry in it; "": it is empty.
 static int first_entry(const char *path, char *out, size_t size) {
     DIR *dir = opendir(path);
     if (!dir)
@@ -69,7 +69,7 @@ static int write_spool(int dir, const char *name, const struct spool *from) {
     return err;
 }
 
-// As a shell says it: 128 and the signal, 124 for a timeout, 127 for what could not be started.
+// As in a shell: 128 and the signal, 124 for a timeout, 127 for what could not be started.
 static int exit_code(const struct exec_result *x) {
     switch (x->end) {
     case EXEC_EXITED:

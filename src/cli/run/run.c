@@ -1,10 +1,10 @@
-// run: the loop that holds everything together.
+// millrace run: the main loop.
 //
-//     poll: input (while the window is open), signals, a handler's ring, and the time
+//     poll: input (while the window is open), signals, handlers that have ended lines, and the time
 //
-// It ends when the input is over and the engine has nothing left, or when somebody has stopped it
-// (a signal, a failure with --halt, the deadline, output that nobody reads) and nothing runs any
-// more. The engine lives in this process: its leases need not end by time.
+// It ends when the input is over and the engine is empty, or when it was stopped (by a signal, a
+// failure with --halt, the deadline, or because its output is closed) and nothing runs any more.
+// The engine is in this process, so leases need not end by time.
 #include "cli/run/run.h"
 #include "base/clock.h"
 
@@ -28,25 +28,25 @@ enum { LAST_COMMIT_MS = 20, LAST_WAIT_MS = EXEC_GRACE_MS + 3000 };
 // ---- Opening ----------------------------------------------------------------------------------
 
 static int signals_open(struct run *r) {
-    signal(SIGPIPE, SIG_IGN); // a write says it
+    signal(SIGPIPE, SIG_IGN); // writing then returns EPIPE
     r->signals = interrupts_open();
     if (r->signals < 0)
         return r->signals;
-    r->ring = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return r->ring < 0 ? error_set(MR_EIO, "no eventfd: %s", strerror(errno)) : 0;
+    r->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return r->wake < 0 ? error_set(MR_EIO, "no eventfd: %s", strerror(errno)) : 0;
 }
 
 static int journal_begin(struct run *r, const struct input *in) {
     struct buffer identity = { 0 };
-    int err = run_options_say(r->options, in, &identity);
+    int err = run_options_identity(r->options, in, &identity);
     if (err >= 0)
         err = journal_open(&r->journal, r->options->journal, buffer_bytes(&identity));
     buffer_finish(&identity);
     return err;
 }
 
-// A line may run for any time, and be tried as often as run says; results are read at once, or in
-// an order's turn.
+// A line may run for any time, and run decides how often it is tried. Results are kept only for
+// lines that a later run has to print in order.
 static int open_engine(struct run *r) {
     static const char *const policies[][2] = { { "lease", "40d" },
                                                { "attempts", "65535" },
@@ -66,14 +66,14 @@ static int retry_dead(mr_id id, mr_bytes key, const char *reason, void *run) {
     return mr_retry(r->engine, id);
 }
 
-// The run before has ended: what failed in it is tried again. With an order to keep nothing of it
-// is dead, and the lines that failed are pushed as they are read.
+// The run before has ended: what failed in it is tried again. With --keep-order no job of it is
+// dead, and the lines that failed are pushed as they are read.
 static int retry_failed(struct run *r) {
     int err = mr_dead(r->engine, RUN_STAGE, retry_dead, r);
     return err < 0 ? err : journal_forget_failures(&r->journal);
 }
 
-// Printed is at least what the window has left behind, also if a power cut took the mark.
+// At least what is behind the window was printed, also if the mark was lost in a power cut.
 static int resume_output(struct run *r) {
     uint64_t known = r->journal.resume - 1;
     int mark = journal_mark(&r->journal);
@@ -96,7 +96,7 @@ static int resume_counts(struct run *r) {
     return 0;
 }
 
-// What an earlier run has ended counts as before.
+// Lines that an earlier run has ended are counted.
 static int resume(struct run *r) {
     int err = journal_resume(&r->journal, r->engine);
     bool begins_round = r->journal.round > 1 && r->journal.resume == 1;
@@ -138,15 +138,15 @@ static enum cli_exit run_unopened(struct run *r, int err) {
 
 // ---- Stopping ---------------------------------------------------------------------------------
 
-static void ring(const struct run *r) {
+static void wake(const struct run *r) {
     uint64_t one = 1;
-    ssize_t written = write(r->ring, &one, sizeof one);
+    ssize_t written = write(r->wake, &one, sizeof one);
     (void)written; // it can only be full, and is then readable
 }
 
-void run_ring_any(struct run *r) {
-    if (lines_outstanding(r) <= r->ring_at || atomic_load(&r->stopping))
-        ring(r);
+void run_wake_any(struct run *r) {
+    if (lines_outstanding(r) <= r->wake_at || atomic_load(&r->stopping))
+        wake(r);
 }
 
 enum cli_exit run_exit_of(int err) {
@@ -170,19 +170,19 @@ void run_stop_any(struct run *r, enum cli_exit code, bool now) {
     atomic_store(&r->stopping, true);
     if (now)
         execs_stop_any(r->execs.execs);
-    ring(r);
+    wake(r);
 }
 
-// Ends what runs; what has not ended soon after its KILL is left.
+// Ends what runs; if something has not ended soon after its KILL the process ends without it.
 static void end_all(struct run *r, enum cli_exit code, const char *why) {
-    output_try_say(&r->output, why);
+    output_try_complain(&r->output, why);
     run_stop_any(r, code, true);
     if (!r->leave_at_us)
         r->leave_at_us = monotonic_us() + (uint64_t)LAST_WAIT_MS * 1000;
 }
 
-static void hear_signal(struct run *r) {
-    if (!interrupt_heard(&r->interrupts, r->signals))
+static void handle_signal(struct run *r) {
+    if (!interrupt_read(&r->interrupts, r->signals))
         return;
     if (r->interrupts.count > 1) {
         end_all(r, CLI_INTERRUPTED, "ending what runs");
@@ -190,13 +190,14 @@ static void hear_signal(struct run *r) {
     }
     run_stop_any(r, CLI_INTERRUPTED, false);
     if (r->running > 0)
-        output_try_say(&r->output, "starting no more; what runs may finish (again to end it)");
+        output_try_complain(&r->output, "starting no more; what runs may finish (again to end it)");
 }
 
-// Something cannot be ended, say a write that nobody reads: we go without it. What was to be kept
-// is on disk.
+// Something cannot be ended, such as a write to a pipe that is not read: the process ends without
+// it. What was to be kept is on disk.
 static void leave_at_once(struct run *r) {
-    output_try_say(&r->output, "something does not end, or nobody reads the output; leaving it");
+    output_try_complain(&r->output,
+                        "something does not end, or the output is not read; leaving without it");
     _exit(r->exit_code < 0 ? CLI_FAILED : r->exit_code);
 }
 
@@ -210,7 +211,7 @@ static bool deadline_is_over(const struct run *r) {
 static int loop_wait_ms(const struct run *r, bool bar) {
     int64_t ms = r->options->deadline_ms;
     if (r->input_over && r->running == 0 && lines_outstanding(r) <= 0)
-        return 0; // whoever asked the engine has waited already
+        return 0; // all_has_ended waits
     if (bar || r->leave_at_us)
         return PROGRESS_MS;
     if (!ms)
@@ -220,8 +221,8 @@ static int loop_wait_ms(const struct run *r, bool bar) {
     return left > 3600000 ? 3600000 : (int)left;
 }
 
-// The engine knows best whether anything is left: what was emitted is no line, and the last commit
-// may be on its way.
+// Only the engine knows whether anything is left: emitted jobs are not counted as lines, and the
+// last commit may not have ended.
 static bool all_has_ended(const struct run *r) {
     if (!r->input_over || r->running > 0 || lines_outstanding(r) > 0)
         return false;
@@ -232,26 +233,27 @@ static bool is_over(const struct run *r) {
     return atomic_load(&r->stopping) ? r->running == 0 : all_has_ended(r);
 }
 
-// Whether there is input to be had: read already, or to be polled for.
+// Whether there is input to take: read already, or to be polled for.
 static bool wants_input(struct run *r) {
     if (r->input_over || atomic_load(&r->stopping)) {
-        r->ring_at = INT64_MAX;
+        r->wake_at = INT64_MAX;
         return false;
     }
     if (window_is_open(r)) {
-        r->ring_at = -1;
+        r->wake_at = -1;
         return true;
     }
     window_wait(r);
-    bool opened = window_is_open(r); // meanwhile: then nobody has rung
+    bool opened =
+        window_is_open(r); // if it opened meanwhile, no handler has written to the eventfd
     if (opened)
-        r->ring_at = -1;
+        r->wake_at = -1;
     return opened;
 }
 
 static int loop_wait(struct run *r, bool bar) {
     struct pollfd polled[] = { { .fd = r->signals, .events = POLLIN },
-                               { .fd = r->ring, .events = POLLIN },
+                               { .fd = r->wake, .events = POLLIN },
                                { .fd = STDIN_FILENO, .events = POLLIN } };
     uint64_t count;
     bool input = wants_input(r);
@@ -262,8 +264,8 @@ static int loop_wait(struct run *r, bool bar) {
     if (n < 0 && errno != EINTR)
         return error_set(MR_EIO, "poll: %s", strerror(errno));
     if (polled[0].revents)
-        hear_signal(r);
-    if (polled[1].revents && read(r->ring, &count, sizeof count) < 0)
+        handle_signal(r);
+    if (polled[1].revents && read(r->wake, &count, sizeof count) < 0)
         return 0;
     return input && (at_once || polled[2].revents) ? input_take(r) : 0;
 }
@@ -304,20 +306,21 @@ static enum cli_exit exit_code_of(const struct run *r) {
     return r->failed ? CLI_FAILED : CLI_DONE;
 }
 
-// A file that the same command line would empty, as > does and >> does not.
+// Whether stdout is a file that > would empty; >> would not.
 static bool stdout_is_replaced(void) {
     struct stat about;
     return fstat(STDOUT_FILENO, &about) == 0 && S_ISREG(about.st_mode) &&
            !(fcntl(STDOUT_FILENO, F_GETFL) & O_APPEND);
 }
 
-static void say_how_to_go_on(struct run *r) {
+static void report_how_to_continue(struct run *r) {
     if (!r->journal.dir || r->quiet)
         return;
-    output_say(&r->output, "the same command goes on from here (journal %s)", r->journal.dir);
+    output_complain(&r->output, "the same command goes on from here (journal %s)", r->journal.dir);
     if (stdout_is_replaced())
-        output_say(&r->output, "it prints only what is left: use >> to keep what is in the file "
-                               "now, which > would empty (--results DIR keeps all)");
+        output_complain(&r->output,
+                        "it prints only what is left: use >> to keep what is in the file "
+                        "now, which > would empty (--results DIR keeps all)");
 }
 
 static void close_engine(struct run *r) {
@@ -326,14 +329,14 @@ static void close_engine(struct run *r) {
     r->engine = NULL;
 }
 
-// A journal goes when all has ended, unless lines have failed.
+// A journal is removed when all has ended, unless lines have failed.
 static void journal_end(struct run *r) {
     close_engine(r);
     if (!r->failed) {
         if (journal_remove(&r->journal) < 0)
             complain("run: %s", error_text());
         else
-            (void)rmdir(r->journal.dir); // unless somebody else uses it
+            (void)rmdir(r->journal.dir); // unless there is something else in it
         return;
     }
     int err = 0;
@@ -353,26 +356,27 @@ static void run_close(struct run *r) {
     output_close(&r->output);
     if (r->signals > 0)
         close(r->signals);
-    if (r->ring > 0)
-        close(r->ring);
+    if (r->wake > 0)
+        close(r->wake);
     pthread_mutex_destroy(&r->lock);
 }
 
 static enum cli_exit run_finish(struct run *r, int err) {
     if (err < 0) {
-        output_say(&r->output, "run: %s", error_text());
+        output_complain(&r->output, "run: %s", error_text());
         run_stop_any(r, run_exit_of(err), false);
     }
     if (worker_end(r) < 0)
-        output_say(&r->output, "run: %s", error_text());
+        output_complain(&r->output, "run: %s", error_text());
     bool complete = err >= 0 && all_has_ended(r);
     enum cli_exit code = exit_code_of(r);
     if (!complete && err >= 0)
-        say_how_to_go_on(r);
+        report_how_to_continue(r);
     else if (complete && r->failed && r->journal.dir && !r->quiet)
-        output_say(&r->output,
-                   "%s/failed lists the lines that failed; the same command tries only those again",
-                   r->journal.dir);
+        output_complain(
+            &r->output,
+            "%s/failed lists the lines that failed; the same command tries only those again",
+            r->journal.dir);
     summary_print(r, code);
     if (complete && r->journal.dir)
         journal_end(r);
@@ -401,7 +405,7 @@ enum cli_exit run_run(const struct input *in) {
     r->options = &o;
     r->lines.delimiter = o.zero_bytes ? 0 : '\n';
     r->journal.resume = 1;
-    r->ring_at = -1;
+    r->wake_at = -1;
     r->exit_code = -1;
     pthread_mutex_init(&r->lock, NULL);
     enum cli_exit code = CLI_USAGE;

@@ -1,4 +1,5 @@
-// Run: jobs from stdin without a server; what the files of this command share.
+// Run: runs a command for each line of stdin, without a server; what the files of this command
+// share.
 //
 //     stdin ─► lines.c ─► input.c ─► engine ─► worker's threads: job.c ─► exec
 //                           ▲    (mem: or the journal's store)      │
@@ -6,8 +7,8 @@
 //     signals, deadline, bar         output.c: whole, one after another, or in order
 //
 // The main thread reads as far as the window allows and pushes; the worker's threads run a command
-// for each line and print what it wrote. They share `struct run`: what is atomic or below a lock
-// any thread may touch, the rest is the main thread's, or does not change once the worker runs.
+// for each line and print what it wrote. They share `struct run`: any thread may use what is atomic
+// or guarded by a lock; the rest is the main thread's, or does not change once the worker runs.
 #ifndef CLI_RUN_RUN_H
 #define CLI_RUN_RUN_H
 
@@ -32,7 +33,7 @@ struct run_options {
     bool input;      // a line is its command's stdin
     bool keep_order, progress, json;
     enum halt halt;
-    uint32_t jobs; // 0: as many as suit
+    uint32_t jobs; // 0: self-tuned
     uint64_t retries;
     int64_t timeout_ms, deadline_ms;
     const char *journal, *results; // directories; NULL: none
@@ -47,50 +48,51 @@ struct run {
     struct lines lines;
     struct journal journal; // without a directory: none
     struct output output;
-    int signals, ring;     // descriptors: signals to us; a handler's word
-    bool input_over;       // nothing more is read
-    bool pending;          // lines are read, but not pushed yet
+    int signals, wake; // descriptors: signals; an eventfd by which handlers wake the main thread
+    bool input_over;   // nothing more is read
+    bool pending;      // lines are read, but not pushed yet
     uint64_t ended_before; // in earlier runs of the journal
     uint64_t begun_us;
-    mr_worker_info look; // how the worker went, when last looked at
+    mr_worker_info look; // at the worker, the latest
     struct interrupts interrupts;
-    uint64_t leave_at_us; // whatever has not ended; 0: never
+    uint64_t leave_at_us; // when the process ends even if something runs; 0: never
 
     atomic_int running; // handlers
     _Atomic uint64_t read, ended;
     _Atomic uint64_t passed; // in order: lines among them that ended well in an earlier round
     _Atomic uint64_t done, failed, retried, keyless;
-    _Atomic int64_t bytes;   // of lines read and not ended
-    _Atomic int64_t ring_at; // a handler rings when so many lines or fewer are not ended
-    atomic_bool stopping;    // nothing more is started
-    atomic_bool hopeless;    // there is no such command, which was said
+    _Atomic int64_t bytes; // of lines read and not ended
+    _Atomic int64_t
+        wake_at; // a handler wakes the main thread when so many lines or fewer are not ended
+    atomic_bool stopping;   // nothing more is started
+    atomic_bool is_missing; // the command, and that was printed
 
     pthread_mutex_t lock; // guards what follows
-    int exit_code;        // of whoever stopped it first; -1: nobody
-    bool quiet;           // who stopped it wants nothing said
-    uint64_t told;        // failures, one by one
+    int exit_code;        // of the first cause to stop; -1: none
+    bool quiet;           // it was stopped because its output is closed: nothing is printed
+    uint64_t reported;    // failures that were printed one by one
     struct histogram job_us;
 };
 
 // ---- options.c ---------------------------------------------------------------------------------
 
-// False: they were refused, and that was said. Else run_options_close follows.
+// False: they are refused, and the reason was printed. Else run_options_close must be called.
 bool run_options_read(const struct input *, struct run_options *out);
 void run_options_close(struct run_options *);
-bool command_check(const struct run_options *); // false: there is none, and that was said
+bool command_check(const struct run_options *); // false: there is none, and that was printed
 
-// What makes a run the same one, for its journal. MR_ENOMEM.
-int run_options_say(const struct run_options *, const struct input *, struct buffer *out);
+// The identity of the run, for its journal. MR_ENOMEM.
+int run_options_identity(const struct run_options *, const struct input *, struct buffer *out);
 
 // ---- run.c -------------------------------------------------------------------------------------
 
-// Tells the main loop that something has ended, if it waits for that. Any thread.
-void run_ring_any(struct run *);
+// Wakes the main thread if it waits for lines to end. Any thread.
+void run_wake_any(struct run *);
 
-enum cli_exit run_exit_of(int err); // that the run cannot go on for
+enum cli_exit run_exit_of(int err); // of an error that ends the run
 
-// Starts nothing more, and with `now` ends what runs. The first who stops decides what to exit
-// with. Any thread.
+// Starts nothing more, and with `now` ends what runs. The first call decides what to exit with. Any
+// thread.
 void run_stop_any(struct run *, enum cli_exit, bool now);
 
 // ---- input.c: from lines to jobs ---------------------------------------------------------------
@@ -101,12 +103,12 @@ struct line line_of_body(mr_bytes body);
 
 int64_t lines_outstanding(const struct run *); // any thread
 bool window_is_open(const struct run *);
-void window_wait(struct run *); // it is full: a handler shall ring
+void window_wait(struct run *); // it is full: a handler will wake the main thread
 
 // Reads once and pushes what fits. Negative: the run cannot go on, and error_text() says why.
 int input_take(struct run *);
 
-// ---- job.c: a job's turn -----------------------------------------------------------------------
+// ---- job.c: running a job -----------------------------------------------------------------------
 
 int run_handler(mr_job *, void *run);
 void run_on_stop(mr_job *, void *run);
@@ -116,13 +118,14 @@ int run_hold_result(struct run *, uint64_t number, mr_bytes result);
 
 // ---- results.c ---------------------------------------------------------------------------------
 
-// Makes the directory, or takes an empty one; if the run goes on, any. MR_EINVAL: there is
-// something in it; MR_EIO.
+// Makes the directory, or uses an empty one; if the run is resumed, any. MR_EINVAL: it is not
+// empty; MR_EIO.
 int results_open(const char *dir, bool goes_on);
-// Writes what became of a line to `dir`/`name`, all of it at once. Any thread. MR_EIO.
+// Writes the output and the end of a line to `dir`/`name`, which appears as a whole. Any thread.
+// MR_EIO.
 int results_write(const char *dir, const char *name, const struct exec_result *);
 
-// ---- progress.c: what people see ---------------------------------------------------------------
+// ---- progress.c: bar and summary ---------------------------------------------------------------
 
 bool bar_is_wanted(const struct run_options *);
 void bar_draw(struct run *);

@@ -1,4 +1,4 @@
-// store check: what was found, as two tables that line up however long a stage's name is.
+// store check: prints what an examination has found, as two tables or as JSON.
 #include "cli/json.h"
 #include "cli/output.h"
 #include "cli/store/store.h"
@@ -19,9 +19,9 @@ static uint64_t problems_listed(const struct findings *f) {
     return f->problem_count < PROBLEMS_LISTED ? f->problem_count : PROBLEMS_LISTED;
 }
 
-// ---- For people -------------------------------------------------------------------------------
+// ---- As text -------------------------------------------------------------------------------
 
-// What is said of the whole directory names its place itself.
+// A problem of the whole directory has its place in the sentence.
 static void print_problem(const char *dir, const struct problem *p) {
     char size[SIZE_WORDS];
     if (strcmp(p->file, dir) == 0) {
@@ -122,7 +122,7 @@ static void print_sound(const char *dir, const struct findings *f) {
     print_stages(f);
 }
 
-// ---- For programs -----------------------------------------------------------------------------
+// ---- As JSON -----------------------------------------------------------------------------
 
 void problems_json(struct json *j, const struct findings *f) {
     json_open(j, "problems", '[');

@@ -1,4 +1,4 @@
-// store copy: what lives in a store goes into a new one, of as many shards as are wanted.
+// store copy: copies what lives in a store into a new one, with any number of shards.
 //
 //     FROM ── reshard.h ──► TO.copying ── all durable, examined, the same ──► TO
 //
@@ -31,10 +31,10 @@ struct copy {
     char making[LOG_PATH]; // where the target is until it is whole
     struct reshard reshard;
     uint64_t total;   // bytes to be scanned
-    uint64_t scanned; // bytes of shards that are done with
+    uint64_t scanned; // bytes of the shards that are copied
 };
 
-// The first signal ends the copy and removes what there is of it; a second one ends the process.
+// The first signal ends the copy and removes its files; a second one ends the process.
 static void on_signal(int number) {
     signal(number, SIG_DFL);
     atomic_store(&store_interrupted, true);
@@ -92,7 +92,7 @@ static int making_place(const struct copy *c) {
     return disk_sync_above(&disk_os, c->making); // beside it; to_dir may end in a slash
 }
 
-// How many there are is written before anything else, as layout.h wants it.
+// The number of shards is written before anything else: see layout.h.
 static int making_open(struct copy *c, uint64_t segment_size) {
     uint32_t count = c->reshard.to_count;
     struct log_options o = { .sync = LOG_SYNC_NONE, .segment_size = segment_size };
@@ -124,7 +124,7 @@ struct scan {
 static int copy_one(void *arg, const struct log_seen *seen) {
     const struct scan *s = arg;
     if (seen->damaged || seen->restored)
-        return MR_ECORRUPT; // the log has said where
+        return MR_ECORRUPT; // the log has reported where
     return reshard_entry(s->reshard, s->shard, seen);
 }
 
@@ -176,7 +176,7 @@ static int copy_logs(struct copy *c) {
     return err;
 }
 
-// ---- What stands beside the log ---------------------------------------------------------------
+// ---- Files beside the log ---------------------------------------------------------------
 
 // Appends a file to another, whose end is at `*at`. 0 or -errno.
 static int file_append(int from, int to, uint64_t *at) {
@@ -228,7 +228,7 @@ static int running_copy(const struct copy *c) {
     return err;
 }
 
-// ---- Is it the same? --------------------------------------------------------------------------
+// ---- Comparing --------------------------------------------------------------------------
 
 static int stage_compare(void *copy, const struct stage_info *x) {
     struct stage_info y;
@@ -273,7 +273,7 @@ static int copy_make(struct copy *c) {
     return err;
 }
 
-static void copy_tell(const struct input *in, const struct copy *c) {
+static void copy_print(const struct input *in, const struct copy *c) {
     char size[SIZE_WORDS];
     if (!input_option(in, "--json")) {
         printf("%" PRIu64 " entries (%s) copied from file:%s to file:%s.\n", c->reshard.copied,
@@ -336,7 +336,7 @@ static enum cli_exit copy_run(const struct input *in, struct copy *c) {
     from_close(c);
     if (err < 0)
         return copy_failed(in, err);
-    copy_tell(in, c);
+    copy_print(in, c);
     return CLI_DONE;
 }
 

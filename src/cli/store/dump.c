@@ -1,7 +1,7 @@
-// store dump: the log told entry by entry, one shard's behind the other's. Stages have numbers in
-// records, and the record that names one may stand behind those that use it, so names are gathered
-// first. An event (a failed attempt, say) knows only its job, so the jobs of a wanted stage are
-// noted as they are met.
+// store dump: prints the logs entry by entry, one shard after another. Records have the number of
+// their stage, and the record that names it may come later, so names are gathered first. Some
+// records (a failed attempt) only have the id of their job, so the jobs of the selected stage are
+// noted as they are read.
 #include "base/errors.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -26,12 +26,12 @@ struct stage_name {
 struct dump {
     struct log *log;
     uint32_t shard, shards;
-    bool json, body, known;   // the wanted stage is
+    bool json, body, known;   // known: the selected stage is
     uint64_t from, id;        // id 0: all
     mr_bytes stage;           // empty: all
     struct stage_name *names; // by number
     uint32_t name_count;
-    struct buffer ids; // jobs of the wanted stage
+    struct buffer ids; // jobs of the selected stage
     struct map seen;   // where they are in it, from 1
     struct buffer content;
 };
@@ -73,7 +73,7 @@ static mr_bytes name_of(const struct dump *d, uint32_t number) {
     return bytes_of(d->names[number].text, d->names[number].size);
 }
 
-// ---- What is wanted ---------------------------------------------------------------------------
+// ---- Selecting ---------------------------------------------------------------------------
 
 static bool id_equals(const void *owner, uint32_t value, const void *id) {
     const struct dump *d = owner;
@@ -95,7 +95,7 @@ static int id_note(struct dump *d, uint64_t id) {
     return err;
 }
 
-// 1: the record concerns the wanted stage.
+// 1: the record concerns the selected stage.
 static int stage_fits(struct dump *d, const struct record *r) {
     if (!d->stage.size)
         return 1;
@@ -107,7 +107,7 @@ static int stage_fits(struct dump *d, const struct record *r) {
     return err < 0 ? err : 1;
 }
 
-// ---- Showing ----------------------------------------------------------------------------------
+// ---- Printing ----------------------------------------------------------------------------------
 
 static int show(struct dump *d, const struct log_seen *seen, const struct record *r) {
     struct dump_entry s = { .shard = d->shard,
@@ -209,7 +209,7 @@ static enum cli_exit dump_run(const struct input *in, const char *dir, struct du
     if (err < 0)
         complain("%s: %s", in->command->name, error_text());
     else if (d->stage.size && !d->known)
-        complain("%s: no stage is called '%.*s'; millrace store check %s lists those there are",
+        complain("%s: there is no stage '%.*s'; millrace store check %s lists them",
                  in->command->name, (int)d->stage.size, (const char *)d->stage.data,
                  in->arguments[0]);
     else
@@ -228,8 +228,8 @@ enum cli_exit store_dump_run(const struct input *in) {
     if (err < 0)
         return store_failed(in, dir, err);
     if (only != ALL && only >= d.shards) {
-        complain("%s: there is no shard %" PRIu64 "; they count from 0 to %u", in->command->name,
-                 only, d.shards - 1);
+        complain("%s: there is no shard %" PRIu64 "; they are numbered from 0 to %u",
+                 in->command->name, only, d.shards - 1);
         return CLI_USAGE;
     }
     enum cli_exit code = dump_run(in, dir, &d, only);

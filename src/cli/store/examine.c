@@ -1,5 +1,5 @@
-// Examining a store: each shard's log reads through, bodies too; its records, replayed, make a core
-// that opens and keeps every rule. The core is a throw-away: what it would write is kept nowhere.
+// Examines a store: reads each shard's log as a whole, bodies too, replays its records into a core,
+// opens that and checks its rules. What the core would write is discarded.
 #include "cli/store/store.h"
 
 #include "base/errors.h"
@@ -28,8 +28,8 @@ static void problem_add(void *arg, const struct log_problem *found) {
     f->problem_count++;
 }
 
-// What an owner would be told comes first, about the whole directory; it says nothing new if the
-// places are listed behind it. `first` is that of this directory.
+// The error of opening comes first, and is about the whole directory; it is left out if the places
+// are listed behind it. `first` is the first problem of this directory.
 static void problems_drop_first(struct findings *f, uint64_t first, const char *dir) {
     if (f->problem_count < first + 2 || !f->problems || first >= PROBLEMS_LISTED ||
         strcmp(f->problems[first].file, dir) != 0)
@@ -49,7 +49,7 @@ static void problem_in_records(struct findings *f, const char *file, uint64_t of
 
 // ---- The log ----------------------------------------------------------------------------------
 
-// Without the file `store` a directory is not taken for one, but its segments tell.
+// A directory without the file `store` is still a store if it has segments.
 static int look_for_segments(const char *dir, struct findings *f) {
     struct store_names names = { 0 };
     int err = store_names_read(&disk_os, dir, &names);
@@ -103,7 +103,7 @@ int store_load(struct log *log, const struct core_sink *sink, struct loaded *out
     err = log_replay(log, load_one, out);
     if (err < 0)
         return err;
-    // It would now trim, which a log that is only looked at does not do.
+    // The core would trim the log now, which is open read-only.
     err = cleaner_resume(&(struct cleaner){ .log = log, .core = out->core });
     return err == MR_EPERM ? 0 : err;
 }
@@ -127,7 +127,7 @@ static const struct core_sink nowhere = { .append = nowhere_append, .read = nowh
 
 // ---- A shard ----------------------------------------------------------------------------------
 
-static void tell_refused(const char *dir, struct findings *f, uint64_t segment_size,
+static void note_refused(const char *dir, struct findings *f, uint64_t segment_size,
                          const struct loaded *l) {
     char path[LOG_PATH];
     snprintf(path, sizeof path, "%s", dir);
@@ -150,13 +150,13 @@ static int examine_records(const char *dir, uint32_t shard, struct findings *f) 
     struct loaded l = { .shard = shard, .shards = f->shards };
     int err = log_file_open(dir, &(struct log_options){ .read_only = true }, &log);
     if (err == MR_ECORRUPT)
-        tell_refused(dir, f, 0, &l);
+        note_refused(dir, f, 0, &l);
     if (err < 0)
         return err == MR_ECORRUPT ? 0 : err;
     log_look(log, &state);
     err = examine_core(log, &l);
     if (err == MR_ECORRUPT)
-        tell_refused(dir, f, state.segment_size, &l);
+        note_refused(dir, f, state.segment_size, &l);
     f->entries += l.entries;
     f->bytes += state.bytes;
     f->segments += state.tail / state.segment_size - state.head / state.segment_size + 1;
@@ -215,7 +215,7 @@ void findings_finish(struct findings *f) {
     *f = (struct findings){ 0 };
 }
 
-// What another shard says about the same stage: a store of an older version has it in several.
+// Adds what another shard has of the same stage: older stores have a stage in several shards.
 static void stage_info_add(struct stage_info *sum, const struct stage_info *more) {
     sum->waiting += more->waiting;
     sum->running += more->running;

@@ -1,4 +1,5 @@
-// store repair: look, say what is wrong, then first the log and then its records, and look again.
+// store repair: examines a store, prints what is wrong, repairs the log and then its records, and
+// examines it again.
 #include "shard/repair.h"
 #include "base/errors.h"
 #include "base/mem.h"
@@ -12,7 +13,7 @@
 
 // ---- What would be done -----------------------------------------------------------------------
 
-// Segments that would be changed, and bytes in the damaged places: both at least.
+// Segments that would be changed, and bytes in the damaged places; both may be more.
 static void plan(const struct findings *f, uint64_t *out_segments, uint64_t *out_bytes) {
     uint64_t count = f->problem_count < PROBLEMS_LISTED ? f->problem_count : PROBLEMS_LISTED;
     *out_segments = *out_bytes = 0;
@@ -138,7 +139,7 @@ static int repair_all(const char *dir, const struct findings *f, bool json,
     return 0;
 }
 
-// Looks once more; says so if something is still wrong.
+// Examines it once more; prints what is still wrong.
 static enum cli_exit finish(const struct input *in, const char *dir,
                             const struct shard_repair *all) {
     struct findings after;

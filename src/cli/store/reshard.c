@@ -1,5 +1,5 @@
-// See reshard.h. The sink of every core that is copied asks the table of kinds what to do with a
-// record: leave it out, write it to the shard of its stage, or merge it with what other shards say.
+// See reshard.h. The sink of every core that is copied looks up what to do with a record of its
+// kind: leave it out, write it to the shard of its stage, or merge it with those of other shards.
 #include "cli/store/reshard.h"
 
 #include "base/errors.h"
@@ -370,7 +370,8 @@ static int reshard_read(void *owner, uint64_t at, struct buffer *out_body) {
     return log_read(f->reshard->to[(at & ~COPIED) >> SHARD_SHIFT], position, NULL, out_body);
 }
 
-// ---- All of it -------------------------------------------------------------------------------
+// ---- The whole store
+// -------------------------------------------------------------------------------
 
 static int reshard_load(struct reshard *c, uint32_t shard) {
     struct reshard_from *f = &c->from[shard];

@@ -1,4 +1,4 @@
-// See store.h: URLs, locks, and sentences about them.
+// See store.h: URLs, locks, and messages about them.
 #include "cli/store/store.h"
 
 #include "base/errors.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LOOKS = 20 }; // at a store that somebody writes to
+enum { LOOKS = 20 }; // at a store that is being written to
 
 static bool begins_with(const char *url, const char *scheme) {
     return strncmp(url, scheme, strlen(scheme)) == 0;
@@ -27,12 +27,12 @@ const char *store_dir(const struct input *in, const char *url) {
     if (begins_with(url, "file:"))
         complain("%s: 'file:' names no directory: file:DIR", name);
     else if (begins_with(url, "mem:"))
-        complain("%s: a store in memory is seen by its own process only; file:DIR is possible",
+        complain("%s: a store in memory can be used by its own process only; name a file:DIR",
                  name);
     else if (begins_with(url, "millrace"))
-        complain("%s: a server's store is examined where it lies, as file:DIR", name);
+        complain("%s: the store of a server is examined on its machine, as file:DIR", name);
     else if (strstr(url, "://"))
-        complain("%s: '%.200s' is not possible here; file:DIR is", name, url);
+        complain("%s: '%.200s' is not the URL of a store; it is file:DIR", name, url);
     else
         complain("%s: '%.200s' is not the URL of a store; did you mean file:%.200s?", name, url,
                  url);
@@ -99,7 +99,7 @@ static bool store_in_use(const char *dir) {
 
 void store_note_use(const char *dir) {
     if (store_in_use(dir))
-        complain("%s; this is how it looks now", error_text());
+        complain("%s; what follows is its present state", error_text());
 }
 
 // ---- Looking at what is being written ---------------------------------------------------------
@@ -130,7 +130,7 @@ static bool problem_equals(const struct problem *a, const struct problem *b) {
     return a->offset == b->offset && strcmp(a->file, b->file) == 0 && strcmp(a->what, b->what) == 0;
 }
 
-// What was half written is somewhere else when it is looked at again; damage is not.
+// Half-written entries are at another place when the store is examined again; damage is not.
 static int examine_patiently(const char *dir, struct problem *before, struct findings *out) {
     for (int i = 0; i < LOOKS; i++) {
         bool in_use = store_in_use(dir);

@@ -1,5 +1,6 @@
-// Store: what the store commands share: which directory a URL names, who uses it, and what an
-// examination finds there. Errors are the log's and the core's; nothing here changes a store.
+// Store: what the store commands share: which directory a URL names, whether a process uses it, and
+// what an examination finds there. Errors are the log's and the core's; nothing here changes a
+// store.
 #ifndef CLI_STORE_STORE_H
 #define CLI_STORE_STORE_H
 
@@ -13,24 +14,25 @@
 
 struct json;
 
-// The directory that `url` names, borrowed from it. NULL: none, and that was said.
+// The directory that `url` names, borrowed from it. NULL: it names none, and the reason was
+// printed.
 const char *store_dir(const struct input *, const char *url);
 
-// Says why a store could not be opened, and what can be done; what to exit with.
+// Prints why a store could not be opened, and what can be done; returns what to exit with.
 enum cli_exit store_failed(const struct input *, const char *dir, int err);
 
-// Makes sure that nobody uses the store until `out_fd` is closed (-1: nobody ever did). Writes
-// nothing, so it works where writing is not possible. MR_EBUSY: who uses it; MR_EIO.
+// Locks the store until `out_fd` is closed (-1: it was never opened by a process). Writes nothing,
+// so it works where writing is not possible. MR_EBUSY: a process uses it, which is named; MR_EIO.
 int store_hold(const char *dir, int *out_fd);
 
-// Says so if the store is in use: what is read of it may be a moment old.
+// Prints a line if the store is in use: what is read of it may be out of date.
 void store_note_use(const char *dir);
 
-// How many shards it has; 1 also if it is none, which whoever opens it hears. MR_ECORRUPT, MR_EIO.
+// How many shards it has; 1 also if it is no store, which opening it reports. MR_ECORRUPT, MR_EIO.
 int store_shards(const char *dir, uint32_t *out);
 
-// Opens a shard's log read-only. In a store that is in use what is half written looks like damage:
-// then it is tried again for a while. MR_EBUSY: in vain.
+// Opens a shard's log read-only. In a store that is in use half-written entries look like damage:
+// then it is tried again for a while. MR_EBUSY: without success.
 int store_open_to_look(const char *dir, const char *shard_dir, struct log **out);
 
 // ---- Loading ----------------------------------------------------------------------------------
@@ -45,7 +47,7 @@ struct loaded {
     char what[256]; // … and why
 };
 
-// Set by a handler of signals: loading ends with MR_ECANCELLED.
+// Set by a signal handler: loading ends with MR_ECANCELLED.
 extern atomic_bool store_interrupted;
 
 // Replays `log` into a core with this sink. Besides the core's and the log's errors MR_ECORRUPT:
@@ -58,7 +60,7 @@ struct problem {
     char file[LOG_PATH];
     char what[1024];
     uint64_t offset, size; // size 0: not known; offset too if the file is a directory
-    bool in_records;       // the log is readable, but makes no sense
+    bool in_records;       // the log is readable, but its records are not valid
 };
 
 enum { PROBLEMS_LISTED = 64 };
@@ -85,11 +87,11 @@ int findings_stage(const struct findings *, mr_bytes stage, struct stage_info *o
 int findings_stages(const struct findings *, int (*each)(void *, const struct stage_info *),
                     void *arg);
 
-// The same of a store that may be in use: problems count only if they are there twice. MR_EBUSY:
-// they change too fast to tell.
+// The same for a store that may be in use: problems count only if they are found twice. MR_EBUSY:
+// the store changes too fast.
 int store_look(const char *dir, struct findings *out);
 
-// That `dir` is damaged, and where.
+// Prints that `dir` is damaged, and where.
 void problems_print(const char *dir, const struct findings *);
 void problems_json(struct json *, const struct findings *); // as the field `problems`
 

@@ -1,6 +1,6 @@
-// How it looks: a line about everything, the stages, a line about the keys; or one stage, its past,
-// its channels and its workers. Fits 80 by 24, and uses what is more; of less, the keys and the
-// stages come first.
+// Draws what top shows: totals, the stages and the keys; or one stage with its past, its channels
+// and its workers. It fits 80 by 24 and uses a larger terminal; on a smaller one the keys and the
+// stages have priority.
 #include "cli/top/top.h"
 
 #include "cli/output.h"
@@ -117,7 +117,7 @@ static void draw_titles(struct screen *s, int width) {
     screen_next(s);
 }
 
-// A name that is too long loses its middle, for names often differ at their ends.
+// A name that is too long is cut in its middle, because names often differ at their ends.
 static void put_name(struct screen *s, enum style style, const char *name, int width) {
     int size = (int)strlen(name);
     if (size <= width)
@@ -148,7 +148,7 @@ static void draw_none(struct screen *s) {
     screen_next(s);
 }
 
-// The list moves no further than it takes to show what is chosen.
+// The list scrolls only as far as it must to show the chosen stage.
 static void draw_list(struct top *t, struct screen *s) {
     uint32_t place = 0;
     int width = name_width(s);
@@ -228,7 +228,7 @@ static void draw_workers(const struct top *t, struct screen *s) {
     if (t->worker_all > t->worker_count)
         screen_put(s, STYLE_DIM, "and %u more", t->worker_all - t->worker_count);
     if (!t->worker_all)
-        screen_put(s, STYLE_DIM, "nobody takes from this stage");
+        screen_put(s, STYLE_DIM, "no worker takes from this stage");
     screen_next(s);
 }
 
@@ -248,7 +248,8 @@ static void draw_stage(const struct top *t, const struct top_stage *st, struct s
     draw_workers(t, s);
 }
 
-// ---- The whole --------------------------------------------------------------------------------
+// ---- The whole picture
+// --------------------------------------------------------------------------------
 
 static void put_key(struct screen *s, const char *key, const char *what) {
     screen_put(s, STYLE_BOLD, "%s", key);
@@ -282,7 +283,7 @@ void top_draw(struct top *t, struct screen *s) {
     screen_foot(s);
     if (s->foot == FOOT) {
         screen_put(s, t->trouble[0] ? STYLE_BAD : STYLE_PLAIN, "%s",
-                   t->trouble[0] ? t->trouble : t->said);
+                   t->trouble[0] ? t->trouble : t->message);
         screen_next(s);
     }
     draw_keys(t, s);

@@ -1,4 +1,4 @@
-// What top hears: replies of the engine as rows and figures, with their past.
+// Reads replies of the engine into rows and figures, with their past.
 #include "cli/top/top.h"
 
 #include "base/errors.h"
@@ -38,7 +38,7 @@ static struct top_stage *stage_add(struct top *t, const char *name) {
     return st;
 }
 
-static int stage_hear(struct top *t, const struct stage_reply *row) {
+static int stage_read(struct top *t, const struct stage_reply *row) {
     char name[TOP_NAME];
     text_plain(name, sizeof name, row->name);
     struct top_stage *st = top_named(t, name);
@@ -75,7 +75,7 @@ static void forget_missing(struct top *t) {
     t->stage_count = kept;
 }
 
-int stages_hear(struct top *t, const struct response_value *reply) {
+int stages_read(struct top *t, const struct response_value *reply) {
     double rate = 0, depth = 0;
     for (uint32_t i = 0; i < t->stage_count; i++)
         t->stages[i].there = false;
@@ -84,7 +84,7 @@ int stages_hear(struct top *t, const struct response_value *reply) {
         struct stage_reply stage = { 0 };
         if (!reply_read(&stage_replies, row, &stage))
             continue;
-        int err = stage_hear(t, &stage);
+        int err = stage_read(t, &stage);
         if (err < 0)
             return err;
         rate += stage.out_per_s;
@@ -97,7 +97,7 @@ int stages_hear(struct top *t, const struct response_value *reply) {
     return 0;
 }
 
-void channels_hear(struct top *t, const struct response_value *reply) {
+void channels_read(struct top *t, const struct response_value *reply) {
     const struct response_value *row = reply + 1;
     t->channel_count = 0;
     for (uint32_t i = 0; i < reply->count && i < TOP_CHANNELS; i++, row = value_next(row)) {
@@ -122,7 +122,7 @@ static bool is_among(const char *names, const char *name) {
     return false;
 }
 
-void workers_hear(struct top *t, const struct response_value *reply) {
+void workers_read(struct top *t, const struct response_value *reply) {
     char stages[4096];
     const struct response_value *row = reply + 1;
     t->worker_count = t->worker_all = 0;

@@ -12,10 +12,10 @@
 
 enum { PUT_MOST = 1024, ROWS = 24, COLUMNS = 80 };
 
-#define ENTER "\033[?1049h\033[?25l\033[?7l" // the other screen, without a cursor …
-#define LEAVE "\033[?7h\033[?25h\033[?1049l" // … on which a line of wide letters is cut, not bent
+#define ENTER "\033[?1049h\033[?25l\033[?7l" // the alternate screen, without a cursor …
+#define LEAVE "\033[?7h\033[?25h\033[?1049l" // … on which long lines are cut, not wrapped
 #define HOME "\033[H"
-#define LINE_END "\033[K" // nothing of an older picture is left behind it
+#define LINE_END "\033[K" // erases what an older picture has there
 #define PICTURE_END "\033[J"
 
 static int write_all(const void *data, size_t size) {
@@ -34,21 +34,21 @@ int screen_begin(struct screen *s) {
     if (tcgetattr(STDIN_FILENO, &s->before) < 0)
         return error_set(MR_EIO, "keys cannot be read: %s", strerror(errno));
     struct termios raw = s->before;
-    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO); // signals stay what they are
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO); // keys still send signals
     raw.c_iflag &= ~(tcflag_t)(ICRNL | IXON);
-    raw.c_cc[VSUSP] = _POSIX_VDISABLE; // a shell would get the terminal as it is now
+    raw.c_cc[VSUSP] = _POSIX_VDISABLE; // a shell would get the terminal in this mode
     raw.c_cc[VMIN] = 0;                // reading never waits
     raw.c_cc[VTIME] = 0;
     if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw) < 0)
         return error_set(MR_EIO, "the terminal cannot be set up: %s", strerror(errno));
     int err = write_all(ENTER, strlen(ENTER));
     if (err < 0)
-        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &s->before); // the error is told already
+        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &s->before); // the error is reported already
     return err;
 }
 
 void screen_end(struct screen *s) {
-    (void)write_all(LEAVE, strlen(LEAVE)); // a terminal that has gone needs neither
+    (void)write_all(LEAVE, strlen(LEAVE)); // if the terminal has gone, that does not matter
     (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &s->before);
     buffer_finish(&s->text);
 }
@@ -57,7 +57,7 @@ void screen_end(struct screen *s) {
 
 static void add(struct screen *s, const char *text, size_t size) {
     if (buffer_append(&s->text, text, size) < 0)
-        s->text.limit = s->text.size; // nothing more is taken; screen_show tells
+        s->text.limit = s->text.size; // nothing more is added; screen_show reports it
 }
 
 void screen_start(struct screen *s, int foot) {
@@ -105,7 +105,7 @@ void screen_put(struct screen *s, enum style style, const char *format, ...) {
     va_end(values);
     if (s->row >= s->rows)
         return;
-    bool styled = s->coloured || style == STYLE_CHOSEN; // what is chosen must be seen
+    bool styled = s->coloured || style == STYLE_CHOSEN; // the chosen line must be visible
     if (styled)
         add(s, style_codes[style], strlen(style_codes[style]));
     add_columns(s, text);
@@ -138,7 +138,7 @@ int screen_show(struct screen *s) {
 // ---- Keys -------------------------------------------------------------------------------------
 
 static const struct {
-    const char *typed;
+    const char *keys;
     int key;
 } key_codes[] = {
     { "\033[A", KEY_UP },       { "\033OA", KEY_UP },
@@ -148,36 +148,36 @@ static const struct {
     { "j", KEY_DOWN },
 };
 
-// Behind what was read before; of more than there is room for, that is forgotten.
-static void read_typed(struct screen *s) {
-    size_t left = s->typed_size - s->typed_used;
-    left = left < sizeof s->typed ? left : 0;
-    memmove(s->typed, s->typed + s->typed_used, left);
-    ssize_t n = read(STDIN_FILENO, s->typed + left, sizeof s->typed - left);
-    s->typed_used = 0;
-    s->typed_size = left + (n > 0 ? (size_t)n : 0);
+// Appends to the keys that were read before; if there is no room, those are dropped.
+static void read_keys(struct screen *s) {
+    size_t left = s->keys_size - s->keys_used;
+    left = left < sizeof s->keys ? left : 0;
+    memmove(s->keys, s->keys + s->keys_used, left);
+    ssize_t n = read(STDIN_FILENO, s->keys + left, sizeof s->keys - left);
+    s->keys_used = 0;
+    s->keys_size = left + (n > 0 ? (size_t)n : 0);
 }
 
-bool screen_is_typed(struct screen *s, int key) {
-    read_typed(s);
-    return memchr(s->typed, key, s->typed_size) != NULL;
+bool screen_has_key(struct screen *s, int key) {
+    read_keys(s);
+    return memchr(s->keys, key, s->keys_size) != NULL;
 }
 
-// A sequence comes in one piece, from any terminal that is not very far away.
+// The bytes of a sequence arrive together, except over very slow connections.
 int screen_key(struct screen *s) {
-    if (s->typed_used == s->typed_size)
-        read_typed(s);
-    if (s->typed_used == s->typed_size)
+    if (s->keys_used == s->keys_size)
+        read_keys(s);
+    if (s->keys_used == s->keys_size)
         return KEY_NONE;
-    const uint8_t *at = s->typed + s->typed_used;
-    size_t left = s->typed_size - s->typed_used;
+    const uint8_t *at = s->keys + s->keys_used;
+    size_t left = s->keys_size - s->keys_used;
     for (size_t i = 0; i < sizeof key_codes / sizeof *key_codes; i++) {
-        size_t size = strlen(key_codes[i].typed);
-        if (size > left || memcmp(at, key_codes[i].typed, size) != 0)
+        size_t size = strlen(key_codes[i].keys);
+        if (size > left || memcmp(at, key_codes[i].keys, size) != 0)
             continue;
-        s->typed_used += size;
+        s->keys_used += size;
         return key_codes[i].key;
     }
-    s->typed_used++;
+    s->keys_used++;
     return *at;
 }

@@ -1,12 +1,11 @@
-// Screen: the whole terminal as a picture that is drawn anew again and again, and the keys that are
-// pressed meanwhile.
+// Screen: draws the whole terminal again and again, and reads the keys that are pressed meanwhile.
 //
 //     screen_begin ─► screen_start ─ put, put, next, put … ─ foot, put … ─ screen_show ─►
 //     screen_key ─► … ─► end
 //
 // A picture is made in memory and written by one call, over the one before it, so nothing flickers;
-// its lines are cut where the terminal ends. All that is needed of a terminal is what every one of
-// them understands since the VT100, so there is no library for it here. One thread.
+// its lines are cut where the terminal ends. The control sequences are those of the VT100, which
+// every terminal understands, so no library is needed. One thread.
 #ifndef CLI_TOP_SCREEN_H
 #define CLI_TOP_SCREEN_H
 
@@ -31,20 +30,20 @@ struct screen {
     int rows, columns;  // of the terminal, when the picture was begun; but for its foot
     int row, column;    // where the next text goes
     int foot;           // lines that are kept for the end of the picture
-    bool coloured;      // styles are seen
+    bool coloured;      // styles are visible
     struct buffer text; // the picture
     struct termios before;
-    uint8_t typed[64]; // keys that were read, and not asked for yet
-    size_t typed_used, typed_size;
+    uint8_t keys[64]; // keys that were read, and not returned yet
+    size_t keys_used, keys_size;
 };
 
-// Takes the terminal over; stdin and stdout must be one. MR_EIO: it cannot be.
+// Takes over the terminal; stdin and stdout must be one. MR_EIO: that fails.
 int screen_begin(struct screen *);
-// Gives it back as it was.
+// Restores it.
 void screen_end(struct screen *);
 
 void screen_start(struct screen *, int foot);
-void screen_foot(struct screen *); // its lines come next, however many the others were
+void screen_foot(struct screen *); // the lines at the bottom come next
 void screen_put(struct screen *, enum style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 // As much of the text as has so many letters, and blanks behind it up to there.
@@ -54,7 +53,7 @@ int screen_show(struct screen *);  // MR_EIO, MR_ENOMEM
 
 // The next key that was pressed.
 int screen_key(struct screen *);
-// Whether this one, a letter, is among those that were pressed and not asked for yet.
-bool screen_is_typed(struct screen *, int key);
+// Whether this key, a letter, is among those that were read and not returned yet.
+bool screen_has_key(struct screen *, int key);
 
 #endif

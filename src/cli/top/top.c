@@ -1,6 +1,5 @@
-// millrace top: asks once a second, draws, and does what the keys say. A connection that is lost is
-// made again, for as long as somebody watches. Where there is no terminal it is the table of
-// stages, once.
+// millrace top: sends its requests once a second, draws the replies and acts on keys. A connection
+// that is lost comes back by itself. Without a terminal it prints the table of stages once.
 #include "cli/top/top.h"
 #include "base/clock.h"
 
@@ -77,7 +76,8 @@ static void move(struct top *t, int by) {
 
 // ---- The connection ---------------------------------------------------------------------------
 
-// One who watches. What cannot go on returns an error; MR_EAGAIN if `end` was asked for meanwhile.
+// Functions that take it return an error if top cannot go on, and MR_EAGAIN if q was pressed
+// meanwhile.
 struct watch {
     struct top top;
     struct screen screen;
@@ -92,17 +92,17 @@ static int draw(struct watch *w) {
     return screen_show(&w->screen);
 }
 
-// A server that does not answer is told of, and q is still heard.
-static int hear(struct watch *w, const struct response_value **out) {
+// A server that does not answer is shown as such, and q still works.
+static int receive(struct watch *w, const struct response_value **out) {
     uint64_t since_ms = monotonic_ms();
     for (;;) {
-        int heard = talk_receive(w->talk, out);
-        if (heard != 0)
-            return heard < 0 ? heard : 0;
+        int received = talk_receive(w->talk, out);
+        if (received != 0)
+            return received < 0 ? received : 0;
         int typed = talks_turn(w->talks, STDIN_FILENO, LOOK_MS);
         if (typed < 0)
             return typed;
-        w->end = typed > 0 && screen_is_typed(&w->screen, 'q');
+        w->end = typed > 0 && screen_has_key(&w->screen, 'q');
         if (w->end)
             return MR_EAGAIN;
         uint64_t silent_ms = monotonic_ms() - since_ms;
@@ -116,10 +116,10 @@ static int hear(struct watch *w, const struct response_value **out) {
     }
 }
 
-static int say(struct watch *w, struct words *words, const struct response_value **out) {
+static int request(struct watch *w, struct words *words, const struct response_value **out) {
     int err = talk_send(w->talk, words);
     words_finish(words);
-    return err < 0 ? err : hear(w, out);
+    return err < 0 ? err : receive(w, out);
 }
 
 static int ask(struct watch *w, const char *command, const char *stage,
@@ -128,7 +128,7 @@ static int ask(struct watch *w, const char *command, const char *stage,
     words_text(&words, command);
     if (stage)
         words_text(&words, stage);
-    return say(w, &words, out);
+    return request(w, &words, out);
 }
 
 static void note_lost(struct watch *w) {
@@ -136,25 +136,25 @@ static void note_lost(struct watch *w) {
     w->lost = true;
 }
 
-// ---- Asking -----------------------------------------------------------------------------------
+// ---- Requests -----------------------------------------------------------------------------------
 
-// What cannot be asked for is told in the place of what it would have answered.
+// An error of WHY is shown in the place of its sentence.
 static int look_at_chosen(struct watch *w) {
     char why[TOP_TEXT];
     struct top *t = &w->top;
     const struct response_value *reply;
     int err = ask(w, "CHANNELS", t->chosen, &reply);
     if (err >= 0 && reply->type == RESPONSE_ARRAY)
-        channels_hear(t, reply);
+        channels_read(t, reply);
     if (err >= 0)
         err = ask(w, "WORKERS", NULL, &reply);
     if (err >= 0 && reply->type == RESPONSE_ARRAY)
-        workers_hear(t, reply);
+        workers_read(t, reply);
     if (err >= 0)
         err = ask(w, "WHY", t->chosen, &reply);
     if (err >= 0)
-        sentence_typed(t->why, sizeof t->why, text_plain(why, sizeof why, reply->bytes),
-                       ""); // the URL stands above it
+        sentence_for_shell(t->why, sizeof t->why, text_plain(why, sizeof why, reply->bytes),
+                           ""); // the URL is shown above it
     return err;
 }
 
@@ -166,13 +166,13 @@ static int look(struct watch *w) {
         return err;
     t->trouble[0] = 0;
     if (w->lost)
-        snprintf(t->said, sizeof t->said, ENGINE_BACK);
+        snprintf(t->message, sizeof t->message, ENGINE_BACK);
     w->lost = false;
     if (reply->type != RESPONSE_ARRAY) {
-        text_plain(t->said, sizeof t->said, reply->bytes);
+        text_plain(t->message, sizeof t->message, reply->bytes);
         return 0;
     }
-    err = stages_hear(t, reply);
+    err = stages_read(t, reply);
     if (err < 0)
         return err;
     sort_stages(t);
@@ -188,9 +188,9 @@ static int act(struct watch *w, const char *command, const char *done) {
     if (err < 0)
         return err;
     if (reply->type == RESPONSE_ERROR)
-        text_plain(t->said, sizeof t->said, reply->bytes);
+        text_plain(t->message, sizeof t->message, reply->bytes);
     else
-        snprintf(t->said, sizeof t->said, "%s %s", t->chosen, done);
+        snprintf(t->message, sizeof t->message, "%s %s", t->chosen, done);
     return look(w);
 }
 
@@ -198,7 +198,7 @@ static int act(struct watch *w, const char *command, const char *done) {
 
 static int press(struct watch *w, int key) {
     struct top *t = &w->top;
-    t->said[0] = 0;
+    t->message[0] = 0;
     switch (key) {
     case 'q':
         w->end = true;
@@ -226,34 +226,34 @@ static int press(struct watch *w, int key) {
     case 'r':
         return act(w, "RESUME", "goes on");
     default:
-        snprintf(t->said, sizeof t->said, "that key does nothing here");
+        snprintf(t->message, sizeof t->message, "that key does nothing here");
         return 0;
     }
 }
 
 // A lost connection is no error: it is shown, and comes back by itself.
-static int bear(struct watch *w, int err) {
+static int tolerate_loss(struct watch *w, int err) {
     if (err != MR_ENET || w->talks->address.url.local)
         return err;
     note_lost(w);
     return 0;
 }
 
-// Until somebody has had enough, or it cannot go on.
+// Until q is pressed, or it cannot go on.
 static int watch(struct watch *w) {
     uint64_t looked_ms = monotonic_ms();
-    int err = bear(w, look(w));
+    int err = tolerate_loss(w, look(w));
     while (err >= 0 && !w->end) {
         err = draw(w);
         if (err < 0)
             break;
         uint64_t since_ms = monotonic_ms() - looked_ms;
         int64_t wait_ms = since_ms < LOOK_MS ? (int64_t)(LOOK_MS - since_ms) : 0;
-        err = bear(w, talks_turn(w->talks, STDIN_FILENO, wait_ms));
+        err = tolerate_loss(w, talks_turn(w->talks, STDIN_FILENO, wait_ms));
         for (int key; err >= 0 && !w->end && (key = screen_key(&w->screen)) != KEY_NONE;)
-            err = bear(w, press(w, key));
+            err = tolerate_loss(w, press(w, key));
         if (err >= 0 && !w->end && monotonic_ms() - looked_ms >= LOOK_MS) {
-            err = bear(w, look(w));
+            err = tolerate_loss(w, look(w));
             looked_ms = monotonic_ms();
         }
     }

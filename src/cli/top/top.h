@@ -1,9 +1,9 @@
-// Top: what goes on at an engine, on the whole terminal, once a second.
+// Top: shows the stages of an engine on the whole terminal, once a second.
 //
-//     STAGES, CHANNELS, WORKERS, WHY ─► struct top: what was heard last ─► top_draw ─► screen
+//     STAGES, CHANNELS, WORKERS, WHY ─► struct top: the latest replies ─► top_draw ─► screen
 //     keys ─► what is chosen, opened, paused ───────────┘
 //
-// Drawing looks at nothing else than struct top; so what is shown is what was heard.
+// Drawing uses nothing but struct top.
 #ifndef CLI_TOP_TOP_H
 #define CLI_TOP_TOP_H
 
@@ -55,21 +55,22 @@ struct top {
     struct top_channel channels[TOP_CHANNELS];
     struct top_worker workers[TOP_WORKERS];
     uint32_t channel_count, worker_count, worker_all;
-    char said[TOP_TEXT];    // what became of the last key
+    char message[TOP_TEXT]; // the result of the last key
     char trouble[TOP_TEXT]; // why what is shown is old; "": it is not
     uint32_t first;         // line of the list at its top
 };
 
-// The stage that is chosen, or NULL if there is none. Its place in the list is told if asked for.
+// The stage that is chosen, or NULL if there is none. `out_place` (may be NULL) gets its place in
+// the list.
 struct top_stage *top_chosen(const struct top *, uint32_t *out_place);
 
 struct top_stage *top_named(const struct top *, const char *name); // or NULL
 
-// Takes up a reply that is an array of maps. MR_ENOMEM.
+// Reads a reply that is an array of maps. MR_ENOMEM.
 struct response_value;
-int stages_hear(struct top *, const struct response_value *);
-void channels_hear(struct top *, const struct response_value *); // of the chosen stage, as …
-void workers_hear(struct top *, const struct response_value *);  // … those who work there
+int stages_read(struct top *, const struct response_value *);
+void channels_read(struct top *, const struct response_value *); // of the chosen stage, as …
+void workers_read(struct top *, const struct response_value *);  // … its workers
 
 void top_draw(struct top *, struct screen *);
 
