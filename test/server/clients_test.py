@@ -102,7 +102,7 @@ def _(kind, resp):
     if resp == 3:
         equal(client.ask("CLIENT", "CANCELS", "ON"), "OK")
     else:
-        client.refused("ERR cancellations are pushed over RESP3 only", "CLIENT", "CANCELS", "ON")
+        client.refused("ERR cancellations are pushed in RESP3 only", "CLIENT", "CANCELS", "ON")
     client.ask("PUSH", "cancels", "b")
     ((job, token, *_),) = client.ask("TAKE", "cancels")
     equal(other.ask("CANCEL", job), 1)

@@ -336,12 +336,12 @@ def the_level_of_notices_changes_while_it_runs():
     server.hear("a client has set log-level to debug")
     equal(client.ask("CONFIG", "SET", "log-json", "yes"), "OK")
     json.loads(server.hear("a client has set log-json to yes"))
-    client.refused("ERR log-level is error, warn, info or debug",
+    client.refused("ERR log-level must be error, warn, info or debug",
                    "CONFIG", "SET", "log-level", "loud")
-    client.refused("ERR log-json is yes or no", "CONFIG", "SET", "log-json", "perhaps")
+    client.refused("ERR log-json must be yes or no", "CONFIG", "SET", "log-json", "perhaps")
     client.refused("ERR only log-level", "CONFIG", "SET", "maxmemory", "1")
-    client.refused("ERR it is", "CONFIG", "SET", "log-level")
-    client.refused("ERR it is", "CONFIG", "REWRITE", "now")
+    client.refused("ERR syntax: ", "CONFIG", "SET", "log-level")
+    client.refused("ERR syntax: ", "CONFIG", "REWRITE", "now")
     equal(client.ask("CONFIG", "GET", "maxmemory"), [])
     equal(client.ask("CONFIG", "GET", "log-level"), ["log-level", "debug"])
     equal(client.ask("CONFIG", "SET", "log-level", "error"), "OK")
