@@ -197,7 +197,7 @@ static bool next_place(const struct host *h, uint64_t *at) {
     uint32_t shard = (uint32_t)(*at >> SHARD_SHIFT);
     ++*at;
     for (; shard < h->end; *at = (uint64_t)++shard << SHARD_SHIFT)
-        if ((uint32_t)*at < core_epic_places(h->parts[shard].core))
+        if ((uint32_t)*at < core_epic_places(own_part(h, shard)->core))
             return true;
     return false;
 }
@@ -218,7 +218,7 @@ static bool list_epics(struct session *s, struct listing *l) {
 }
 
 // FROM is 'stage name'. False: an error was answered.
-static bool read_from(struct session *s, mr_bytes from, uint64_t *out) {
+static bool read_from(struct session *s, mr_bytes from, mr_bytes only, uint64_t *out) {
     const uint8_t *space = from.size ? memchr(from.data, ' ', from.size) : NULL;
     *out = (uint64_t)s->host->first << SHARD_SHIFT;
     if (!from.data)
@@ -232,17 +232,23 @@ static bool read_from(struct session *s, mr_bytes from, uint64_t *out) {
     uint32_t shard = route_of(s->host->shards, stage), place = 0;
     if (!access_name(s, "stage", stage))
         return false;
-    int err = name.size ? core_epic_place(s->host->parts[shard].core, stage, name, &place) : 0;
+    if (only.size && !bytes_equal(only, stage)) {
+        session_usage(s, "FROM takes an epic of the stage that STAGE names");
+        return false;
+    }
+    if (!name.size)
+        return true; // from the first
+    int err = core_epic_place(core_of_stage(s->host, stage), stage, name, &place);
     if (err < 0)
         answer_error(s, err);
-    *out = name.size ? (uint64_t)shard << SHARD_SHIFT | place : 0;
+    *out = (uint64_t)shard << SHARD_SHIFT | place;
     return err == 0;
 }
 
 void run_epics(struct session *s, struct arguments *a) {
     struct epics_options o = { .count = LIMIT_LISTED };
     struct listing l = { .more = list_epics };
-    if (!options_read(s, a, epics_options, &o) || !read_from(s, o.from, &l.at))
+    if (!options_read(s, a, epics_options, &o) || !read_from(s, o.from, o.stage, &l.at))
         return;
     if (o.stage.size > STAGE_NAME_MOST) { // none has such a name
         reply_array(&s->reply, 0);

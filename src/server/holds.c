@@ -5,6 +5,7 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/command.h"
+#include "server/router.h"
 #include "server/shards.h"
 #include "wire/number.h"
 
@@ -106,8 +107,42 @@ static bool holds_refuse_unknown(struct session *s, const struct push_numbers *n
     return true;
 }
 
+static void holds_add(struct holds *h, struct hold more) {
+    struct hold *hold = hold_find(h, more.source);
+    if (hold) {
+        hold->need = more.need < hold->need ? more.need : hold->need;
+        hold->until = more.until > hold->until ? more.until : hold->until;
+    } else if (h->count < HOLDS_MOST) {
+        h->list[h->count++] = more;
+    } else {
+        h->over = true;
+    }
+}
+
+void holds_merge(struct holds *h, const struct holds *more) {
+    for (uint32_t i = 0; i < more->count; i++)
+        holds_add(h, more->list[i]);
+    h->over = h->over || more->over;
+}
+
+// The loop of the stage was not known when a push was refused, because the store was being read.
+static void holds_pass_on(struct session *s, const struct push_numbers *n) {
+    struct hold *hold = hold_find(&s->holds, n->source);
+    struct holds more = { .count = hold != NULL, .over = s->holds.over };
+    if (hold) {
+        more.list[0] = *hold;
+        *hold = s->holds.list[--s->holds.count];
+    }
+    if (more.count || more.over)
+        router_hold(s, n->stage, &more);
+}
+
 // One that was accepted before is answered as it was.
 bool holds_refuse(struct session *s, const struct push_numbers *n) {
+    if (router_runs_elsewhere(s, n->stage)) {
+        holds_pass_on(s, n);
+        return false;
+    }
     struct hold *hold = hold_find(&s->holds, n->source);
     if (!hold)
         return holds_refuse_unknown(s, n);
@@ -130,17 +165,13 @@ bool holds_is_refusal(const struct session *s, size_t from) {
 }
 
 void holds_answered(struct session *s, const struct push_numbers *n, bool refused) {
-    struct hold *hold = hold_find(&s->holds, n->source);
-    if (!refused && hold)
+    struct holds more = { .count = 1, .list = { { n->source, n->first, n->last } } };
+    bool elsewhere = router_runs_elsewhere(s, n->stage);
+    struct hold *hold = refused || elsewhere ? NULL : hold_find(&s->holds, n->source);
+    if (refused && elsewhere)
+        router_hold(s, n->stage, &more);
+    else if (refused)
+        holds_merge(&s->holds, &more);
+    else if (hold)
         (void)hold_advance(s, hold, n);
-    if (!refused)
-        return;
-    if (hold) {
-        hold->need = n->first < hold->need ? n->first : hold->need;
-        hold->until = n->last > hold->until ? n->last : hold->until;
-    } else if (s->holds.count < HOLDS_MOST) {
-        s->holds.list[s->holds.count++] = (struct hold){ n->source, n->first, n->last };
-    } else {
-        s->holds.over = true;
-    }
 }

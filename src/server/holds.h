@@ -9,6 +9,9 @@
 // loaded, without the rights, with an option that is wrong. A source takes a few bytes; when a
 // connection has had pushes of more than HOLDS_MOST sources refused, those beyond are not known,
 // and numbered pushes of any other source are refused on it with FULL.
+//
+// Of several loops the one of the stage knows what was accepted: the remote session there
+// (router.h) has the holds of its stages, also for pushes that never came there.
 #ifndef SERVER_HOLDS_H
 #define SERVER_HOLDS_H
 
@@ -46,6 +49,9 @@ bool holds_read(const struct command *, const mr_bytes *words, uint32_t count,
 
 // Whether the push has to wait for another, or cannot be held; it is then answered.
 bool holds_refuse(struct session *, const struct push_numbers *);
+
+// Adds those of another list; of one source both hold.
+void holds_merge(struct holds *, const struct holds *more);
 
 // Whether what was answered, from there on in the session's replies, refuses a push.
 bool holds_is_refusal(const struct session *, size_t from);

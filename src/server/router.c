@@ -21,6 +21,7 @@ enum {
 enum mail_kind {
     // To a remote session:
     MAIL_IDENTITY, // who it stands for; the first one makes it
+    MAIL_HOLDS,    // sources that it has to hold
     MAIL_REQUESTS, // bytes; `reserved` if it is a TAKE in several loops
     MAIL_SENT,     // so many bytes of replies were taken by the connection
     MAIL_UNBLOCK,  // its TAKE waits no longer
@@ -51,6 +52,7 @@ struct mail {
     uint64_t count;
     struct remote_work work;
     struct identity *identity;
+    struct holds *holds;
     struct shared_reservation *reserved;
     struct message *message;
     void (*run)(struct host *, void *arg);
@@ -85,6 +87,7 @@ static void mail_free(struct mail *m) {
         return;
     buffer_finish(&m->bytes);
     mem_free(m->identity);
+    mem_free(m->holds);
     if (m->message)
         message_finish(m->message);
     mem_free(m->message);
@@ -171,6 +174,7 @@ struct remote {
     struct remote_work work;  // as was heard last
     struct identity known;    // what it was told
     bool is_made;
+    struct holds holds;                  // to be sent before the requests
     struct shared_reservation *reserved; // goes with the next requests
 
     // The other loop's:
@@ -275,6 +279,17 @@ static bool post_identity(struct remote *r) {
     return true;
 }
 
+static bool post_holds(struct remote *r) {
+    struct mail *m = mail_of(MAIL_HOLDS, r);
+    m = m && (m->holds = mem_alloc(sizeof *m->holds)) ? m : (mail_free(m), NULL);
+    if (!m)
+        return false;
+    *m->holds = r->holds;
+    r->holds = (struct holds){ 0 };
+    post(r->loops, r->there, m);
+    return true;
+}
+
 static bool post_requests(struct remote *r) {
     struct mail *m = mail_of(MAIL_REQUESTS, r);
     if (!m)
@@ -299,7 +314,9 @@ static bool post_ack(struct remote *r) {
 
 // A session for which there is no memory ends; its connection is told by that.
 static void remote_send(struct remote *r) {
-    bool sent = post_identity(r) && (!r->requests.size || post_requests(r));
+    bool holds = r->holds.count || r->holds.over;
+    bool sent =
+        post_identity(r) && (!holds || post_holds(r)) && (!r->requests.size || post_requests(r));
     if (sent && r->to_ack && !session_is_paused(r->client))
         sent = post_ack(r);
     if (sent)
@@ -414,6 +431,19 @@ uint32_t router_loop_of_stage(const struct host *h, mr_bytes stage) {
 
 uint32_t router_loop_of_id(const struct host *h, uint64_t id) {
     return loop_of_shard(h->loops, h->shards, route_of_id(h->shards, id));
+}
+
+bool router_runs_elsewhere(const struct session *s, mr_bytes stage) {
+    const struct host *h = s->host;
+    return h->loops && h->shards && !s->remote && router_loop_of_stage(h, stage) != h->loop;
+}
+
+void router_hold(struct session *s, mr_bytes stage, const struct holds *more) {
+    struct remote *r = remote_get(s, router_loop_of_stage(s->host, stage));
+    if (!r)
+        return; // the session ends
+    holds_merge(&r->holds, more);
+    send_later(r);
 }
 
 bool router_has_shards(const struct host *h, uint32_t loop) {
@@ -736,6 +766,10 @@ static bool open_mail(struct host *h, struct mail *m) {
     switch (m->kind) {
     case MAIL_IDENTITY:
         identity_set(h, r, m->identity);
+        break;
+    case MAIL_HOLDS:
+        if (r->session)
+            holds_merge(&r->session->holds, m->holds);
         break;
     case MAIL_REQUESTS:
         requests_come(r, m);

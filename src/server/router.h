@@ -30,6 +30,7 @@
 #include <stdint.h>
 
 struct command;
+struct holds;
 struct mail;
 struct remote;
 struct session;
@@ -91,6 +92,11 @@ bool router_must_wait(struct session *, const mr_bytes *words, uint32_t count);
 
 // Requests are under way in other loops.
 bool router_is_waiting(const struct session *);
+
+// Whether commands about that stage are run by a remote session; and has that one hold sources of
+// it (holds.h).
+bool router_runs_elsewhere(const struct session *, mr_bytes stage);
+void router_hold(struct session *, mr_bytes stage, const struct holds *);
 
 // What its remote sessions hold and have done, as was last heard.
 struct remote_work {

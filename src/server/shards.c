@@ -10,7 +10,7 @@
 
 static bool knows(const struct host *h, uint32_t shard, uint64_t id) {
     struct job_info info;
-    return core_look_job(h->parts[shard].core, id, &info) == 0;
+    return core_look_job(own_part(h, shard)->core, id, &info) == 0;
 }
 
 // A job is where its id was given, unless the store was copied into another number of shards since.
@@ -202,6 +202,8 @@ int shards_remove_stage(struct host *h, mr_bytes stage) {
 // ---- Jobs and epics -----------------------------------------------------------------------------
 
 int shards_look_job(const struct host *h, uint64_t id, struct job_info *out) {
+    if (h->first == h->end)
+        return MR_EGONE; // it has no shards: all jobs are in other loops
     return core_look_job(core_of_job(h, id), id, out);
 }
 

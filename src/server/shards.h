@@ -11,7 +11,16 @@
 
 #include "server/session.h"
 
+#include <assert.h>
+
 // ---- Which one? ---------------------------------------------------------------------------------
+
+// One of the host's own shards. Those of other loops belong to other threads: a command about these
+// has to be passed on (router.h).
+static inline struct part *own_part(const struct host *h, uint32_t shard) {
+    assert(shard >= h->first && shard < h->end);
+    return &h->parts[shard];
+}
 
 // The shard that knows this job; if none does, one that will say so.
 uint32_t shards_find(const struct host *, uint64_t id);
@@ -21,16 +30,16 @@ static inline uint32_t shard_of_job(const struct host *h, uint64_t id) {
 }
 
 static inline struct core *core_of_job(const struct host *h, uint64_t id) {
-    return h->parts[shard_of_job(h, id)].core;
+    return own_part(h, shard_of_job(h, id))->core;
 }
 
 static inline struct core *core_of_stage(const struct host *h, mr_bytes stage) {
-    return h->parts[route_of(h->shards, stage)].core;
+    return own_part(h, route_of(h->shards, stage))->core;
 }
 
 // Whose log an entry is in: grants, outcomes and jobs say it beside its position.
 static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
-    return h->parts[shard].shard;
+    return own_part(h, shard)->shard;
 }
 
 // ---- Handing in, waiting for ends ---------------------------------------------------------------
@@ -48,7 +57,7 @@ static inline int shards_push(struct session *s, struct push *p, struct pushed *
         shards_push_leave(s);
         p->pusher->conn = p->conn;
     }
-    return core_push(s->host->parts[to].core, p, out);
+    return core_push(own_part(s->host, to)->core, p, out);
 }
 
 // As core_await, for the session's caller.
