@@ -118,6 +118,11 @@ static void take_wait(struct session *s, const struct take_options *o) {
 
 // It waits in other loops as well, and does so before any of its shards can answer.
 static void take_reserved(struct session *s, const struct take *t, const struct take_options *o) {
+    if (!router_may_reserve(s)) { // another loop has answered while this one was busy
+        router_end_reservation(s);
+        reply_array(&s->reply, 0);
+        return;
+    }
     take_wait(s, o);
     int err = s->host->stopping ? 0 : shards_take_reserved(s, t);
     if (err == 0 || !take_waits(s))

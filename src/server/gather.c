@@ -15,6 +15,12 @@
 
 enum { INFO_ROOM = 8192 };
 
+// What a loop has answered to BEAT: ids, in the order of the request.
+struct beat_reply {
+    size_t at;     // where in `answer` the next one stands …
+    uint64_t left; // … and how many follow
+};
+
 struct gather {
     const struct command *command;
     enum scope scope;
@@ -23,16 +29,21 @@ struct gather {
     bool search; // … unless that does not know the job: then that of the next
     struct kept_words *kept;
     const mr_bytes *words;  // these
+    uint8_t *loop_of;       // of each word that is an id or a stage; NULL: these do not matter
     uint32_t count, stages; // words; of TAKE how many are stages
-    uint64_t to_ask;        // bit n: loop n, one after another
+    uint32_t at;            // the next of these, while it does not wait
+    uint64_t to_ask;        // bit n: loop n, one after another; of TAKE whether there are more
     uint64_t asked;         // bit n: its reply has not come
     uint64_t rows_left, rows;
     int64_t sum;
     bool waits;          // TAKE: in all of its loops
+    bool failed;         // `answer` is an error, unless another loop has jobs
+    bool cancelled;      // it does not begin to wait any more
     uint32_t everywhere; // by id: so many loops are asked about all of them; 0: it is known where
     bool counts;         // RETRY, DROP: a loop has answered with a count
     struct shared_reservation *reserved; // of that
     struct buffer answer;                // rows, or the reply itself
+    struct beat_reply *beats;            // BEAT: one for each loop
 };
 
 static uint64_t bit(uint32_t loop) {
@@ -43,6 +54,8 @@ void gather_destroy(struct gather *g) {
     if (!g)
         return;
     buffer_finish(&g->answer);
+    mem_free(g->beats);
+    mem_free(g->loop_of);
     mem_free(g->kept);
     shared_reservation_leave(g->reserved);
     mem_free(g);
@@ -137,25 +150,48 @@ static uint64_t loops_with_shards(const struct host *h, uint32_t from) {
     return loops;
 }
 
-// The value behind an option of a list; NULL: it is not there.
-static const mr_bytes *list_option(const mr_bytes *words, uint32_t count, const char *name) {
-    for (uint32_t i = 1; i + 1 < count; i++)
-        if (word_is(words[i], name))
-            return &words[i + 1];
-    return NULL;
+// Options of lists are pairs. DEAD takes a stage before them: then there is a word more.
+static uint32_t list_options_at(const struct command *c, uint32_t count) {
+    return 1 + (word_is(mr_str(c->name), "DEAD") && count % 2 == 0);
 }
 
-// DEAD takes a stage and then pairs; what names a stage otherwise is an option.
+// The value of an option of a list, of several the last; NULL: it is not there.
+static const mr_bytes *list_option(const struct command *c, const mr_bytes *words, uint32_t count,
+                                   const char *name) {
+    const mr_bytes *found = NULL;
+    for (uint32_t i = list_options_at(c, count); i + 1 < count; i += 2)
+        if (word_is(words[i], name))
+            found = &words[i + 1];
+    return found;
+}
+
+// The same of TAKE, whose options stand behind its stages; some have no value.
+static const mr_bytes *take_option(const mr_bytes *words, uint32_t count, const char *name) {
+    const mr_bytes *found = NULL;
+    for (uint32_t i = 1 + gather_take_stages(words, count); i + 1 < count; i++) {
+        const struct option *o = option_find(take_options, words[i]);
+        if (!o || o->kind == OPTION_FLAG)
+            continue;
+        if (word_is(words[i], name))
+            found = &words[i + 1];
+        i++;
+    }
+    return found;
+}
+
+// What names the only stage of a list: an option, but for DEAD.
 static const mr_bytes *list_stage(const struct command *c, const mr_bytes *words, uint32_t count) {
-    if (word_is(mr_str(c->name), "DEAD"))
-        return count % 2 == 0 ? &words[1] : NULL;
-    return list_option(words, count, word_is(mr_str(c->name), "EPICS") ? "STAGE" : "NAME");
+    if (list_options_at(c, count) > 1)
+        return &words[1];
+    const mr_bytes *stage =
+        list_option(c, words, count, word_is(mr_str(c->name), "EPICS") ? "STAGE" : "NAME");
+    return stage && stage->size ? stage : NULL;
 }
 
 // Where a list goes on: what FROM names says it.
 static uint32_t list_begin(const struct host *h, const struct command *c, const mr_bytes *words,
                            uint32_t count) {
-    const mr_bytes *from = list_option(words, count, "FROM");
+    const mr_bytes *from = list_option(c, words, count, "FROM");
     uint64_t id = 0;
     if (!from)
         return 0;
@@ -201,8 +237,25 @@ static bool is_by_id(const struct command *c, const mr_bytes *words) {
     return c->scope == SCOPE_LEASES || (c->scope == SCOPE_JOBS && !word_is(words[1], "STAGE"));
 }
 
-bool gather_is_one(const struct host *h, const struct command *c, const mr_bytes *words,
+// Whether there are not too many stages, each once, and the token may use all of them.
+static bool may_take(const struct session *s, const mr_bytes *stages, uint32_t count) {
+    bool may = count <= TAKE_STAGES_MOST;
+    for (uint32_t i = 0; may && i < count; i++) {
+        may = stage_name_check(stages[i]) >= 0 && access_sees(s, stages[i]);
+        for (uint32_t k = 0; may && k < i; k++)
+            may = !bytes_equal(stages[k], stages[i]);
+    }
+    return may;
+}
+
+// A TAKE that has to be refused goes to one loop, so that none of its stages is taken from.
+bool gather_is_one(const struct session *s, const struct command *c, const mr_bytes *words,
                    uint32_t count, uint32_t *out_loop) {
+    const struct host *h = s->host;
+    if (c->scope == SCOPE_STAGES && !may_take(s, words + 1, gather_take_stages(words, count))) {
+        *out_loop = router_loop_of_stage(h, words[1]);
+        return true;
+    }
     uint64_t loops = loops_of(h, c, words, count);
     if (!loops || loops & (loops - 1) || (h->foreign_ids && is_by_id(c, words)))
         return false;
@@ -222,36 +275,28 @@ static void gather_ask(struct session *s, uint32_t loop, const mr_bytes *words, 
 }
 
 // The words that concern a loop: its own ids, or stages and all options.
-static uint32_t own_words(const struct host *h, const struct gather *g, uint32_t loop,
-                          mr_bytes *out) {
+static uint32_t own_words(const struct gather *g, uint32_t loop, mr_bytes *out) {
     uint32_t count = 0, step = g->scope == SCOPE_LEASES ? 2 : 1;
     bool take = g->scope == SCOPE_STAGES;
     out[count++] = g->words[0];
     for (uint32_t i = 1; i < g->count; i += step) {
         bool is_option = take && i > g->stages;
-        uint32_t of = take ? router_loop_of_stage(h, g->words[i]) : loop_of_word(h, g->words[i]);
-        for (uint32_t k = i; (is_option || of == loop) && k < i + step && k < g->count; k++)
+        for (uint32_t k = i; (is_option || g->loop_of[i] == loop) && k < i + step && k < g->count;
+             k++)
             out[count++] = g->words[k];
     }
     return count;
 }
 
-static void ask_own(struct session *s, uint32_t loop, bool wait) {
+static void ask_own(struct session *s, uint32_t loop) {
     struct gather *g = s->gather;
-    mr_bytes *words = mem_alloc((g->count + 4) * sizeof *words);
+    mr_bytes *words = mem_alloc(g->count * sizeof *words);
     if (!words) {
         s->broken = true;
         session_touch(s);
         return;
     }
-    uint32_t count = own_words(s->host, g, loop, words);
-    char rows[24];
-    snprintf(rows, sizeof rows, "%" PRIu64, g->rows_left);
-    if (g->scope == SCOPE_STAGES && !wait) { // of an option the last one counts
-        const mr_bytes more[] = { mr_str("WAIT"), mr_str("0"), mr_str("COUNT"), mr_str(rows) };
-        memcpy(words + count, more, sizeof more);
-        count += 4;
-    }
+    uint32_t count = own_words(g, loop, words);
     gather_ask(s, loop, words, count);
     mem_free(words);
 }
@@ -259,33 +304,53 @@ static void ask_own(struct session *s, uint32_t loop, bool wait) {
 // A list goes on in the next loop with as many rows as are still wanted, from its beginning.
 static void ask_rows(struct session *s, uint32_t loop) {
     struct gather *g = s->gather;
-    mr_bytes words[12];
-    uint32_t count = 0;
     char rows[24];
     snprintf(rows, sizeof rows, "%" PRIu64, g->rows_left);
-    for (uint32_t i = 0; i < g->count && count < 8; i++) {
-        bool pair = word_is(g->words[i], "COUNT") || (!g->first && word_is(g->words[i], "FROM"));
-        if (i && pair && i + 1 < g->count)
-            i++;
-        else
-            words[count++] = g->words[i];
-    }
-    words[count++] = mr_str("COUNT");
-    words[count++] = mr_str(rows);
+    const mr_bytes more[] = { g->words[0], mr_str("COUNT"), mr_str(rows) };
+    if (g->first)
+        gather_ask(s, loop, g->words, g->count);
+    else
+        gather_ask(s, loop, more, 3);
     g->first = false;
-    gather_ask(s, loop, words, count);
+}
+
+// TAKE without waiting: the next stages that are of one loop, so that those that are named first
+// are served first.
+static void ask_stages(struct session *s) {
+    struct gather *g = s->gather;
+    uint32_t loop = g->loop_of[g->at], count = 0;
+    mr_bytes *words = mem_alloc((g->count + 4) * sizeof *words);
+    if (!words) {
+        s->broken = true;
+        session_touch(s);
+        return;
+    }
+    words[count++] = g->words[0];
+    while (g->at <= g->stages && g->loop_of[g->at] == loop)
+        words[count++] = g->words[g->at++];
+    for (uint32_t i = g->stages + 1; i < g->count; i++)
+        words[count++] = g->words[i];
+    char rows[24];
+    snprintf(rows, sizeof rows, "%" PRIu64, g->rows_left);
+    const mr_bytes more[] = { mr_str("WAIT"), mr_str("0"), mr_str("COUNT"), mr_str(rows) };
+    memcpy(words + count, more, sizeof more); // of an option the last one counts
+    g->to_ask = g->at <= g->stages;
+    gather_ask(s, loop, words, count + 4);
+    mem_free(words);
 }
 
 static void ask_next(struct session *s) {
     struct gather *g = s->gather;
+    if (g->scope == SCOPE_STAGES && !g->single) {
+        ask_stages(s);
+        return;
+    }
     uint32_t loop = (uint32_t)__builtin_ctzll(g->to_ask);
     g->to_ask &= g->to_ask - 1;
-    if (g->single || g->search)
-        gather_ask(s, loop, g->words, g->count);
-    else if (g->scope == SCOPE_LIST)
+    if (g->scope == SCOPE_LIST && !g->single)
         ask_rows(s, loop);
     else
-        ask_own(s, loop, false);
+        gather_ask(s, loop, g->words, g->count);
 }
 
 static void ask_all(struct session *s, uint64_t loops) {
@@ -296,23 +361,15 @@ static void ask_all(struct session *s, uint64_t loops) {
         if (g->scope == SCOPE_SERVER || g->everywhere)
             gather_ask(s, loop, g->words, g->count);
         else
-            ask_own(s, loop, true);
+            ask_own(s, loop);
     }
-}
-
-// The loop that runs it refuses a name that cannot be one, or that its token may not use.
-static bool may_take(const struct session *s, const mr_bytes *stages, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++)
-        if (stage_name_check(stages[i]) < 0 || !access_sees(s, stages[i]))
-            return false;
-    return true;
 }
 
 void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) {
     uint32_t stages = gather_take_stages(words, count);
     if (!may_take(s, words + 1, stages))
         return;
-    const mr_bytes *level = list_option(words + stages, count - stages, "LEVEL");
+    const mr_bytes *level = take_option(words, count, "LEVEL");
     uint64_t jobs;
     if (!level || number_parse(*level, &jobs) < 0 || jobs > UINT32_MAX)
         jobs = s->level;
@@ -322,10 +379,22 @@ void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) 
 
 // ---- Beginning ----------------------------------------------------------------------------------
 
-static struct gather *gather_create(const struct command *c, const mr_bytes *words,
-                                    uint32_t count) {
+static bool note_loops(const struct host *h, struct gather *g) {
+    bool take = g->scope == SCOPE_STAGES;
+    if (!take && g->scope != SCOPE_LEASES && g->scope != SCOPE_JOBS)
+        return true;
+    g->loop_of = mem_alloc(g->count);
+    for (uint32_t i = 1; g->loop_of && i < g->count; i++)
+        g->loop_of[i] =
+            (uint8_t)(take ? router_loop_of_stage(h, g->words[i]) : loop_of_word(h, g->words[i]));
+    return g->loop_of;
+}
+
+static struct gather *gather_create(const struct host *h, const struct command *c,
+                                    const mr_bytes *words, uint32_t count) {
     struct gather *g = mem_alloc(sizeof *g);
-    if (!g || !(g->kept = words_keep(words, count))) {
+    if (!g || !(g->kept = words_keep(words, count)) ||
+        (c->scope == SCOPE_LEASES && !(g->beats = mem_alloc(LOOPS_MOST * sizeof *g->beats)))) {
         gather_destroy(g);
         return NULL;
     }
@@ -333,11 +402,14 @@ static struct gather *gather_create(const struct command *c, const mr_bytes *wor
     g->command = c;
     g->scope = c->scope;
     g->count = count;
-    return g;
+    if (note_loops(h, g))
+        return g;
+    gather_destroy(g);
+    return NULL;
 }
 
 static void list_start(struct gather *g) {
-    const mr_bytes *count = list_option(g->words, g->count, "COUNT");
+    const mr_bytes *count = list_option(g->command, g->words, g->count, "COUNT");
     uint64_t rows = LIMIT_LISTED;
     if (count && number_parse(*count, &rows) < 0)
         rows = LIMIT_LISTED; // refused by the loop that is asked first
@@ -347,7 +419,8 @@ static void list_start(struct gather *g) {
 
 static void gather_take_start(struct gather *g) {
     g->stages = gather_take_stages(g->words, g->count);
-    const mr_bytes *count = list_option(g->words + g->stages, g->count - g->stages, "COUNT");
+    g->at = 1;
+    const mr_bytes *count = take_option(g->words, g->count, "COUNT");
     g->rows_left = 1;
     if (count && (number_parse(*count, &g->rows_left) < 0 || !g->rows_left))
         g->rows_left = 1; // refused by the loop that is asked first, or the default
@@ -380,7 +453,7 @@ static const struct wait_kind for_loops = { .resume = NULL }; // gather_end answ
 
 void gather_begin(struct session *s, const struct command *c, const mr_bytes *words, uint32_t count,
                   const uint32_t *loop) {
-    struct gather *g = gather_create(c, words, count);
+    struct gather *g = gather_create(s->host, c, words, count);
     if (!g) {
         session_usage(s, "there is no memory for %s over several loops", c->name);
         return;
@@ -399,9 +472,18 @@ static int keep_reply(struct gather *g, mr_bytes reply) {
     return buffer_append(&g->answer, reply.data, reply.size);
 }
 
+// A loop that runs the TAKE only now finds its reservation withdrawn.
 static void cancel_others(struct session *s, struct gather *g) {
+    shared_reservation_withdraw(g->reserved);
     for (uint64_t left = g->asked; left; left &= left - 1)
         router_unblock_at(s, (uint32_t)__builtin_ctzll(left));
+}
+
+void gather_cancel(struct session *s) {
+    struct gather *g = s->gather;
+    g->cancelled = true;
+    if (g->waits)
+        cancel_others(s, g);
 }
 
 static int rows_reply(struct gather *g, mr_bytes reply) {
@@ -421,17 +503,23 @@ static int rows_reply(struct gather *g, mr_bytes reply) {
 
 // In the order of its stages without waiting, then in all of their loops, of which one answers.
 static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
-    if (is_error(reply)) {
+    bool failed = is_error(reply), granted = !failed && first_number(reply);
+    if (g->waits && (failed || granted))
+        cancel_others(s, g);
+    if (failed) {
         g->to_ask = 0;
-        g->single = !g->rows; // what was taken before is the answer
+        g->failed = !g->rows; // else what was taken before is the answer
         return g->rows ? 0 : keep_reply(g, reply);
     }
+    if (g->failed && !granted)
+        return 0;
+    if (g->failed)
+        buffer_clear(&g->answer);
+    g->failed = false;
     int err = rows_reply(g, reply);
-    if (g->waits && first_number(reply))
-        cancel_others(s, g);
-    if (g->rows || g->to_ask || g->asked || g->waits)
+    if (g->rows || g->to_ask || g->asked || g->waits || g->cancelled)
         return err;
-    const mr_bytes *wait = list_option(g->words + g->stages, g->count - g->stages, "WAIT");
+    const mr_bytes *wait = take_option(g->words, g->count, "WAIT");
     if (!wait || word_is(*wait, "0"))
         return 0;
     g->reserved = shared_reservation_create();
@@ -458,7 +546,16 @@ static int search_reply(struct gather *g, mr_bytes reply) {
     return keep_reply(g, reply);
 }
 
-static int take_in(struct session *s, struct gather *g, mr_bytes reply) {
+static int beat_reply(struct gather *g, uint32_t loop, mr_bytes reply) {
+    g->single = is_error(reply);
+    if (g->single)
+        return keep_reply(g, reply);
+    mr_bytes ids = behind_line(reply);
+    g->beats[loop] = (struct beat_reply){ g->answer.size, first_number(reply) };
+    return buffer_append(&g->answer, ids.data, ids.size);
+}
+
+static int take_in(struct session *s, struct gather *g, uint32_t loop, mr_bytes reply) {
     if (g->single)
         return keep_reply(g, reply);
     switch (g->scope) {
@@ -469,6 +566,7 @@ static int take_in(struct session *s, struct gather *g, mr_bytes reply) {
     case SCOPE_JOBS:
         return sum_reply(g, reply);
     case SCOPE_LEASES:
+        return beat_reply(g, loop, reply);
     case SCOPE_SERVER:
         return is_error(reply) && (g->single = true)
                    ? keep_reply(g, reply)
@@ -502,7 +600,7 @@ void gather_receive(struct session *s, uint32_t loop, mr_bytes replies) {
         struct gather *g = s->gather;
         size_t size = value_size(left);
         g->asked &= ~bit(loop);
-        if (take_in(s, g, (mr_bytes){ left.data, size }) < 0) {
+        if (take_in(s, g, loop, (mr_bytes){ left.data, size }) < 0) {
             s->broken = true;
             session_touch(s);
             return;
@@ -527,30 +625,40 @@ static void gather_write_rows(struct session *s, struct gather *g) {
     write_bytes(s, buffer_bytes(&g->answer));
 }
 
-// Whether the replies of BEAT, arrays of ids, name this one. Where all loops were asked, those that
-// do not know the job name it as well: then all have to.
-static bool names_id(const struct gather *g, mr_bytes id) {
-    char text[48];
-    uint32_t named = 0, needed = g->everywhere ? g->everywhere : 1;
-    int size = snprintf(text, sizeof text, "\r\n%.*s\r\n", id.size < 24 ? (int)id.size : 24,
-                        (const char *)id.data);
-    const uint8_t *at = g->answer.data, *end = at + g->answer.size;
-    while (at && (at = memmem(at, (size_t)(end - at), text, (size_t)size)) != NULL) {
-        named++;
-        at += size - 2;
-    }
-    return named >= needed;
+// Whether a loop names this id next; then it is passed.
+static bool beat_names(const struct gather *g, struct beat_reply *b, mr_bytes id) {
+    if (!b->left)
+        return false;
+    mr_bytes rest = { g->answer.data + b->at, g->answer.size - b->at }, body = behind_line(rest);
+    size_t size = value_size(rest);
+    body.size = size - (rest.size - body.size) - 2; // without the end of the line
+    if (!bytes_equal(body, id))
+        return false;
+    b->at += size;
+    b->left--;
+    return true;
+}
+
+// Where all loops were asked, those that do not know the job name it as well: then all have to.
+static bool beats_name(const struct gather *g, uint32_t word) {
+    uint32_t named = 0;
+    if (!g->everywhere)
+        return beat_names(g, &g->beats[g->loop_of[word]], g->words[word]);
+    for (uint32_t i = 0; i < LOOPS_MOST; i++)
+        named += beat_names(g, &g->beats[i], g->words[word]);
+    return named >= g->everywhere;
 }
 
 // In the order that they were asked about.
 static void write_beats(struct session *s, struct gather *g) {
-    uint64_t count = 0;
+    mr_bytes *named = g->kept->words; // in place: they were read already
+    uint32_t count = 0;
     for (uint32_t i = 1; i < g->count; i += 2)
-        count += names_id(g, g->words[i]);
+        if (beats_name(g, i))
+            named[count++] = g->words[i];
     reply_array(&s->reply, count);
-    for (uint32_t i = 1; i < g->count; i += 2)
-        if (names_id(g, g->words[i]))
-            reply_bulk(&s->reply, g->words[i]);
+    for (uint32_t i = 0; i < count; i++)
+        reply_bulk(&s->reply, named[i]);
 }
 
 // ---- INFO: its table says which lines are added; the others are those of the first loop ---------
@@ -595,7 +703,7 @@ static void gather_write_info(struct session *s, struct gather *g) {
 }
 
 static void write_answer(struct session *s, struct gather *g) {
-    if (g->single || g->search) {
+    if (g->single || g->search || g->failed) {
         write_bytes(s, buffer_bytes(&g->answer));
         return;
     }

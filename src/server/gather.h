@@ -18,7 +18,7 @@ struct gather;
 struct shared_reservation;
 
 // Whether one loop can answer it, and which.
-bool gather_is_one(const struct host *, const struct command *, const mr_bytes *words,
+bool gather_is_one(const struct session *, const struct command *, const mr_bytes *words,
                    uint32_t count, uint32_t *out_loop);
 
 // The session waits until it is answered. With `loop`, that one answers.
@@ -27,6 +27,9 @@ void gather_begin(struct session *, const struct command *, const mr_bytes *word
 
 // Whole replies, and push messages between them, have come from a loop.
 void gather_receive(struct session *, uint32_t loop, mr_bytes replies);
+
+// A TAKE waits no longer.
+void gather_cancel(struct session *);
 
 void gather_destroy(struct gather *); // takes NULL
 
@@ -41,7 +44,8 @@ void router_unblock_at(struct session *, uint32_t loop);
 uint32_t router_loop_of_stage(const struct host *, mr_bytes stage);
 uint32_t router_loop_of_id(const struct host *, uint64_t id);
 bool router_has_shards(const struct host *, uint32_t loop);
-struct shared_reservation *shared_reservation_create(void); // NULL: no memory
-void shared_reservation_leave(struct shared_reservation *); // takes NULL
+struct shared_reservation *shared_reservation_create(void);    // NULL: no memory
+void shared_reservation_withdraw(struct shared_reservation *); // unless a loop has it
+void shared_reservation_leave(struct shared_reservation *);    // takes NULL
 
 #endif

@@ -379,7 +379,10 @@ bool router_unblock(struct session *s) {
     if (!s->taking)
         return false;
     router_send(s->host);
-    post_to_all(s, MAIL_UNBLOCK);
+    if (s->gather)
+        gather_cancel(s);
+    else
+        post_to_all(s, MAIL_UNBLOCK);
     return true;
 }
 
@@ -475,15 +478,16 @@ static struct way way_of_client(const struct host *h, const mr_bytes *words, uin
     return way_to(h, (uint32_t)((id - 1) % h->loops->count));
 }
 
-static struct way way_of_several(const struct host *h, const struct command *c,
+static struct way way_of_several(const struct session *s, const struct command *c,
                                  const mr_bytes *words, uint32_t count) {
     uint32_t loop;
-    return gather_is_one(h, c, words, count, &loop) ? way_to(h, loop)
+    return gather_is_one(s, c, words, count, &loop) ? way_to(s->host, loop)
                                                     : (struct way){ .kind = WAY_GATHER };
 }
 
-static struct way way_of_scope(const struct host *h, const struct command *c, const mr_bytes *words,
-                               uint32_t count) {
+static struct way way_of_scope(const struct session *s, const struct command *c,
+                               const mr_bytes *words, uint32_t count) {
+    const struct host *h = s->host;
     uint64_t id;
     switch (c->scope) {
     case SCOPE_NONE:
@@ -500,7 +504,7 @@ static struct way way_of_scope(const struct host *h, const struct command *c, co
     case SCOPE_JOBS:
     case SCOPE_LIST:
     case SCOPE_SERVER:
-        return way_of_several(h, c, words, count);
+        return way_of_several(s, c, words, count);
     case SCOPE_CLIENT:
         return way_of_client(h, words, count);
     }
@@ -513,7 +517,7 @@ static struct way way_of(const struct session *s, const struct command *c, const
     const struct host *h = s->host;
     if (!c || count - 1 < c->least || !h->shards || s->remote)
         return way_to(h, h->loop);
-    return way_of_scope(h, c, words, count);
+    return way_of_scope(s, c, words, count);
 }
 
 // What is queued behind MULTI is answered here.
@@ -585,6 +589,10 @@ struct shared_reservation *shared_reservation_create(void) {
     return c;
 }
 
+void shared_reservation_withdraw(struct shared_reservation *c) {
+    (void)reservation_withdraw(&c->reservation); // a loop that has it answers
+}
+
 void shared_reservation_leave(struct shared_reservation *c) {
     if (c && atomic_fetch_sub(&c->users, 1) == 1)
         mem_free(c);
@@ -594,6 +602,11 @@ bool router_reserves(struct session *s) {
     uint32_t loop = s->host->loop;
     return !s->reserved || reservation_claim(&s->reserved->reservation, loop) ||
            reservation_word(&s->reserved->reservation) == RESERVATION_OF + loop;
+}
+
+bool router_may_reserve(const struct session *s) {
+    uint32_t now = reservation_word(&s->reserved->reservation);
+    return now == RESERVATION_OPEN || now == RESERVATION_OF + s->host->loop;
 }
 
 void router_end_reservation(struct session *s) {
@@ -687,6 +700,7 @@ static void requests_come(struct remote *r, struct mail *m) {
         post_closed(r, false);
         return;
     }
+    router_end_reservation(s); // of a TAKE that was refused
     s->reserved = m->reserved;
     session_feed(s, m->bytes.data, m->bytes.size);
 }

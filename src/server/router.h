@@ -116,6 +116,7 @@ void router_leave(struct session *);   // the session ends
 
 // Whether this take, of a remote session, may be given work: no other loop was faster.
 bool router_reserves(struct session *);
-void router_end_reservation(struct session *); // it does not wait any more
+bool router_may_reserve(const struct session *); // whether it still could
+void router_end_reservation(struct session *);   // it does not wait any more
 
 #endif

@@ -25,6 +25,13 @@ def token(file, name, role, stages="*"):
                           check=True, capture_output=True, text=True).stdout.split()[-1]
 
 
+STAGES = "s2", "s3", "s0"  # of each shard one, in order
+
+
+def fields(reply):
+    return dict(zip(reply[::2], reply[1::2]))
+
+
 # ---- Without a token ---------------------------------------------------------------------------
 
 def talk_and_be_closed(server, count):
@@ -61,14 +68,40 @@ def U8_strangers_may_speak_while_they_are_closed():
         equal(client.ask("PUSH", "s", "x"), "1")
 
 
+# ---- Rights ------------------------------------------------------------------------------------
+
+# U10: a TAKE that names one stage too many takes nothing, in no loop.
+@case
+def U10_a_TAKE_with_a_stage_out_of_bounds_takes_nothing():
+    secret = token("bounds", "few", "push,work,read", "s2,s3")
+    with Server("--auth", path("bounds")) as server:
+        for _ in range(LOOPS):
+            client = Client(server)
+            equal(client.ask("AUTH", secret), "OK")
+            check(client.ask("PUSH", "s2", "x"))
+            client.refused("NOPERM", "TAKE", "s2", "s0", "s3")
+            client.refused("NOPERM", "TAKE", "s2", "s3", "s0", "WAIT", -1)
+            client.refused("NOPERM", "EPICS", "STAGE", "s2", "FROM", "s0 e")
+            equal(client.work_off("s2"), ["x"])
+
+
+# U10: a loop without shards knows no jobs; rights are checked where the job is.
+@case
+def U10_loops_without_shards_look_at_no_job():
+    admin, few = token("many", "all", "admin"), token("many", "few", "admin", "s2,s3")
+    with served.Server("--store", "mem:", "--loops", "4", "--shards", "2", "--auth", path("many")) as server:
+        client = Client(server)
+        equal(client.ask("AUTH", admin), "OK")
+        theirs, others = client.ask("PUSH", "s2", "x"), client.ask("PUSH", "s0", "x")
+        for _ in range(8):
+            client = Client(server)
+            equal(client.ask("AUTH", few), "OK")
+            equal([client.ask("MULTI"), client.ask("JOB", theirs), client.ask("PING")], ["OK", "QUEUED", "QUEUED"])
+            equal(fields(client.ask("EXEC")[0])["status"], "waiting")
+            client.refused("GONE", "JOB", others)
+
+
 # ---- Memory ------------------------------------------------------------------------------------
-
-STAGES = "s2", "s3", "s0"  # of each shard one, in order
-
-
-def fields(reply):
-    return dict(zip(reply[::2], reply[1::2]))
-
 
 # U6: what clients leave unread counts wherever it is kept: also in the loops that have answered.
 @case

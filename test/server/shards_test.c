@@ -194,6 +194,65 @@ static void stages_named_first_are_served_first(void **state) {
     for (int i = 0; i < 12; i++)
         assert_string_equal(take(d, 0, "t s").body, i < 6 ? "y" : "x");
     ask(d, 0, "TAKE t t", "-ERR *twice*");
+    push_to_all(d, "z");
+    ask(d, 0, "TAKE t s t", "-ERR *twice*");
+    ask(d, 0, "TAKE t s 'no name'", "-ERR *");
+    ask(d, 0, "TAKE c t COUNT 0x WAIT 0", "-ERR *");
+    for (uint32_t i = 0; i < SHARDS; i++) // nothing was taken
+        assert_string_equal(take(d, 0, stages[i]).body, "z");
+}
+
+// Options and values of lists may be called like one another.
+static void lists_of_all_shards_read_their_options_as_one_does(void **state) {
+    struct dialogue *d = *state;
+    static const char *const names[] = { "FROM", "COUNT", "STAGE", "NAME" };
+    push_to_all(d, "x EPIC e 1");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        sayf(d, 1, "PUSH %s x EPIC %s 1", names[i], names[i]);
+        hear(d, 1, "\"*\"");
+        sayf(d, 0, "STAGES NAME %s", names[i]);
+        sayf(d, 0, "STAGES COUNT 99 FROM %s COUNT 0", names[i]);
+        sayf(d, 0, "EPICS COUNT 99 STAGE %s COUNT 0 COUNT 9", names[i]);
+        sayf(d, 0, "EPICS FROM FROM FROM '%s %s' COUNT 0", names[i], names[i]);
+        hear(d, 0, "[[*]]");
+        hear(d, 0, "[]");
+        hear(d, 0, "[[*]]");
+        hear(d, 0, "[]");
+    }
+    ask(d, 0, "STAGES COUNT 9 COUNT 1", "[[*]]");
+    ask(d, 0, "STAGES nonsense", "-ERR unknown option *");
+    ask(d, 0, "STAGES COUNT", "-ERR *");
+    ask(d, 0, "EPICS FROM", "-ERR *");
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        sayf(d, 0, "EPICS FROM '%s ' COUNT 1", stages[i]); // from the first of all
+        hear(d, 0, "[[*]]");
+        sayf(d, 0, "EPICS STAGE s FROM '%s e'", stages[i]);
+        hear(d, 0, i ? "-ERR FROM takes an epic of the stage that STAGE names" : "[]");
+    }
+}
+
+// D5: beats of jobs of all shards, in the order of the request.
+static void D5_beats_reach_all_shards(void **state) {
+    struct dialogue *d = *state;
+    struct job jobs[2 * SHARDS];
+    for (uint32_t i = 0; i < 2 * SHARDS; i++) {
+        push_to(d, i % SHARDS, "x");
+        jobs[i] = take(d, 0, stages[i % SHARDS]);
+    }
+    char words[1024] = "BEAT";
+    for (uint32_t i = 0; i < 2 * SHARDS; i++) {
+        size_t used = strlen(words);
+        snprintf(words + used, sizeof words - used, " %s %s 77%u x", jobs[i].id, jobs[i].token, i);
+    }
+    ask(d, 0, words, "[\"770\" \"771\" \"772\" \"773\" \"774\" \"775\"]");
+    end_job(d, "DONE", jobs[1], "");
+    end_job(d, "DONE", jobs[3], "");
+    sayf(d, 0, "BEAT 7 x %s %s %s %s 7 x 8 x %s %s", jobs[3].id, jobs[3].token, jobs[0].id,
+         jobs[0].token, jobs[1].id, jobs[1].token);
+    char gone[200];
+    snprintf(gone, sizeof gone, "[\"7\" \"%s\" \"7\" \"8\" \"%s\"]", jobs[3].id, jobs[1].id);
+    hear(d, 0, gone);
+    ask(d, 0, "BEAT nonsense x 1 x", "-ERR *");
 }
 
 // F11: what a connection holds, it loses in every shard.
@@ -407,20 +466,28 @@ static void F24_one_log_that_fails_stops_all(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest one[] = {
+        // these look into the only host
         SHARDED(A10_looks_are_those_of_one_shard),
+        SHARDED(F11_a_lost_connection_gives_back_the_work_of_all_shards),
+        cmocka_unit_test(C7_cold_bodies_come_from_every_shard),
+        cmocka_unit_test(F51_a_cycle_is_seen_although_memory_was_short),
+        cmocka_unit_test(E4_what_has_arrived_waits_for_nobody_behind_it),
+    };
+    const struct CMUnitTest any[] = {
         SHARDED(D2_a_take_waits_in_all_shards_with_one_reservation),
         SHARDED(stages_named_first_are_served_first),
-        SHARDED(F11_a_lost_connection_gives_back_the_work_of_all_shards),
+        SHARDED(lists_of_all_shards_read_their_options_as_one_does),
+        SHARDED(D5_beats_reach_all_shards),
         SHARDED(A9_running_work_of_all_shards_is_told_to_stop),
-        cmocka_unit_test(C7_cold_bodies_come_from_every_shard),
         SHARDED(E4_emits_travel_to_their_shards),
         SHARDED(X_a_high_mark_holds_stages_of_other_shards),
         SHARDED(X_a_cycle_is_seen_over_all_shards),
-        cmocka_unit_test(F51_a_cycle_is_seen_although_memory_was_short),
         cmocka_unit_test(T18_an_emit_travels_when_it_is_durable),
-        cmocka_unit_test(E4_what_has_arrived_waits_for_nobody_behind_it),
         cmocka_unit_test(F24_one_log_that_fails_stops_all),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("one loop only", one, NULL, NULL);
+    failed += cmocka_run_group_tests_name("one loop", any, NULL, NULL);
+    dialogue_loops = DIALOGUE_LOOPS;
+    return failed + cmocka_run_group_tests_name("three loops", any, NULL, NULL);
 }
