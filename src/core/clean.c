@@ -75,7 +75,7 @@ static int clean_end(struct core *c, uint64_t at, mr_bytes body, const struct re
     return err;
 }
 
-static int clean_fail(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
+int clean_fail_record(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
     uint32_t number = job_find(c, old->id);
     struct job *j = number ? job_at(c, number) : NULL;
     const struct attr *a = j ? job_attr(c, j, ATTR_REASONS) : NULL;
@@ -120,7 +120,7 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
     return 0;
 }
 
-static int clean_outbox(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
+int clean_outbox_record(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
     uint32_t entry = outbox_find(c, old->number);
     if (!entry || outbox_at(c, entry)->at != at)
         return 0;
@@ -224,80 +224,69 @@ static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body
 
 // ---- The table --------------------------------------------------------------------------------
 
-static int clean_job_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_job_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     uint32_t number = job_find(c, r->id);
     return number ? clean_job(c, at, body, number) : 0;
 }
 
-static int clean_end_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_end_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     return clean_end(c, at, body, r);
 }
 
-static int clean_once_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_once_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     (void)body;
     return clean_spent(c, at, r);
 }
 
-static int clean_stage_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_stage_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     (void)body;
     return clean_stage(c, at, r->stage);
 }
 
-static int clean_source_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_source_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     (void)body;
     return clean_source(c, at, r->source);
 }
 
-static int clean_state_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_state_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     return clean_state(c, at, body, r);
 }
 
-static int clean_epoch_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_epoch_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     (void)body;
     return c->epoch_size && c->epoch_at == at ? clean_mark(c, r) : 0;
 }
 
-static int clean_trim_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_trim_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     (void)body;
     return c->trim_size && c->trim_at == at ? clean_mark(c, r) : 0;
 }
 
-static int clean_link_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_link_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     (void)body;
     return clean_link(c, at, r->shard);
 }
 
-static int clean_lease_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+int clean_lease_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     (void)body;
     return clean_lease(c, at, r->serial);
 }
 
-// The kinds that can be a home. Copies of homes contain the effects of all other kinds.
-static int (*const cleaners[RECORD_LAST + 1])(struct core *, uint64_t at, mr_bytes body,
-                                              struct record *) = {
-    [RECORD_PUSH] = clean_job_record,
-    [RECORD_JOB] = clean_job_record,
-    [RECORD_ARRIVAL] = clean_job_record,
-    [RECORD_END] = clean_end_record,
-    [RECORD_FAIL] = clean_fail,
-    [RECORD_STAGE] = clean_stage_record,
-    [RECORD_SOURCE] = clean_source_record,
-    [RECORD_SOURCE_OLD] = clean_source_record,
-    [RECORD_STATE] = clean_state_record,
-    [RECORD_ONCE] = clean_once_record,
-    [RECORD_EPOCH] = clean_epoch_record,
-    [RECORD_TRIM] = clean_trim_record,
-    [RECORD_OUTBOX] = clean_outbox,
-    [RECORD_LINK] = clean_link_record,
-    [RECORD_LEASE] = clean_lease_record,
-};
+// Of kinds that are never a home: copies of homes contain their effects.
+int clean_nothing(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)c, (void)at, (void)body, (void)r;
+    return 0;
+}
+
+#define CLEANER(kind, number, name, fields, check, apply, clean, ...) [RECORD_##kind] = clean,
+
+static int (*const cleaners[])(struct core *, uint64_t at, mr_bytes body,
+                               struct record *) = { RECORD_KINDS(CLEANER) };
 
 APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
     struct record r;
     int err = record_decode(head, NULL, &r);
-    if (err < 0 || !cleaners[r.kind])
-        return err;
-    return cleaners[r.kind](c, at, body, &r);
+    return err < 0 ? err : cleaners[r.kind](c, at, body, &r);
 }
 
 int core_clean(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {

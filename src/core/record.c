@@ -10,74 +10,34 @@
 #include <assert.h>
 #include <inttypes.h>
 
+#define KIND_ROW(kind, disk_number, text, field_set, check, apply, clean, ...)                     \
+    { .name = (text), .number = (disk_number), .fields = (field_set), __VA_ARGS__ },
+
 static const struct record_kind_row {
     const char *name;
+    uint8_t number; // on disk
     uint32_t fields;
     enum record_copy copy;
-    const char *body;         // name of its entry's body; NULL: it has no readable body
-    const char *pushed, *due; // other names of these instants in this kind; NULL: none
-} kinds[] = {
-    [RECORD_PUSH] = { .name = "push",
-                      .fields = FIELDS_OF_PUSH,
-                      .copy = RECORD_COPIED,
-                      .body = "body" },
-    [RECORD_JOB] = { .name = "job",
-                     .fields = FIELDS_OF_JOB,
-                     .copy = RECORD_COPIED,
-                     .body = "body" },
-    [RECORD_END] = { .name = "end",
-                     .fields = FIELDS_OF_END,
-                     .copy = RECORD_COPIED,
-                     .body = "result",
-                     .pushed = "ended",
-                     .due = "pushed" },
-    [RECORD_FAIL] = { .name = "fail",
-                      .fields = HAS_ID | HAS_STAGE | HAS_ATTEMPT | HAS_STATUS,
-                      .copy = RECORD_COPIED },
-    [RECORD_RETRY] = { .name = "retry", .fields = HAS_ID | HAS_STAGE | HAS_POSITION },
-    [RECORD_DROP] = { .name = "drop", .fields = HAS_ID | HAS_STAGE | HAS_STATUS },
-    [RECORD_WANT] = { .name = "want", .fields = HAS_ID },
-    [RECORD_STAGE] = { .name = "stage", .fields = FIELDS_OF_STAGE, .copy = RECORD_MERGED },
-    [RECORD_SOURCE_OLD] = { .name = "source",
-                            .fields = FIELDS_OF_SOURCE & ~HAS_STAGE,
-                            .copy = RECORD_MERGED },
-    [RECORD_SOURCE_DROP] = { .name = "source-drop", .fields = HAS_SOURCE_NUMBER },
-    [RECORD_STATE] = { .name = "state",
-                       .fields = HAS_STAGE,
-                       .copy = RECORD_COPIED,
-                       .body = "state",
-                       .due = "set" },
-    [RECORD_ONCE] = { .name = "once",
-                      .fields = HAS_ID | HAS_STAGE | HAS_PUSHED,
-                      .copy = RECORD_COPIED,
-                      .pushed = "ended",
-                      .due = "pushed" },
-    [RECORD_EPOCH] = { .name = "epoch", .fields = HAS_EPOCH, .copy = RECORD_MERGED },
-    [RECORD_TRIM] = { .name = "trim", .fields = HAS_UPTO },
-    [RECORD_OUTBOX] = { .name = "outbox",
-                        .fields = HAS_STAGE | HAS_LINK | HAS_NAME,
-                        .body = "body" },
-    [RECORD_ARRIVAL] = { .name = "arrival",
-                         .fields = FIELDS_OF_PUSH | HAS_LINK,
-                         .copy = RECORD_COPIED,
-                         .body = "body" },
-    [RECORD_LINK] = { .name = "link", .fields = HAS_LINK | HAS_UPTO },
-    [RECORD_LEASE] = { .name = "lease",
-                       .fields = HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
-                                 HAS_SERIAL | HAS_LEASE,
-                       .copy = RECORD_COPIED,
-                       .pushed = "began",
-                       .due = "until" },
-    [RECORD_STAGE_DROP] = { .name = "stage-drop", .fields = HAS_STAGE },
-    [RECORD_SOURCE] = { .name = "source", .fields = FIELDS_OF_SOURCE, .copy = RECORD_MERGED },
-    [RECORD_STAGE_MADE] = { .name = "stage", .fields = FIELDS_OF_STAGE | HAS_MAKER },
-    [RECORD_SOURCE_MADE] = { .name = "source", .fields = FIELDS_OF_SOURCE | HAS_MAKER },
-};
+    const char *body, *pushed, *due;
+} kinds[] = { [RECORD_NONE] = { 0 }, RECORD_KINDS(KIND_ROW) };
 
-_Static_assert(sizeof kinds / sizeof *kinds == RECORD_NUMBERS, "each number has its row");
+#define NUMBER_ROW(kind, number, name, fields, ...) [number] = { RECORD_##kind, fields },
+
+// What a number on disk means; RECORD_NONE: nothing.
+static const struct {
+    enum record_kind kind;
+    uint32_t fields;
+} numbers[] = { [NUMBER_STAGE_MADE] = { RECORD_STAGE, FIELDS_OF_STAGE | HAS_MAKER },
+                [NUMBER_SOURCE_MADE] = { RECORD_SOURCE, FIELDS_OF_SOURCE | HAS_MAKER },
+                RECORD_KINDS(NUMBER_ROW) };
+
+// Code that reads or writes the first byte of a head itself relies on these.
+_Static_assert(RECORD_PUSH == 1 && RECORD_END == 3 && RECORD_EPOCH == 13, "numbers on disk");
+
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 static bool kind_is_known(enum record_kind kind) {
-    return (unsigned)kind <= RECORD_LAST && kinds[kind].name;
+    return kind > RECORD_NONE && kind <= RECORD_LAST;
 }
 
 const char *record_kind_name(enum record_kind kind) {
@@ -92,16 +52,10 @@ enum record_copy record_copy_of(enum record_kind kind) {
     return kind_is_known(kind) ? kinds[kind].copy : RECORD_LEFT_OUT;
 }
 
-static uint8_t number_of_kind(const struct record *r) {
+static uint8_t number_of_record(const struct record *r) {
     if (r->maker && r->kind == RECORD_STAGE)
-        return RECORD_STAGE_MADE;
-    return r->maker && r->kind == RECORD_SOURCE ? RECORD_SOURCE_MADE : (uint8_t)r->kind;
-}
-
-static enum record_kind kind_of_number(uint8_t number) {
-    return number == RECORD_STAGE_MADE    ? RECORD_STAGE
-           : number == RECORD_SOURCE_MADE ? RECORD_SOURCE
-                                          : (enum record_kind)number;
+        return NUMBER_STAGE_MADE;
+    return r->maker && r->kind == RECORD_SOURCE ? NUMBER_SOURCE_MADE : kinds[r->kind].number;
 }
 
 // ---- Writing ----------------------------------------------------------------------------------
@@ -148,8 +102,8 @@ static uint8_t *write_later_policies(uint8_t *p, const struct record_stage *a) {
 
 size_t record_encode(const struct record *r, uint8_t *out) {
     assert(kind_is_known(r->kind));
-    uint8_t number = number_of_kind(r);
-    uint32_t fields = kinds[number].fields, with = optional_fields(r, fields);
+    uint8_t number = number_of_record(r);
+    uint32_t fields = numbers[number].fields, with = optional_fields(r, fields);
     uint8_t *p = write_front(out, r, fields, with);
     *out = number;
     p = write_rare(p, r, fields);
@@ -301,17 +255,17 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
     struct reader in = reader_of(head);
     struct record_about unwanted;
     uint8_t number = get_u8(&in), with = get_u8(&in);
-    if (in.bad || number >= RECORD_NUMBERS || !kinds[number].name || head.size > RECORD_MAX)
+    if (in.bad || number >= NUMBERS || !numbers[number].kind || head.size > RECORD_MAX)
         return error_set(MR_ECORRUPT, "a record of unknown kind %u", number);
-    struct record r = { .kind = kind_of_number(number), .about = about };
-    uint32_t fields = kinds[number].fields;
+    struct record r = { .kind = numbers[number].kind, .about = about };
+    uint32_t fields = numbers[number].fields;
     field_read_time(&in, &r.time_ms);
     get_fixed(&in, &r, fields);
     get_behind_front(&in, &r, fields, with, about ? about : &unwanted);
     bool exact = reader_done(&in) && optional_fields(&r, fields) == with &&
-                 number_of_kind(&r) == number; // a record has one encoding only
+                 number_of_record(&r) == number; // a record has one encoding only
     if (!exact || (unsigned)r.status > JOB_CANCELLED)
-        return error_set(MR_ECORRUPT, "a %s record that cannot be read", kinds[number].name);
+        return error_set(MR_ECORRUPT, "a %s record that cannot be read", record_kind_name(r.kind));
     *out = r;
     return 0;
 }
@@ -442,7 +396,7 @@ static void field_name(const struct record *r, const struct record_field *f,
 }
 
 bool record_next_value(const struct record *r, size_t *at, struct record_value *out) {
-    uint32_t fields = kinds[number_of_kind(r)].fields, with = optional_fields(r, fields);
+    uint32_t fields = numbers[number_of_record(r)].fields, with = optional_fields(r, fields);
     while (*at < FIELD_ROWS) {
         const struct record_field *f = &field_rows[(*at)++];
         bool has = f->bit & (f->part == PART_OPTIONAL ? with : fields);
@@ -473,7 +427,8 @@ bool record_peek(mr_bytes head, enum record_kind *out_kind, uint64_t *out_id, bo
 }
 
 bool record_is_stage(mr_bytes head) {
-    return head.size && kind_of_number(*(const uint8_t *)head.data) == RECORD_STAGE;
+    uint8_t number = head.size ? *(const uint8_t *)head.data : 0;
+    return number < NUMBERS && numbers[number].kind == RECORD_STAGE;
 }
 
 void record_make_copy(uint8_t *head) {

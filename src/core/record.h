@@ -2,9 +2,8 @@
 //
 // A record is an entry's head; what is long (a job's body, a result, a state, reasons) is the
 // entry's body. Fields are encoded one by one and versioned by the kind's number: a kind never
-// changes its fields, a new kind is added instead. A new kind is a number here, a row in record.c
-// and a row in replay.c, and in clean.c if it is the home of something; a new field is a member
-// here and a line in record_layout.h.
+// changes its fields, a new kind is added instead. A new kind is a line here, and the functions
+// that the line names; a new field is a member here and a line in record_layout.h.
 //
 // A thing that must survive has one home: its latest full record, which the cleaner must keep.
 //
@@ -21,34 +20,87 @@
 #include "base/bytes.h"
 #include "core/core.h"
 
-enum record_kind {
-    RECORD_PUSH = 1, // a job, with everything about it
-    RECORD_JOB,      // a cleaner's copy of PUSH: also has status and attempts
-    RECORD_END,      // done, cancelled or expired; body: the result
-    RECORD_FAIL,  // a failed attempt; dead with a due instant: halts its channel; body: the reasons
-    RECORD_RETRY, // a dead job waits again
-    RECORD_DROP,  // a job of this status is forgotten
-    RECORD_WANT,  // a call is wanted even without callers from now on
-    RECORD_STAGE, // name, policy and counters
-    RECORD_SOURCE_OLD, // as SOURCE, without stage and scope: only read
-    RECORD_SOURCE_DROP,
-    RECORD_STATE, // body: the state; empty deletes; a copy's due_ms is when it was set
-    RECORD_ONCE,  // a `once` that outlives its job
-    RECORD_EPOCH,
-    RECORD_TRIM,
-    RECORD_OUTBOX,     // an emit for another shard; name: its `once`; body: the job's
-    RECORD_ARRIVAL,    // a job, as PUSH has it, that came from another shard under this number
-    RECORD_LINK,       // another shard: accepted from it up to `number`, acknowledged by it `upto`
-    RECORD_LEASE,      // a lease of the jobs up to this one; due_ms: its end; none: it is over
-    RECORD_STAGE_DROP, // an empty stage is forgotten; its number may be used again
-    RECORD_SOURCE,     // stage, name, scope (as key), numbers seen, progress
-    RECORD_LAST = RECORD_SOURCE,
-};
+// The kinds:
+//     PUSH         a job, with everything about it
+//     JOB          a cleaner's copy of PUSH: also has status and attempts
+//     END          done, cancelled or expired; body: the result
+//     FAIL         a failed attempt; dead with a due instant: halts its channel; body: the reasons
+//     RETRY        a dead job waits again
+//     DROP         a job of this status is forgotten
+//     WANT         a call is wanted even without callers from now on
+//     STAGE        name, policy and counters
+//     SOURCE_OLD   as SOURCE, without stage and scope: only read
+//     STATE        body: the state; empty deletes; a copy's due_ms is when it was set
+//     ONCE         a `once` that outlives its job
+//     OUTBOX       an emit for another shard; name: its `once`; body: the job's
+//     ARRIVAL      a job, as PUSH has it, that came from another shard under this number
+//     LINK         another shard: accepted from it up to `number`, acknowledged by it `upto`
+//     LEASE        a lease of the jobs up to this one; due_ms: its end; none: it is over
+//     STAGE_DROP   an empty stage is forgotten; its number may be used again
+//     SOURCE       stage, name, scope (as key), numbers seen, progress
+//
+// X(kind, number, name, fields, check, apply, clean, …), a new kind at the end:
+//     number         on disk: never used again for another kind; 21 and 22 are taken (below)
+//     name           printed
+//     fields         those that it always has (record_layout.h)
+//     check, apply   functions that replay it
+//     clean          the function that copies it if it is a home; clean_nothing: it never is
+//     …              .copy: what happens to it when a store is copied into other shards; .body: the
+//                    name of its entry's body, if that can be read; .pushed, .due: other names of
+//                    these instants in this kind
+#define RECORD_KINDS(X)                                                                            \
+    X(PUSH, 1, "push", FIELDS_OF_PUSH, replay_check_push, replay_push, clean_job_record,           \
+      .copy = RECORD_COPIED, .body = "body")                                                       \
+    X(JOB, 2, "job", FIELDS_OF_JOB, replay_check_job, replay_push, clean_job_record,               \
+      .copy = RECORD_COPIED, .body = "body")                                                       \
+    X(END, 3, "end", FIELDS_OF_END, replay_check_end, replay_end, clean_end_record,                \
+      .copy = RECORD_COPIED, .body = "result", .pushed = "ended", .due = "pushed")                 \
+    X(FAIL, 4, "fail", HAS_ID | HAS_STAGE | HAS_ATTEMPT | HAS_STATUS, replay_check_fail,           \
+      replay_fail, clean_fail_record, .copy = RECORD_COPIED)                                       \
+    X(RETRY, 5, "retry", HAS_ID | HAS_STAGE | HAS_POSITION, replay_check_retry, replay_retry,      \
+      clean_nothing, .copy = RECORD_LEFT_OUT)                                                      \
+    X(DROP, 6, "drop", HAS_ID | HAS_STAGE | HAS_STATUS, replay_check_drop, replay_drop,            \
+      clean_nothing, .copy = RECORD_LEFT_OUT)                                                      \
+    X(WANT, 7, "want", HAS_ID, replay_check_want, replay_want, clean_nothing,                      \
+      .copy = RECORD_LEFT_OUT)                                                                     \
+    X(STAGE, 8, "stage", FIELDS_OF_STAGE, replay_check_stage, replay_stage, clean_stage_record,    \
+      .copy = RECORD_MERGED)                                                                       \
+    X(SOURCE_OLD, 9, "source", FIELDS_OF_SOURCE & ~HAS_STAGE, replay_check_source_old,             \
+      replay_source, clean_source_record, .copy = RECORD_MERGED)                                   \
+    X(SOURCE_DROP, 10, "source-drop", HAS_SOURCE_NUMBER, replay_check_source_drop,                 \
+      replay_source_drop, clean_nothing, .copy = RECORD_LEFT_OUT)                                  \
+    X(STATE, 11, "state", HAS_STAGE, replay_check_state, replay_state, clean_state_record,         \
+      .copy = RECORD_COPIED, .body = "state", .due = "set")                                        \
+    X(ONCE, 12, "once", HAS_ID | HAS_STAGE | HAS_PUSHED, replay_check_once, replay_once,           \
+      clean_once_record, .copy = RECORD_COPIED, .pushed = "ended", .due = "pushed")                \
+    X(EPOCH, 13, "epoch", HAS_EPOCH, replay_check_epoch, replay_epoch, clean_epoch_record,         \
+      .copy = RECORD_MERGED)                                                                       \
+    X(TRIM, 14, "trim", HAS_UPTO, replay_check_trim, replay_trim, clean_trim_record,               \
+      .copy = RECORD_LEFT_OUT)                                                                     \
+    X(OUTBOX, 15, "outbox", HAS_STAGE | HAS_LINK | HAS_NAME, replay_check_outbox, replay_outbox,   \
+      clean_outbox_record, .copy = RECORD_LEFT_OUT, .body = "body")                                \
+    X(ARRIVAL, 16, "arrival", FIELDS_OF_PUSH | HAS_LINK, replay_check_arrival, replay_arrival,     \
+      clean_job_record, .copy = RECORD_COPIED, .body = "body")                                     \
+    X(LINK, 17, "link", HAS_LINK | HAS_UPTO, replay_check_link, replay_link, clean_link_record,    \
+      .copy = RECORD_LEFT_OUT)                                                                     \
+    X(LEASE, 18, "lease", FIELDS_OF_LEASE, replay_check_lease, replay_lease, clean_lease_record,   \
+      .copy = RECORD_COPIED, .pushed = "began", .due = "until")                                    \
+    X(STAGE_DROP, 19, "stage-drop", HAS_STAGE, replay_check_stage_drop, replay_stage_drop,         \
+      clean_nothing, .copy = RECORD_LEFT_OUT)                                                      \
+    X(SOURCE, 20, "source", FIELDS_OF_SOURCE, replay_check_source, replay_source,                  \
+      clean_source_record, .copy = RECORD_MERGED)
 
-// The numbers on disk of STAGE and SOURCE records with a maker. They are encoded when `maker` is
-// known, and decoded as STAGE and SOURCE: no other code sees these numbers. They are on disk: a new
-// kind gets a number behind them.
-enum { RECORD_STAGE_MADE = 21, RECORD_SOURCE_MADE = 22, RECORD_NUMBERS = 23 };
+// STAGE and SOURCE records with a maker have numbers of their own on disk. No other code sees them.
+enum { NUMBER_STAGE_MADE = 21, NUMBER_SOURCE_MADE = 22 };
+
+#define RECORD_KIND(kind, ...) RECORD_##kind,
+
+enum record_kind {
+    RECORD_NONE,
+    RECORD_KINDS(RECORD_KIND) // from 1 on
+    RECORD_KINDS_END,
+    RECORD_LAST = RECORD_KINDS_END - 1,
+};
 
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
 

@@ -62,6 +62,8 @@ enum {
     FIELDS_OF_END = FIELDS_OF_JOB | HAS_SERIAL,
     FIELDS_OF_STAGE = HAS_STAGE | HAS_NAME | HAS_ABOUT_STAGE,
     FIELDS_OF_SOURCE = HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE,
+    FIELDS_OF_LEASE =
+        HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT | HAS_SERIAL | HAS_LEASE,
 };
 
 // ---- The lists --------------------------------------------------------------------------------
@@ -262,7 +264,8 @@ RECORD_INLINE uint8_t *write_optional(uint8_t *p, const struct record *r, uint32
 
 #undef WRITE_FIELD
 
-// The kind, which optional fields follow, the time, and what the kind always has.
+// The number of the kind, which optional fields follow, the time, and what the kind always has. The
+// kinds that are written without record_encode have the number of their place in the list.
 RECORD_INLINE uint8_t *write_front(uint8_t *p, const struct record *r, uint32_t fields,
                                    uint32_t with) {
     *p++ = (uint8_t)r->kind;

@@ -17,13 +17,6 @@
 #include <assert.h>
 #include <inttypes.h>
 
-// Where the record is, and its job.
-struct replay_entry {
-    uint64_t at;
-    uint32_t size, body_size;
-    uint32_t job; // the number of the record's job; 0: not known, or none
-};
-
 #define ACCEPT_IF(condition, ...)                                                                  \
     do {                                                                                           \
         if (!(condition))                                                                          \
@@ -80,7 +73,7 @@ static int replay_check_job_fields(const struct record *r) {
     return 0;
 }
 
-static int replay_check_push(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_push(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c;
     ACCEPT_IF(!e->job, "job %" PRIu64 " is pushed twice", r->id);
     return replay_check_job_fields(r);
@@ -96,7 +89,7 @@ static int replay_check_copied_status(const struct record *r) {
 }
 
 // The copy of a known job only moves its home.
-static int replay_check_job(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_job(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
     int err = replay_check_job_fields(r);
     if (err == 0)
@@ -125,7 +118,7 @@ static int replay_check_source_of(const struct core *c, const struct record *r,
 }
 
 // For an ended job only a copy of its end may follow.
-static int replay_check_end(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_end(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
     int err = replay_check_job_fields(r);
     if (err < 0)
@@ -142,7 +135,7 @@ static int replay_check_end(struct core *c, const struct record *r, const struct
     return err < 0 ? err : replay_check_stage_of(c, r, j);
 }
 
-static int replay_check_fail(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_fail(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
     int err = replay_check_job_fields(r);
     if (err < 0)
@@ -159,8 +152,7 @@ static int replay_check_fail(struct core *c, const struct record *r, const struc
     return replay_check_stage_of(c, r, j);
 }
 
-static int replay_check_retry(struct core *c, const struct record *r,
-                              const struct replay_entry *e) {
+int replay_check_retry(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
     int err = replay_check_job_fields(r);
     if (err < 0 || !j)
@@ -169,7 +161,7 @@ static int replay_check_retry(struct core *c, const struct record *r,
 }
 
 // A delayed job may have become due since, which is not recorded.
-static int replay_check_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
     int err = replay_check_job_fields(r);
     if (err < 0)
@@ -186,8 +178,7 @@ static int replay_check_drop(struct core *c, const struct record *r, const struc
 
 // ---- Stages -----------------------------------------------------------------------------------
 
-static int replay_check_stage(struct core *c, const struct record *r,
-                              const struct replay_entry *e) {
+int replay_check_stage(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     ACCEPT_IF(r->stage, "a record names stage 0");
     if (stage_name_check(r->name) < 0)
@@ -204,8 +195,7 @@ static int replay_check_stage(struct core *c, const struct record *r,
 }
 
 // Retained jobs may still be there: no record says that they are forgotten.
-static int replay_check_stage_drop(struct core *c, const struct record *r,
-                                   const struct replay_entry *e) {
+int replay_check_stage_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     ACCEPT_IF(r->stage, "a record names stage 0");
     const struct stage *s = r->stage < c->stage_capacity ? c->stages[r->stage] : NULL;
@@ -218,7 +208,7 @@ static int replay_check_stage_drop(struct core *c, const struct record *r,
 
 // ---- Links ------------------------------------------------------------------------------------
 
-static int replay_check_link(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_link(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     const struct core_config *config = &c->config;
     bool fits = r->shard != config->shard && (config->shards == 1 || r->shard < config->shards);
@@ -228,8 +218,7 @@ static int replay_check_link(struct core *c, const struct record *r, const struc
     return 0;
 }
 
-static int replay_check_outbox(struct core *c, const struct record *r,
-                               const struct replay_entry *e) {
+int replay_check_outbox(struct core *c, const struct record *r, const struct replay_entry *e) {
     int err = replay_check_link(c, r, e);
     if (err < 0)
         return err;
@@ -241,8 +230,7 @@ static int replay_check_outbox(struct core *c, const struct record *r,
     return 0;
 }
 
-static int replay_check_arrival(struct core *c, const struct record *r,
-                                const struct replay_entry *e) {
+int replay_check_arrival(struct core *c, const struct record *r, const struct replay_entry *e) {
     int err = replay_check_link(c, r, e);
     if (err < 0)
         return err;
@@ -254,8 +242,7 @@ static int replay_check_arrival(struct core *c, const struct record *r,
 // ---- Leases -----------------------------------------------------------------------------------
 
 // No lease lasts longer than from its record on, for its own length.
-static int replay_check_lease(struct core *c, const struct record *r,
-                              const struct replay_entry *e) {
+int replay_check_lease(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     ACCEPT_IF(r->id && r->stage && r->serial >> EPOCH_SHIFT,
               "a lease record without a job, a stage or an epoch");
@@ -276,8 +263,7 @@ static int replay_check_lease(struct core *c, const struct record *r,
 // ---- Epoch and trim ---------------------------------------------------------------------------
 
 // Ids below the one that is next were issued, and are not issued again.
-static int replay_check_epoch(struct core *c, const struct record *r,
-                              const struct replay_entry *e) {
+int replay_check_epoch(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     ACCEPT_IF(r->epoch >= c->epoch, "epoch %" PRIu64 " follows epoch %" PRIu64, r->epoch, c->epoch);
     ACCEPT_IF(r->next_id > c->highest_id,
@@ -287,7 +273,7 @@ static int replay_check_epoch(struct core *c, const struct record *r,
 }
 
 // Only the part of the log before this record can have been trimmed.
-static int replay_check_trim(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_trim(struct core *c, const struct record *r, const struct replay_entry *e) {
     ACCEPT_IF(r->upto <= e->at && r->upto >= c->trim_mark,
               "the log was trimmed up to %" PRIu64 " after %" PRIu64, r->upto, c->trim_mark);
     return 0;
@@ -295,40 +281,36 @@ static int replay_check_trim(struct core *c, const struct record *r, const struc
 
 // ---- The rest ---------------------------------------------------------------------------------
 
-static int replay_check_want(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_want(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->id, "a want record of job 0");
     return 0;
 }
 
-static int replay_check_source_old(struct core *c, const struct record *r,
-                                   const struct replay_entry *e) {
+int replay_check_source_old(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     return source_check(c, r);
 }
 
-static int replay_check_source(struct core *c, const struct record *r,
-                               const struct replay_entry *e) {
+int replay_check_source(struct core *c, const struct record *r, const struct replay_entry *e) {
     ACCEPT_IF(r->stage, "a source without a stage");
     return replay_check_source_old(c, r, e);
 }
 
-static int replay_check_source_drop(struct core *c, const struct record *r,
-                                    const struct replay_entry *e) {
+int replay_check_source_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->source, "a record names source 0");
     return 0;
 }
 
-static int replay_check_state(struct core *c, const struct record *r,
-                              const struct replay_entry *e) {
+int replay_check_state(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->stage && r->key.size, "a state without a stage or a key");
     ACCEPT_IF(r->due_ms <= r->time_ms, "a state that was set after its record was written");
     return 0;
 }
 
-static int replay_check_once(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_check_once(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->stage && r->id && r->has_once, "a once record without a name or a job");
     return 0;
@@ -465,7 +447,7 @@ static int replay_make_job(struct core *c, const struct record *r, const struct 
     return replay_source_of_job(c, r, number);
 }
 
-static int replay_push(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_push(struct core *c, const struct record *r, const struct replay_entry *e) {
     uint32_t number = e->job;
     if (!number)
         return replay_make_job(c, r, e);
@@ -473,7 +455,7 @@ static int replay_push(struct core *c, const struct record *r, const struct repl
     return 0;
 }
 
-static int replay_arrival(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_arrival(struct core *c, const struct record *r, const struct replay_entry *e) {
     int err = link_restore_mark(c, r);
     return err < 0 ? err : replay_push(c, r, e);
 }
@@ -516,7 +498,7 @@ static void prune_ended(struct core *c, struct stage *s) {
     }
 }
 
-static int replay_end(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_end(struct core *c, const struct record *r, const struct replay_entry *e) {
     uint32_t number = e->job;
     int err = 0;
     if (number && status_is_end((enum job_status)job_at(c, number)->status)) {
@@ -588,7 +570,7 @@ static int count_failure(struct core *c, const struct record *r, uint32_t number
     return 0;
 }
 
-static int replay_fail(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_fail(struct core *c, const struct record *r, const struct replay_entry *e) {
     uint32_t number = e->job;
     struct stage *s;
     int err = count_failure(c, r, number, &s);
@@ -618,7 +600,7 @@ static int replay_fail(struct core *c, const struct record *r, const struct repl
     return 0;
 }
 
-static int replay_retry(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_retry(struct core *c, const struct record *r, const struct replay_entry *e) {
     uint32_t number = e->job;
     if (!number)
         count_unknown(c, r, JOB_DEAD, JOB_WAITING);
@@ -635,7 +617,7 @@ static int replay_retry(struct core *c, const struct record *r, const struct rep
     return 0;
 }
 
-static int replay_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
     uint32_t number = e->job;
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
@@ -655,7 +637,7 @@ static int replay_drop(struct core *c, const struct record *r, const struct repl
     return 0;
 }
 
-static int replay_want(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_want(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)r;
     uint32_t number = e->job;
     if (number)
@@ -674,7 +656,7 @@ static int replay_stage_name(struct core *c, struct stage *s, const struct recor
     return err;
 }
 
-static int replay_stage(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_stage(struct core *c, const struct record *r, const struct replay_entry *e) {
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
@@ -690,7 +672,7 @@ static int replay_stage(struct core *c, const struct record *r, const struct rep
     return 0;
 }
 
-static int replay_source(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_source(struct core *c, const struct record *r, const struct replay_entry *e) {
     uint32_t index = 0;
     int err = source_restore(c, r, &index);
     if (err < 0)
@@ -699,7 +681,7 @@ static int replay_source(struct core *c, const struct record *r, const struct re
     return 0;
 }
 
-static int replay_state(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_state(struct core *c, const struct record *r, const struct replay_entry *e) {
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
@@ -718,7 +700,7 @@ static int replay_state(struct core *c, const struct record *r, const struct rep
     return 0;
 }
 
-static int replay_once(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_once(struct core *c, const struct record *r, const struct replay_entry *e) {
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
@@ -726,8 +708,7 @@ static int replay_once(struct core *c, const struct record *r, const struct repl
     return once_restore(c, s, r, e->at, e->size);
 }
 
-static int replay_source_drop(struct core *c, const struct record *r,
-                              const struct replay_entry *e) {
+int replay_source_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     uint32_t index = source_find_number(c, r->source);
     if (index)
@@ -735,32 +716,32 @@ static int replay_source_drop(struct core *c, const struct record *r,
     return 0;
 }
 
-static int replay_outbox(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_outbox(struct core *c, const struct record *r, const struct replay_entry *e) {
     return outbox_restore(c, r, e->at, e->size);
 }
 
-static int replay_link(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_link(struct core *c, const struct record *r, const struct replay_entry *e) {
     return link_restore(c, r, e->at, e->size);
 }
 
-static int replay_lease(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_lease(struct core *c, const struct record *r, const struct replay_entry *e) {
     return lease_replay(c, r, e->at, e->size);
 }
 
-static int replay_stage_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_stage_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     stage_replay_drop(c, r->stage);
     return 0;
 }
 
-static int replay_epoch(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_epoch(struct core *c, const struct record *r, const struct replay_entry *e) {
     epoch_set_home(c, e->at, e->size);
     c->epoch = r->epoch;
     c->next_id = r->next_id; // it may decrease: see core_return_ids
     return 0;
 }
 
-static int replay_trim(struct core *c, const struct record *r, const struct replay_entry *e) {
+int replay_trim(struct core *c, const struct record *r, const struct replay_entry *e) {
     trim_set_home(c, e->at, e->size);
     c->trim_mark = r->upto;
     return 0;
@@ -768,31 +749,12 @@ static int replay_trim(struct core *c, const struct record *r, const struct repl
 
 // ---- The table --------------------------------------------------------------------------------
 
+#define RULE(kind, number, name, fields, check, apply, ...) [RECORD_##kind] = { check, apply },
+
 static const struct {
     int (*check)(struct core *, const struct record *, const struct replay_entry *);
     int (*apply)(struct core *, const struct record *, const struct replay_entry *);
-} rules[RECORD_LAST + 1] = {
-    [RECORD_PUSH] = { replay_check_push, replay_push },
-    [RECORD_JOB] = { replay_check_job, replay_push },
-    [RECORD_END] = { replay_check_end, replay_end },
-    [RECORD_FAIL] = { replay_check_fail, replay_fail },
-    [RECORD_RETRY] = { replay_check_retry, replay_retry },
-    [RECORD_DROP] = { replay_check_drop, replay_drop },
-    [RECORD_WANT] = { replay_check_want, replay_want },
-    [RECORD_STAGE] = { replay_check_stage, replay_stage },
-    [RECORD_SOURCE_OLD] = { replay_check_source_old, replay_source },
-    [RECORD_SOURCE_DROP] = { replay_check_source_drop, replay_source_drop },
-    [RECORD_STATE] = { replay_check_state, replay_state },
-    [RECORD_ONCE] = { replay_check_once, replay_once },
-    [RECORD_EPOCH] = { replay_check_epoch, replay_epoch },
-    [RECORD_TRIM] = { replay_check_trim, replay_trim },
-    [RECORD_OUTBOX] = { replay_check_outbox, replay_outbox },
-    [RECORD_ARRIVAL] = { replay_check_arrival, replay_arrival },
-    [RECORD_LINK] = { replay_check_link, replay_link },
-    [RECORD_LEASE] = { replay_check_lease, replay_lease },
-    [RECORD_STAGE_DROP] = { replay_check_stage_drop, replay_stage_drop },
-    [RECORD_SOURCE] = { replay_check_source, replay_source },
-};
+} rules[] = { RECORD_KINDS(RULE) };
 
 int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) {
     struct record r;
@@ -804,7 +766,6 @@ int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) 
         return err;
     struct replay_entry e = { at, entry_size(head.size, body_size), body_size,
                               r.id ? job_find(c, r.id) : 0 };
-    assert(rules[r.kind].check && rules[r.kind].apply);
     if ((err = rules[r.kind].check(c, &r, &e)) < 0)
         return err;
     if (r.time_ms > c->now_ms)

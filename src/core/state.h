@@ -625,6 +625,23 @@ struct record record_of_source(const struct core *, const struct source *, uint3
 struct record record_of_job(const struct core *, const struct job *);
 void record_add_source(const struct core *, const struct job *, struct record *);
 
+// A record of the log: where it is, and its job.
+struct replay_entry {
+    uint64_t at;
+    uint32_t size, body_size;
+    uint32_t job; // the number of the record's job; 0: not known, or none
+};
+
+// The functions that RECORD_KINDS names for each kind. `check` changes nothing: MR_ECORRUPT if the
+// record is not possible here; `apply` then cannot fail but for memory. `clean` appends a copy if
+// the entry at `at` is a home.
+#define RECORD_FUNCTIONS(kind, number, name, fields, check, apply, clean, ...)                     \
+    int check(struct core *, const struct record *, const struct replay_entry *);                  \
+    int apply(struct core *, const struct record *, const struct replay_entry *);                  \
+    int clean(struct core *, uint64_t at, mr_bytes body, struct record *);
+
+RECORD_KINDS(RECORD_FUNCTIONS)
+
 void replay_move(struct core *, uint32_t job, enum job_status); // while replaying: to its status
 
 // ---- push.c, take.c, lease.c, end.c, timer.c --------------------------------------------------

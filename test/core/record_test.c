@@ -305,7 +305,7 @@ static void any_bytes_are_no_record_or_one(void **state) {
             dice = dice * UINT64_C(6364136223846793005) + 1442695040888963407;
             noise[i] = (uint8_t)(dice >> 33);
         }
-        noise[0] = (uint8_t)(round % (RECORD_NUMBERS + 1));
+        noise[0] = (uint8_t)(round % (RECORD_LAST + 5));
         (void)decodes(at_the_edge(noise, (size_t)round % sizeof noise));
     }
 }
