@@ -46,6 +46,16 @@ static enum cli_exit report(const struct bench_client *p, int err) {
     return err < 0 ? talk_failed(p->talk, err) : CLI_DONE;
 }
 
+// The next reply, which is no error; NULL: it has not come yet.
+static enum cli_exit receive(struct bench_client *p, const struct response_value **out) {
+    *out = NULL;
+    int received = talk_receive(p->talk, out);
+    if (received <= 0)
+        return report(p, received);
+    p->pending--;
+    return (*out)->type == RESPONSE_ERROR ? talk_refused(p->talk, *out) : CLI_DONE;
+}
+
 // ---- Producers --------------------------------------------------------------------------------
 
 static int push_one(struct bench *b, struct bench_client *p) {
@@ -67,17 +77,14 @@ static int push_one(struct bench *b, struct bench_client *p) {
 
 static enum cli_exit produce(struct bench *b, struct bench_client *p) {
     const struct response_value *reply;
-    int err;
-    while ((err = talk_receive(p->talk, &reply)) > 0) {
-        if (reply->type == RESPONSE_ERROR)
-            return talk_refused(p->talk, reply);
-        p->pending--;
+    enum cli_exit code;
+    while ((code = receive(p, &reply)) == CLI_DONE && reply)
         if (++b->accepted == b->jobs)
             b->accepted_us = monotonic_us();
-    }
-    while (err == 0 && p->pending < b->window && b->pushed < b->jobs)
+    int err = 0;
+    while (code == CLI_DONE && err == 0 && p->pending < b->window && b->pushed < b->jobs)
         err = push_one(b, p);
-    return report(p, err);
+    return code != CLI_DONE ? code : report(p, err);
 }
 
 // ---- Workers ----------------------------------------------------------------------------------
@@ -107,26 +114,27 @@ static int work_one(struct bench *b, struct bench_client *p, const struct respon
     return talk_send(p->talk, &b->words);
 }
 
+static enum cli_exit work_all(struct bench *b, struct bench_client *p,
+                              const struct response_value *jobs) {
+    const struct response_value *job = jobs + 1;
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < jobs->count; i++, job = value_next(job))
+        err = work_one(b, p, job);
+    return report(p, err);
+}
+
 static enum cli_exit work(struct bench *b, struct bench_client *p) {
     const struct response_value *reply;
-    int err;
-    while ((err = talk_receive(p->talk, &reply)) > 0) {
-        if (reply->type == RESPONSE_ERROR)
-            return talk_refused(p->talk, reply);
-        p->pending--;
-        if (reply->type != RESPONSE_ARRAY) {
-            if (++b->done == b->jobs)
-                b->ended_us = monotonic_us();
-            continue;
-        }
-        const struct response_value *job = reply + 1;
-        for (uint32_t i = 0; i < reply->count && err > 0; i++, job = value_next(job))
-            if (work_one(b, p, job) < 0)
-                return report(p, MR_ENOMEM);
+    enum cli_exit code;
+    while ((code = receive(p, &reply)) == CLI_DONE && reply) {
+        if (reply->type == RESPONSE_ARRAY)
+            code = work_all(b, p, reply);
+        else if (++b->done == b->jobs)
+            b->ended_us = monotonic_us();
+        if (code != CLI_DONE)
+            break;
     }
-    if (err == 0 && !p->pending)
-        err = take_more(b, p);
-    return report(p, err);
+    return code != CLI_DONE || p->pending ? code : report(p, take_more(b, p));
 }
 
 // ---- A run ------------------------------------------------------------------------------------
@@ -178,8 +186,8 @@ static double per_s(uint64_t count, uint64_t from_us, uint64_t to_us) {
 static void print_words(const struct bench *b) {
     const struct histogram *h = &b->start_us;
     char size[SIZE_WORDS];
-    printf("%" PRIu64 " jobs of %s, %" PRIu64 " producers with a window of %" PRIu64 ", %" PRIu64
-           " workers, ",
+    printf("%" PRIu64 " jobs of %s, producers: %" PRIu64 " with a window of %" PRIu64
+           ", workers: %" PRIu64 ", ",
            b->jobs, size_words(size, b->body), b->producers, b->window, b->workers);
     if (b->keys)
         printf("%" PRIu64 " keys\n", b->keys);

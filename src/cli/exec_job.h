@@ -45,8 +45,8 @@ struct job_exec {
 int job_exec_run(struct job_execs *, const struct job_exec_order *, struct job_exec *out);
 void job_exec_finish(struct job_exec *);
 
-// To be called with what each run has returned. True: the system refuses to start commands
-// (MR_EBUSY), for so long now that it should be said. Any thread.
+// To be called with what each run has returned. True: the system has refused to start commands
+// (MR_EBUSY) several times in a row, which should be reported now. Any thread.
 bool job_execs_are_refused(struct job_execs *, int err);
 
 #endif

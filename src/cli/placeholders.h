@@ -16,12 +16,11 @@ struct template_word {
 struct template {
     struct template_word *words; // owned; `count` of them
     size_t count;
-    unsigned
-        variables;   // bits: which placeholders are handed over as variables, to a shell's script
-    bool append;     // no place for anything: the line comes behind the last word
-    bool takes_line; // {} is in it
-    bool uses_key;   // {key} is in it
-    bool varies;     // a placeholder is in the first word, the command itself
+    unsigned variables; // bits: which placeholders become variables, for a shell's script
+    bool append;        // no place for anything: the line comes behind the last word
+    bool takes_line;    // {} is in it
+    bool uses_key;      // {key} is in it
+    bool varies;        // a placeholder is in the first word, the command itself
 };
 
 struct parts {
@@ -49,8 +48,7 @@ int template_fill(const struct template *, const struct parts *, const char *var
 
 void filled_finish(struct filled *);
 
-// Whether there is such a command, in PATH unless it has a slash. What only the start can tell is
-// told then.
+// Whether there is such a command, in PATH unless it has a slash. Starting it may still fail.
 bool command_is_there(const char *name);
 
 #endif

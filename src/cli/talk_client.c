@@ -3,7 +3,7 @@
 
 #include "client/request.h"
 
-// A command that connects and is told that the server is full ends rather than waits.
+// A command ends if the server has no room for its connection, rather than wait for it.
 static int remote_open(struct talks *ts) {
     const struct address *a = &ts->address;
     struct engine *engine;
