@@ -12,7 +12,7 @@ static int load_auth(const struct credentials *c, struct host *h) {
         return err;
     host_set_auth(h, auth);
     if (!auth_count(auth))
-        notice(NOTICE_WARN, "%s has no tokens: nobody can do anything here", c->auth);
+        notice(NOTICE_WARN, "%s has no tokens: no client can authenticate", c->auth);
     return 0;
 }
 
@@ -32,7 +32,7 @@ int credentials_open_tokens(struct credentials *c, struct host *h) {
 
 void credentials_reload_tokens(struct credentials *c, struct host *h) {
     if (load_auth(c, h) < 0)
-        notice(NOTICE_ERROR, "the tokens of a loop stay as they were: %s", error_text());
+        notice(NOTICE_ERROR, "a loop keeps its old tokens: %s", error_text());
 }
 
 int credentials_open(struct credentials *c, struct host *h) {
@@ -44,15 +44,15 @@ int credentials_open(struct credentials *c, struct host *h) {
 
 void credentials_reload(struct credentials *c, struct host *h) {
     if (!c->auth && !c->context)
-        notice(NOTICE_INFO, "asked to read again: there are no tokens and no certificates");
+        notice(NOTICE_INFO, "reload: there are no tokens and no certificates to read");
     if (c->auth && load_auth(c, h) < 0)
-        notice(NOTICE_ERROR, "the tokens stay as they were: %s", error_text());
+        notice(NOTICE_ERROR, "the old tokens stay in use: %s", error_text());
     else if (c->auth)
-        notice(NOTICE_INFO, "read again: %zu tokens of %s", auth_count(h->auth), c->auth);
+        notice(NOTICE_INFO, "reloaded %zu tokens of %s", auth_count(h->auth), c->auth);
     if (c->context && load_tls(c) < 0)
-        notice(NOTICE_ERROR, "the certificate stays as it was: %s", error_text());
+        notice(NOTICE_ERROR, "the old certificate stays in use: %s", error_text());
     else if (c->context)
-        notice(NOTICE_INFO, "read again: the certificate %s", c->tls.cert);
+        notice(NOTICE_INFO, "reloaded the certificate %s", c->tls.cert);
 }
 
 void credentials_close(struct credentials *c) {

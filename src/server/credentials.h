@@ -1,6 +1,5 @@
-// Credentials: what a server reads from files beside its store: who may do what, and certificates.
-// They are read before it listens, and again on SIGHUP: what is wrong then changes nothing, and is
-// said.
+// Credentials: the files of tokens and certificates. The server reads them before it listens, and
+// again on SIGHUP: an invalid file then changes nothing and is reported in the log.
 #ifndef SERVER_CREDENTIALS_H
 #define SERVER_CREDENTIALS_H
 
@@ -8,16 +7,16 @@
 #include "tls/tls.h"
 
 struct credentials {
-    const char *auth;            // the file of tokens; NULL: nobody is asked
+    const char *auth;            // the file of tokens; NULL: no token is required
     struct tls_files tls;        // without a certificate there is no TLS
-    struct tls_context *context; // of connections from now on; NULL: no TLS
+    struct tls_context *context; // for new connections; NULL: no TLS
 };
 
 // Errors of auth_load and tls_context_create.
 int credentials_open(struct credentials *, struct host *);
 int credentials_open_tokens(struct credentials *, struct host *); // of another loop's host
 
-// Within a turn. Who was connected goes on, as host_set_auth says.
+// Within a turn. For existing connections see host_set_auth.
 void credentials_reload(struct credentials *, struct host *);
 void credentials_reload_tokens(struct credentials *, struct host *);
 

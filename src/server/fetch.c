@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-// False: there is no memory for it, or nobody to read it.
+// False: no memory, or no thread that reads it.
 static bool fetch_begin(struct session *s, const struct grant *grants, size_t count) {
     struct host *h = s->host;
     struct fetch *f = mem_alloc(sizeof *f + count * sizeof *grants);
@@ -25,7 +25,7 @@ static bool fetch_begin(struct session *s, const struct grant *grants, size_t co
     return true;
 }
 
-static const struct wait_kind for_bodies = { .resume = NULL }; // of a TAKE: fetch_end answers
+static const struct wait_kind for_bodies = { .resume = NULL }; // of a TAKE: fetch_end replies
 
 bool fetch_grants(struct session *s, const struct grant *grants, size_t count) {
     bool may_wait = s->host->fetch != NULL;
@@ -51,7 +51,7 @@ bool fetch_first(struct session *s, const struct job_info *job, const struct wai
     return true;
 }
 
-// What cannot be read now is found out by who tells it.
+// A failure is found again, and reported, when the reply is written.
 void fetch_read(const struct fetch *f) {
     struct buffer body = { 0 };
     for (size_t i = 0; i < f->count; i++) {
@@ -64,11 +64,11 @@ void fetch_read(const struct fetch *f) {
     buffer_finish(&body);
 }
 
-// False: nobody wants it any more, and it was let go.
+// False: the job was cancelled or has expired meanwhile, and was released.
 static bool grant_renew(struct core *core, struct grant *g) {
     struct job_info info;
     if (core_beat(core, g->id, &g->token) < 0 || core_look_job(core, g->id, &info) < 0) {
-        (void)core_release(core, g->id, &g->token); // refused, and that is letting go
+        (void)core_release(core, g->id, &g->token); // this fails, and ends the lease
         return false;
     }
     g->stage = info.stage;
@@ -80,7 +80,7 @@ static bool grant_renew(struct core *core, struct grant *g) {
     return true;
 }
 
-// The state of a block comes with its first job: with the next one, if that is left out.
+// The state is sent with the first job of a batch; if that is omitted, with the next one.
 static void state_pass_on(struct fetch *f, size_t i) {
     const struct grant *g = &f->grants[i];
     if (i + 1 < f->count && f->grants[i + 1].token.serial == g->token.serial)

@@ -1,38 +1,38 @@
-// Fetch: bodies that are on the disk only are read by another thread before they are told, so that
-// a slow disk holds up nobody but who asked:
+// Fetch: bodies that are on disk only are read by another thread before the reply is written, so
+// that a slow disk delays only the client that needs them:
 //
-//     TAKE ─► leased ─► in memory? ─► answered
+//     TAKE ─► leased ─► in memory? ─► reply
 //                           │ no                           another thread
-//                           └─► the session waits ─► fetch_read ─► fetch_end ─► answered
+//                           └─► the session waits ─► fetch_read ─► fetch_end ─► reply
 //
-// The leases are renewed then, and what nobody wants any more is left out. The thread only brings
-// the bodies into memory; what is told is looked up and read afterwards, because the cleaner may
-// have moved it.
+// Afterwards the leases are renewed, and jobs that were cancelled or have expired are omitted. The
+// thread only loads the bodies into the page cache; the reply looks them up again, because the
+// cleaner may have moved them.
 #ifndef SERVER_FETCH_H
 #define SERVER_FETCH_H
 
 #include "server/session.h"
 
 struct fetch {
-    struct session *session; // NULL: it has gone
+    struct session *session; // NULL: it was destroyed
     struct host *host;
-    void *owner; // of the thread that reads it
+    void *owner; // for the code that starts the thread
     size_t count;
-    struct grant grants[]; // stages and keys are to be looked up again
+    struct grant grants[]; // stages and keys must be looked up again
 };
 
-// Answers a TAKE. False: its session waits until that can be done.
+// Replies to a TAKE. False: its session waits until the bodies are read.
 bool fetch_grants(struct session *, const struct grant *, size_t count);
 
-// Whether the command has to wait, since the job's body or result is on the disk only: it does so,
-// with that state, and goes on when it was read.
+// Whether the command has to wait because the job's body or result is on disk only. If so it waits,
+// with this state, and continues when it was read.
 bool fetch_first(struct session *, const struct job_info *, const struct wait_kind *, void *state,
                  size_t bytes);
 
-// Reads all of it. Any thread.
+// Reads all bodies. Any thread.
 void fetch_read(const struct fetch *);
 
-// It was read. In a turn. Frees it.
+// Replies after the bodies were read, and frees it. In a turn.
 void fetch_end(struct fetch *);
 
 #endif

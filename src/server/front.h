@@ -1,11 +1,11 @@
-// Front: what stands between a connection and its session where clients do not speak RESP: it makes
-// commands of what arrives, and of their replies what is sent. HTTP has one (src/web).
+// Front: a translator between a connection and its session for clients that do not use RESP: it
+// turns received bytes into commands, and their replies into bytes to send. HTTP has one (src/web).
 //
 //     network ─► front_room, front_receive ─► session_command ─┐
 //                                                              ├ the session
 //     network ◄─ front_ready, front_sent   ◄─ session_ready   ◄┘
 //
-// A session without one is spoken to itself. One thread.
+// A session without a front receives the bytes itself. One thread.
 #ifndef SERVER_FRONT_H
 #define SERVER_FRONT_H
 
@@ -13,13 +13,13 @@
 
 #include <uv.h>
 
-// What the fronts of a server have to know of it. Borrowed until they end.
+// What the fronts of a server need from it. Borrowed until they stop.
 struct front_place {
     uv_loop_t *loop; // handles in it are closed with those of the server
     struct host *host;
-    const char *address; // where they listen
-    const char *names;   // what else clients may call that, with commas between; NULL: nothing
-    void (*turn_end)(void *server); // a turn that was begun elsewhere than in a front ends
+    const char *address;            // where they listen
+    const char *names;              // other names of that address, separated by commas; NULL: none
+    void (*turn_end)(void *server); // ends a turn that a front has begun
     void *server;
 };
 
@@ -28,22 +28,23 @@ struct front {
 };
 
 struct front_impl {
-    // What all fronts of a server share. MR_ENOMEM. It ends after its handles were closed.
+    // Makes the state that all fronts of a server share. MR_ENOMEM. `stop` is called after its
+    // handles were closed.
     int (*start)(const struct front_place *, void **out_all);
     void (*stop)(void *all); // takes NULL
 
-    // A turn has begun, and nothing was changed in it yet.
+    // Called at the start of a turn, before any change.
     void (*turn)(void *all, struct host *); // in any loop's thread
 
-    // For a connection, from an address of QUOTA_ADDRESS bytes (NULL: from this machine).
-    // MR_EFULL: there are too many; MR_ENOMEM. It is closed before its session is, in a turn.
+    // Opens a front for a connection from an address of QUOTA_ADDRESS bytes (NULL: this machine).
+    // MR_EFULL: too many; MR_ENOMEM. It is closed before its session, in a turn.
     int (*open)(void *all, struct session *, const uint8_t *address, struct front **out);
     void (*close)(struct front *); // takes NULL
 
-    // What to send to whom it cannot be opened for. Returns its size.
+    // Writes the refusal for a connection that cannot be opened. Returns its size.
     size_t (*refuse)(const char *why, char *to, size_t room);
 
-    // As those of the session.
+    // As the functions session_… of the same names.
     uint8_t *(*room)(struct front *, size_t *out_size);
     void (*receive)(struct front *, size_t size);
     mr_bytes (*ready)(struct front *);

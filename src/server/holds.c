@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- Which numbers ----------------------------------------------------------------------------
+// ---- Parsing of numbers -----------------------------------------------------------------------
 
 static uint64_t items_behind(const mr_bytes *words, uint32_t from, uint32_t count) {
     for (uint32_t i = from; i < count; i++)
@@ -74,7 +74,7 @@ static struct core *source_of(struct session *s, const struct push_numbers *n, s
     return core_of_stage(s->host, n->stage);
 }
 
-// What was accepted meanwhile, on whichever connection, is needed no more. False: nothing is held.
+// Skips numbers that were accepted meanwhile, on any connection. False: no number is missing.
 static bool hold_advance(struct session *s, struct hold *hold, const struct push_numbers *n) {
     struct push p;
     struct core *core = source_of(s, n, &p);
@@ -96,7 +96,7 @@ static bool is_repeat(struct session *s, const struct push_numbers *n) {
     return core && core_has_seen(core, &p);
 }
 
-// One of this source may have been refused, and not be known.
+// A push of this source may have been refused without an entry here.
 static bool holds_refuse_unknown(struct session *s, const struct push_numbers *n) {
     if (!s->holds.over || is_repeat(s, n))
         return false;
@@ -137,7 +137,7 @@ static void holds_pass_on(struct session *s, const struct push_numbers *n) {
         router_hold(s, n->stage, &more);
 }
 
-// One that was accepted before is answered as it was.
+// A repeat of an accepted push is not refused: it gets the same reply again.
 bool holds_refuse(struct session *s, const struct push_numbers *n) {
     if (router_runs_elsewhere(s, n->stage)) {
         holds_pass_on(s, n);

@@ -1,4 +1,4 @@
-// See notice.h. A line is made in one piece and written by one call.
+// See notice.h. A line is written by one system call.
 #include "server/notice.h"
 
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static void write_time(char *to, size_t room) {
     snprintf(to + used, room - used, ".%03ldZ", now.tv_nsec / 1000000);
 }
 
-// What would break a line, or a JSON string, is written as \u00XX, quotes and backslashes escaped.
+// Control characters are written as \u00XX; in JSON, quotes and backslashes are escaped.
 static void write_text(char *to, size_t room, const char *text, bool json) {
     size_t used = 0;
     for (; *text && used + 7 < room; text++) {
@@ -81,5 +81,5 @@ void notice(enum notice_level level, const char *format, ...) {
         json ? "{\"time\":\"%s\",\"level\":\"%s\",\"text\":\"%s\"}\n" : "%s %-5s %s\n";
     int size = snprintf(line, sizeof line, shape, at, names[level], clean);
     ssize_t written = size > 0 ? write(STDERR_FILENO, line, (size_t)size) : 0;
-    (void)written; // there is nowhere to say that nothing can be said
+    (void)written; // a failure cannot be reported anywhere
 }

@@ -1,4 +1,4 @@
-// Notices: what the server says to the people who run it, a line each, on stderr:
+// Notices: the log of the server for operators, one line each, on stderr:
 //
 //     2026-11-15T12:00:00.000Z info  ready: 12 jobs in 1 stage
 //     {"time":"2026-11-15T12:00:00.000Z","level":"info","text":"ready: 12 jobs in 1 stage"}
@@ -11,10 +11,10 @@
 
 enum notice_level { NOTICE_ERROR, NOTICE_WARN, NOTICE_INFO, NOTICE_DEBUG };
 
-// What is less important than `most` is not written.
+// Notices less important than `most` are not written.
 void notice_set(enum notice_level most, bool json);
 
-// What was set last.
+// The current settings.
 enum notice_level notice_most(void);
 bool notice_is_json(void);
 

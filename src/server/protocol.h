@@ -1,4 +1,4 @@
-// The protocol, told to people: the table of commands as a page.
+// Writes the page docs/protocol.md from the table of commands.
 #ifndef SERVER_PROTOCOL_H
 #define SERVER_PROTOCOL_H
 

@@ -9,7 +9,7 @@
 static void on_hangup(uv_signal_t *signal, int number) {
     struct reload *k = signal->data;
     (void)number;
-    notice(NOTICE_INFO, "asked to reload");
+    notice(NOTICE_INFO, "SIGHUP: reloading");
     systemd_tell_reloading();
     k->reload(k->arg);
     systemd_tell("READY=1");
@@ -34,7 +34,7 @@ int reload_init(struct reload *k, uv_loop_t *loop, void (*reload)(void *arg), vo
     return err;
 }
 
-enum { STORE_DESCRIPTORS = 128 }; // segments that are read, and what else the store opens
+enum { STORE_DESCRIPTORS = 128 }; // for segments and other files of the store
 
 uint32_t most_descriptors(void) {
     struct rlimit limit;

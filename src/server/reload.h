@@ -1,5 +1,5 @@
-// Reload: on SIGHUP the server reads again what may change while it runs; systemd, if it has
-// started the server, is told that it is alive.
+// Reload: on SIGHUP the server reads its options file, tokens and certificates again. Also sends
+// the watchdog messages of systemd, if systemd has started the server.
 #ifndef SERVER_RELOAD_H
 #define SERVER_RELOAD_H
 
@@ -16,8 +16,8 @@ struct reload {
 // others of the loop.
 int reload_init(struct reload *, uv_loop_t *, void (*reload)(void *arg), void *arg);
 
-// How many connections there may be: what descriptors the system allows, raised as far as it lets
-// us, without those that the store needs.
+// The number of connections for which there are descriptors: raises the limit of the process as far
+// as possible, and subtracts those that the store needs.
 uint32_t most_descriptors(void);
 
 #endif

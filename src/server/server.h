@@ -1,6 +1,6 @@
-// Server: a store, and the sessions and sockets of its clients, in one event loop or several, each
-// with a thread; the log writes on a thread of its own, and the store is read on another while
-// clients already hear LOADING.
+// Server: a store with the sessions and sockets of its clients, in one event loop or several, one
+// thread each. The log has a writer thread; at the start another thread reads the store, while
+// clients get LOADING.
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -15,7 +15,7 @@ struct front_impl;
 #define SERVER_LOOPS_AUTO UINT32_MAX
 
 struct server_options {
-    const char *store; // its URL, for people
+    const char *store; // its URL, for messages
     const char *dir;   // of the file store; NULL: in memory
     uint32_t shards;   // 0: as many as the store has, 1 if it is new
     uint32_t loops;    // 0: 1; SERVER_LOOPS_AUTO: as many as there are processors
@@ -30,25 +30,25 @@ struct server_options {
     const char *host;                      // to listen on
     uint16_t port;                         // 0: any free one
     int listen_fd;                         // a socket that listens there already; 0: none
-    // Where clients speak something else, by a front of this kind (NULL: nowhere), and what they
-    // may call that place. If it was not asked for, the server goes on when it cannot listen there.
+    // A front (HTTP) and where it listens; NULL: none. If the address was not set by the user, the
+    // server runs without the front when it cannot listen there.
     const struct front_impl *front;
     const char *front_host, *front_names;
     uint16_t front_port;
     bool front_asked;
-    const char *auth;     // the file of tokens; NULL: whoever connects may do everything
+    const char *auth;     // the file of tokens; NULL: no token is required
     struct tls_files tls; // with a certificate, connections are encrypted
     int64_t drain_ms;     // how long running jobs may take to end at shutdown
-    // Called once clients can connect (and again, with `loaded`, once the store is there). May be
+    // Called when clients can connect, and again, with `loaded`, when the store was read. May be
     // NULL.
     void (*on_ready)(void *arg, const char *host, uint16_t port, bool loaded);
-    void (*on_front)(void *arg, const char *host, uint16_t port); // the same of the front
+    void (*on_front)(void *arg, const char *host, uint16_t port); // the same for the front
     void (*on_reload)(void *arg); // called on SIGHUP, on the loop's thread. May be NULL.
     void *arg;
 };
 
-// Serves until SIGINT or SIGTERM, then drains and closes; SIGHUP has it reload. Returns 0 after an
-// orderly end; errors of opening: MR_ENET (cannot listen: why), those of the log, of tokens
+// Serves until SIGINT or SIGTERM, then drains and closes; reloads on SIGHUP. Returns 0 after an
+// orderly end. Errors at the start: MR_ENET (cannot listen), those of the log, of tokens
 // (auth_file.h) and of certificates (tls/tls.h).
 int server_run(const struct server_options *);
 

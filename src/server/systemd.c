@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-// ---- Telling ----------------------------------------------------------------------------------
+// ---- Messages to systemd ----------------------------------------------------------------------
 
 // A name that begins with @ is abstract: its first byte is 0.
 static socklen_t notify_address(struct sockaddr_un *out) {
@@ -48,7 +48,7 @@ void systemd_tell(const char *format, ...) {
         return;
     ssize_t sent = sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT,
                           (const struct sockaddr *)&to, to_size);
-    (void)sent; // nobody listens
+    (void)sent; // a failure is ignored: the server does not depend on it
     close(fd);
 }
 
@@ -72,7 +72,7 @@ uint64_t systemd_watchdog_ms(void) {
     return us < 2000 ? 1 : us / 2000;
 }
 
-// ---- A socket that listens already ------------------------------------------------------------
+// ---- Socket activation ------------------------------------------------------------------------
 
 enum { FIRST_FD = 3 };
 
@@ -80,8 +80,8 @@ static int check_listens(int fd) {
     int listens = 0;
     socklen_t size = sizeof listens;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) < 0 || !listens)
-        return error_set(MR_EINVAL, "the socket that was handed over does not listen: "
-                                    "ListenStream= is what it takes");
+        return error_set(MR_EINVAL, "the socket from systemd does not listen: the unit needs "
+                                    "ListenStream=");
     return 0;
 }
 
@@ -94,8 +94,7 @@ static int address_write(int fd, char *out) {
     socklen_t size = sizeof a;
     char host[INET6_ADDRSTRLEN];
     if (getsockname(fd, &a.any, &size) < 0)
-        return error_set(MR_EINVAL, "the socket that was handed over has no address: %s",
-                         strerror(errno));
+        return error_set(MR_EINVAL, "the socket from systemd has no address: %s", strerror(errno));
     if (a.any.sa_family == AF_INET) {
         inet_ntop(AF_INET, &a.v4.sin_addr, host, sizeof host);
         snprintf(out, SYSTEMD_ADDRESS, "%s:%u", host, ntohs(a.v4.sin_port));
@@ -103,7 +102,7 @@ static int address_write(int fd, char *out) {
         inet_ntop(AF_INET6, &a.v6.sin6_addr, host, sizeof host);
         snprintf(out, SYSTEMD_ADDRESS, "[%s]:%u", host, ntohs(a.v6.sin6_port));
     } else {
-        return error_set(MR_EINVAL, "the socket that was handed over is not of TCP");
+        return error_set(MR_EINVAL, "the socket from systemd is not a TCP socket");
     }
     return 0;
 }
@@ -117,8 +116,8 @@ int systemd_socket(int *out_fd, char out_address[SYSTEMD_ADDRESS]) {
     if (!count)
         return 0;
     if (count > 1)
-        return error_set(MR_EINVAL, "%" PRIu64 " sockets were handed over: there is use for one",
-                         count);
+        return error_set(MR_EINVAL,
+                         "systemd has passed %" PRIu64 " sockets: the server supports one", count);
     int err = check_listens(FIRST_FD);
     if (err == 0)
         err = address_write(FIRST_FD, out_address);

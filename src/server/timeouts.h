@@ -1,5 +1,5 @@
-// Timeouts: what the server waits for, in the order in which it began to. All timeouts of a list
-// are equally long, so the one that expires next is always the first.
+// Timeouts: a list in the order in which they were started. All timeouts of a list have the same
+// length, so the first one always expires next.
 //
 // Time is an argument. One thread.
 #ifndef SERVER_TIMEOUTS_H
@@ -10,21 +10,21 @@
 #include <stdint.h>
 
 struct timeout {
-    struct list of_timeouts; // in none: it does not run
+    struct list of_timeouts; // unlinked if it does not run
     uint64_t since_ms;
 };
 
 struct timeouts {
     struct list list;
-    uint64_t ms; // how long; 0: for ever, and none is noted
+    uint64_t ms; // length; 0: timeouts never expire
 };
 
-void timeout_begin(struct timeouts *, struct timeout *, uint64_t now_ms); // or begins anew
-void timeout_end(struct timeout *); // also one that does not run
+void timeout_begin(struct timeouts *, struct timeout *, uint64_t now_ms); // restarts a running one
+void timeout_end(struct timeout *); // does nothing if it does not run
 
-// The next one that has expired, which is removed; NULL: none has.
+// Removes and returns the next expired one; NULL: none.
 struct timeout *timeout_expired(struct timeouts *, uint64_t now_ms);
 
-uint64_t timeouts_next_ms(const struct timeouts *); // when to ask again; UINT64_MAX: not at all
+uint64_t timeouts_next_ms(const struct timeouts *); // when the next one expires; UINT64_MAX: none
 
 #endif

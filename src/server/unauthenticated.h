@@ -21,12 +21,12 @@ struct unauthenticated {
     struct list of_list;                      // in none: it has authenticated, or is gone
     uint64_t until_ms;                        // 0: it was expelled
     uint32_t loop;                            // that it belongs to
-    uint8_t address[UNAUTHENTICATED_ADDRESS]; // where it comes from, zeros behind it
+    uint8_t address[UNAUTHENTICATED_ADDRESS]; // of the client, padded with zeros
 };
 
 // Zero is a valid start.
 struct unauthenticated_list {
-    struct list list; // in the order they came
+    struct list list; // in the order of arrival
     uint32_t count;   // without those that were expelled
 };
 
@@ -38,7 +38,7 @@ void unauthenticated_add(struct unauthenticated_list *, struct unauthenticated *
 struct unauthenticated *unauthenticated_to_expel(struct unauthenticated_list *,
                                                  const uint8_t *address);
 
-// The oldest of that address; NULL: of all. NULL if there is none.
+// The oldest connection of this address, or (NULL) of all addresses. NULL if there is none.
 struct unauthenticated *unauthenticated_oldest(struct unauthenticated_list *,
                                                const uint8_t *address);
 

@@ -161,7 +161,7 @@ def U11_the_service_reads_its_credentials_unprivileged():
                            env=dict(os.environ, MILLRACE_TOKEN=secret), capture_output=True, check=False)
     equal((asked.returncode, asked.stdout), (0, b"1\n"), asked)
     server.signal(signal.SIGHUP)
-    server.hear("read again: 1 tokens")
+    server.hear("reloaded 1 tokens")
     server.stop()
     if os.getuid():
         return None
@@ -271,14 +271,14 @@ def sockets_of_no_use_are_refused():
     check("--insecure" in said, said)
     Client(server := server_with_socket(everywhere, "--store", "mem:", "--insecure")).ask("PING")
     server.stop()
-    deaf = socket.socket()
-    said = server_with_socket(deaf, "--store", "mem:", ready=False).ends(2)
+    unlistening = socket.socket()
+    said = server_with_socket(unlistening, "--store", "mem:", ready=False).ends(2)
     check("does not listen" in said, said)
     local = socket.socket(socket.AF_UNIX)
     local.bind(path("local"))
     local.listen()
     said = server_with_socket(local, "--store", "mem:", ready=False).ends(2)
-    check("not of TCP" in said, said)
+    check("not a TCP socket" in said, said)
     said = server_with_socket(everywhere, "--store", "mem:", count=2, ready=False).ends(2)
     check("2 sockets" in said, said)
 

@@ -541,7 +541,7 @@ def roles_and_stages_hold_as_on_the_wire():
               [["mail.a"], ["mail.a", "sms.a"], ["mail.a", "sms.a"]])
     subprocess.run([MILLRACE, "auth", "remove", "few", "--auth", path("roles")], check=True)
     web.signal(signal.SIGHUP)
-    web.hear("read again")
+    web.hear("reloaded")
     equal(streams[0].answer.read().count(b"sms.a"), 0)  # it ends
     streams[1].event()
     web.stop()
