@@ -1,9 +1,9 @@
-// Connections: bytes from a socket into its session, replies from its session into the socket.
+// Connections: pass bytes from a socket to its session, and replies from the session to the socket.
 //
-// Replies are written straight from a session's buffer; what the socket does not take is copied
-// aside, and the session rests meanwhile if that is much. Where there is TLS it stands between the
-// two (server/tls.h). Connections that have still to show a certificate or a secret are listed in
-// unauthenticated.h; quota.h bounds how many there are, timeouts.h how long they may wait.
+// Replies are written directly from the buffer of the session; bytes that the socket does not
+// accept are copied, and while there are many of them the session runs no commands. With TLS,
+// server/tls.h is in between. Connections that have not yet presented a certificate or a secret are
+// listed in unauthenticated.h; quota.h limits their number, timeouts.h their time.
 #include "server/loop.h"
 
 #include "base/errors.h"
@@ -39,7 +39,7 @@ static void on_closed(uv_handle_t *handle) {
         accept_waiting(&v->host, server);
 }
 
-// "127.0.0.1:40000", with the name it has given itself if there is one.
+// "127.0.0.1:40000", with the name that the client has set, if any.
 static const char *client_name(const struct session *s, char (*to)[CLIENT_NAME]) {
     const char *name = s->name;
     snprintf(*to, sizeof *to, "%s%s%s%s", s->address, *name ? " (" : "", name, *name ? ")" : "");
@@ -51,16 +51,17 @@ static size_t unread_size(const struct connection *c) {
            session_unsent(c->session);
 }
 
-// Its replies had no room any more.
+// Logs that replies had no room any more.
 static void write_overflow(const struct connection *c) {
     char name[CLIENT_NAME];
-    notice(NOTICE_WARN,
-           "%s is cut off: %zu bytes of replies are not read, and there is no %s for more",
-           client_name(c->session, &name), unread_size(c),
-           c->session->reply.err == MR_ENOMEM ? "memory" : "room");
+    notice(
+        NOTICE_WARN,
+        "closed the connection of %s: %zu bytes of replies are unread, and there is no %s for more",
+        client_name(c->session, &name), unread_size(c),
+        c->session->reply.err == MR_ENOMEM ? "memory" : "room");
 }
 
-// The last word of TLS, if the socket takes it.
+// Sends the close message of TLS, if the socket accepts it.
 static void connection_write_end(struct connection *c) {
     tls_end(c->tls);
     mr_bytes last = tls_unsent(c->tls);
@@ -129,7 +130,7 @@ static void plan_timeouts(const struct timeouts *p, uv_timer_t *timer, uv_timer_
 static void on_silent(uv_timer_t *);
 static void on_unread(uv_timer_t *);
 
-// Something came from it, or went to it.
+// Restarts the idle timeout: bytes were received or sent.
 static void note_life(struct connection *c) {
     struct loop *v = c->loop;
     timeout_begin(&v->silent, &c->silent, uv_now(&v->uv));
@@ -143,7 +144,7 @@ static bool is_at_rest(const struct connection *c) {
            !router_is_waiting(s) && !there.leases && !there.async_calls;
 }
 
-// Whoever waits or works is not silent.
+// A client that waits for a command or holds leases is not idle.
 static void on_silent(uv_timer_t *timer) {
     struct loop *v = timer->data;
     uint64_t now_ms = uv_now(&v->uv);
@@ -154,7 +155,7 @@ static void on_silent(uv_timer_t *timer) {
             timeout_begin(&v->silent, w, now_ms);
             continue;
         }
-        notice(NOTICE_DEBUG, "%s has been silent for %" PRIu64 " ms: closed: max-idle",
+        notice(NOTICE_DEBUG, "closed the connection of %s: idle for %" PRIu64 " ms (max-idle)",
                client_name(c->session, &name), v->silent.ms);
         connection_close(c);
     }
@@ -176,7 +177,7 @@ static void end_unread(struct connection *c) {
         uv_timer_stop(&v->unread_timer); // an idle server does not wake up
 }
 
-// Whoever reads slowly goes on; whoever reads nothing does not.
+// Closes connections that have read nothing; slow readers stay.
 static void on_unread(uv_timer_t *timer) {
     struct loop *v = timer->data;
     char name[CLIENT_NAME];
@@ -188,8 +189,8 @@ static void on_unread(uv_timer_t *timer) {
             continue;
         }
         notice(NOTICE_WARN,
-               "%s is cut off: it has read nothing of %zu bytes of replies for %" PRIu64
-               " ms: max-unread",
+               "closed the connection of %s: it has read none of %zu bytes of replies for %" PRIu64
+               " ms (max-unread)",
                client_name(c->session, &name), unread_size(c), v->unread.ms);
         connection_close(c);
     }
@@ -230,7 +231,7 @@ static void hear_end(struct connection *c) {
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     struct connection *c = (struct connection *)stream;
     (void)buf;
-    if (size == UV_ENOBUFS) { // it takes nothing now
+    if (size == UV_ENOBUFS) { // the session accepts no bytes now
         uv_read_stop(stream);
         c->reading = false;
         if (c->session->broken)
@@ -248,7 +249,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     }
 }
 
-// Lets the session have what has come; if that takes no more now, reading stops until it does.
+// Passes received bytes to the session; if it accepts no more, stops reading until it does.
 static void secure_read(struct connection *c) {
     int all = tls_pour(c->tls, c->session);
     if (all < 0 && tls_peer_closed(c->tls) && !c->session->broken) {
@@ -295,8 +296,8 @@ static void connection_read(struct connection *c) {
         secure_read(c); // what came before
 }
 
-// libuv may call this right before it waits for sockets, without a check in between: so what this
-// lets go on is planned here.
+// libuv may call this right before it waits for sockets, without a check in between, so a turn for
+// sessions that can continue is scheduled here.
 static void on_written(uv_write_t *write, int status) {
     struct connection *c = write->data;
     struct loop *v = c->loop;
@@ -341,7 +342,7 @@ static void write_rest(struct connection *c, mr_bytes rest) {
     connection_sent(c, rest.size);
 }
 
-enum { WRITE_MOST = 1 << 20 }; // copied aside at once
+enum { WRITE_MOST = 1 << 20 }; // copied at once
 
 void connection_write(struct connection *c) {
     note_authentication(c);
@@ -376,12 +377,11 @@ void connection_write(struct connection *c) {
 void connections_make_room(struct loop *v) {
     char name[CLIENT_NAME];
     for (struct session *s; (s = host_client_to_close(&v->host)) != NULL;) {
-        notice(NOTICE_WARN,
-               "%s is cut off: clients take up more than %" PRIu64
-               " bytes, and of these it has the most, %zu, of which %zu are replies that it has "
-               "not read: max-client-bytes",
-               client_name(s, &name), host_client_limit(&v->host), session_held(s),
-               session_unread(s));
+        notice(
+            NOTICE_WARN,
+            "closed the connection of %s: clients use more than %" PRIu64
+            " bytes, and it uses the most, %zu, of which %zu are unread replies (max-client-bytes)",
+            client_name(s, &name), host_client_limit(&v->host), session_held(s), session_unread(s));
         if (s->remote)
             router_cut_off(s);
         else
@@ -389,7 +389,7 @@ void connections_make_room(struct loop *v) {
     }
 }
 
-// ---- Coming -----------------------------------------------------------------------------------
+// ---- New connections --------------------------------------------------------------------------
 
 // Who comes from there is counted by it: of IPv6 by the half that names a network, since anybody
 // has all of the rest, unless it is an IPv4 address in disguise.
@@ -408,7 +408,7 @@ static void note_origin(struct connection *c, const struct sockaddr *at) {
     c->local = v4 ? v4[0] == 127 : IN6_IS_ADDR_LOOPBACK(v6);
 }
 
-// "127.0.0.1:40000" or "[::1]:40000"; nothing where the system does not say.
+// Sets "127.0.0.1:40000" or "[::1]:40000"; empty if the system does not know it.
 static void note_address(struct connection *c) {
     struct sockaddr_storage peer;
     struct sockaddr *at = (struct sockaddr *)&peer;
@@ -417,7 +417,7 @@ static void note_address(struct connection *c) {
     if (uv_tcp_getpeername(&c->tcp, at, &size) < 0 || uv_ip_name(at, name, sizeof name) < 0)
         return;
     bool v6 = at->sa_family == AF_INET6;
-    uint16_t port = ntohs(((struct sockaddr_in *)at)->sin_port); // at the same place for IPv6
+    uint16_t port = ntohs(((struct sockaddr_in *)at)->sin_port); // same offset in IPv6
     snprintf(c->address, sizeof c->address, "%s%s%s:%u", v6 ? "[" : "", name, v6 ? "]" : "", port);
     note_origin(c, at);
 }
@@ -563,7 +563,7 @@ static int connection_set_up(struct connection *c, bool front) {
                                              &c->session->front);
     if (err < 0)
         return err;
-    (void)uv_tcp_nodelay(&c->tcp, 1); // comforts: it works without
+    (void)uv_tcp_nodelay(&c->tcp, 1); // optional: works without them, too
     (void)uv_tcp_keepalive(&c->tcp, 1, LIMIT_SILENCE_S);
     c->session->owner = c;
     c->session->address = c->address;
@@ -614,11 +614,11 @@ static void on_refused(uv_handle_t *refused) {
     }
 }
 
-// It is accepted and closed: as long as one is not accepted, no other comes.
+// Accepts and closes the connection: libuv reports no other while one is not accepted.
 static void connection_refuse(struct listen_socket *l) {
     struct loop *v = l->loop;
     if (v->refusing) {
-        l->another = true; // its turn comes when that one is closed
+        l->another = true; // accepted when that one is closed
         return;
     }
     notice(NOTICE_WARN, "no memory for a connection");
@@ -629,21 +629,20 @@ static void connection_refuse(struct listen_socket *l) {
     uv_close((uv_handle_t *)&v->refused, on_refused);
 }
 
-// As long as it is not accepted no other comes; the system keeps them.
+// Leaves new connections in the system's queue until descriptors are free.
 static void let_wait(struct listen_socket *l) {
     struct loop *v = l->loop;
     struct server *server = v->server;
     l->crowded = true;
     atomic_store(&server->is_crowded, true);
     if (!server->said_crowded)
-        notice(NOTICE_WARN,
-               "%" PRIu32 " connections are all there are descriptors for: others wait",
+        notice(NOTICE_WARN, "%" PRIu32 " connections use all descriptors: new ones wait",
                atomic_load(&server->connections));
     server->said_crowded = true;
     (void)expel_oldest(v, NULL); // it is accepted when that has closed
 }
 
-// In the first loop: a connection has closed.
+// Runs in the first loop when a connection has closed.
 static void accept_waiting(struct host *h, void *arg) {
     struct server *server = arg;
     struct listen_socket *both[] = { &server->wire, &server->front };
@@ -678,9 +677,9 @@ static struct connection *connection_create(struct loop *v) {
     return c;
 }
 
-// ---- Handing out ------------------------------------------------------------------------------
+// ---- Distribution to loops --------------------------------------------------------------------
 
-// In another loop than the one that accepted it: the socket.
+// Takes over a socket that another loop has accepted.
 static void adopt(struct host *h, void *arg) {
     struct loop *v = list_entry(h, struct loop, host);
     int fd = (int)(intptr_t)arg;
@@ -696,7 +695,7 @@ static void adopt(struct host *h, void *arg) {
         atomic_fetch_sub(&v->server->connections, 1);
 }
 
-// The socket without the handle, which belongs to its loop; -1: it cannot be had.
+// Duplicates the socket, because its handle belongs to its loop; -1: that failed.
 static int take_socket(struct connection *c) {
     uv_os_fd_t fd;
     return uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -706,7 +705,7 @@ static void on_handed_out(uv_handle_t *handle) {
     mem_free((struct connection *)handle);
 }
 
-// Every loop gets one after another. False: this one keeps it.
+// Passes connections to the loops in rotation. False: this loop keeps it.
 static bool connection_hand_out(struct connection *c) {
     struct server *server = c->loop->server;
     uint32_t to = server->next_loop++ % server->loops.count;

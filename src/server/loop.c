@@ -1,8 +1,8 @@
-// The loop: sockets in and out, signals, time. All rules are the host's and the sessions'.
+// The event loop: sockets, signals and time. The logic is in hosts and sessions.
 //
-//     poll ─► read callbacks: bytes into sessions ─► check: the turn ends, replies go out
+//     poll ─► read callbacks: bytes into sessions ─► check: the turn ends, replies are sent
 //
-// What a connection does with its socket is connection.c's.
+// connection.c has the code of a single connection.
 #include "server/loop.h"
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 
 enum {
     BACKLOG = 511,
-    SENDING_MS = 2000, // for replies that were not read yet when the server ends
+    SENDING_MS = 2000, // for unread replies when the server stops
 };
 
 // ---- Turns ------------------------------------------------------------------------------------
@@ -46,8 +46,8 @@ static void on_backlog(uv_idle_t *idle) {
     turn_end(v);
 }
 
-// While sessions wait for a later turn there is one in every round of the loop, between which it
-// looks at all sockets. A timer would not do: one that is due at once rings before the sockets do.
+// While sessions are in the backlog there is a turn in every iteration of the loop, and sockets are
+// polled in between. A timer would not do: one that is due at once fires before sockets are polled.
 static void plan_backlog(struct loop *v) {
     if (!host_has_backlog(&v->host))
         uv_idle_stop(&v->backlog);
@@ -55,7 +55,7 @@ static void plan_backlog(struct loop *v) {
         uv_idle_start(&v->backlog, on_backlog);
 }
 
-// The timer is only set when something is due earlier than it would ring anyway.
+// Sets the timer only if something is due before it would fire.
 static void loop_plan(struct loop *v) {
     plan_backlog(v);
     if (host_has_backlog(&v->host))
@@ -76,7 +76,7 @@ void turn_end(struct loop *v) {
     while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming) ||
            !list_empty(&h->outgoing)) {
         host_end(h);
-        flush(v); // what was sent may let sessions go on
+        flush(v); // sessions may continue after their replies were sent
         connections_make_room(v);
         if (h->loops)
             router_note_client_bytes(h);
@@ -109,7 +109,7 @@ static void on_durable(uv_async_t *async) {
     flush(async->data);
 }
 
-// From the log's thread: its shard's loop.
+// Called by the thread of a log; wakes the loop of its shard.
 static void loop_log_is_durable(void *part) {
     struct host *h = ((struct part *)part)->host;
     uv_async_send(&list_entry(h, struct loop, host)->durable);
@@ -130,7 +130,7 @@ static void wake_loop(void *loop) {
     uv_async_send(&((struct loop *)loop)->mail);
 }
 
-// ---- Reading what is on the disk only ---------------------------------------------------------
+// ---- Reading bodies from disk -----------------------------------------------------------------
 
 static void read_fetch(uv_work_t *work) {
     fetch_read(work->data);
@@ -157,14 +157,14 @@ static int fetch(void *server, struct fetch *f) {
     work->data = f;
     f->owner = v;
     int err = uv_queue_work(&v->uv, work, read_fetch, on_fetched);
-    assert(err == 0); // it only refuses what is no work
+    assert(err == 0); // it only fails without a callback
     v->fetching++;
     return 0;
 }
 
 // ---- Stopping ---------------------------------------------------------------------------------
 //
-// The first loop decides; the others are told, and say when they are ready:
+// The first loop decides; it messages the others, which report when they are ready:
 //
 //     signal ─► all: start nothing ─► no leases, or time is up ─► all: give back, send, close
 //            ─► no connections ─► all: a barrier, no sessions ─► the store is closed
@@ -174,8 +174,8 @@ static struct loop *loop_of(struct host *h) {
     return list_entry(h, struct loop, host);
 }
 
-// Has it run in every loop; in this one, the first, at once. A loop that cannot be told for want of
-// memory hears of the next step.
+// Runs a function in every loop; in this one, the first, at once. A loop to which no message can be
+// sent for lack of memory gets that of the next step.
 static void run_in_all(struct server *server, void (*run)(struct host *, void *)) {
     for (uint32_t i = 1; i < server->loops.count; i++)
         (void)loops_run(&server->loops, i, run, server);
@@ -226,7 +226,7 @@ static void one_is_done(struct host *h, void *arg) {
         close_store(server);
 }
 
-// Behind everything that connections have sent here: their remote sessions are gone, too.
+// Comes after everything that connections have sent here, so their remote sessions have ended, too.
 static void barrier(struct host *h, void *server) {
     (void)server;
     loop_of(h)->barrier = true;
@@ -263,7 +263,7 @@ void loop_finish(struct loop *v) {
         one_has_no_clients(&v->host, server);
 }
 
-// Clients that have not read everything are not waited for any longer.
+// Closes connections that have not read everything.
 static void close_now(struct host *h, void *server) {
     struct loop *v = loop_of(h);
     (void)server;
@@ -280,7 +280,7 @@ static void on_sending_over(uv_timer_t *timer) {
     run_in_all(timer->data, close_now);
 }
 
-// Everything said is made durable and sent; each connection is closed when it was.
+// Makes all replies durable and sends them; each connection is closed when its replies were sent.
 static void close_loop(struct host *h, void *arg) {
     struct loop *v = loop_of(h);
     const struct server *server = arg;
@@ -326,12 +326,13 @@ static void note_leases(struct loop *v) {
     if (!v->index)
         stop_if_drained(&v->host, server);
     else if (changed && !leases)
-        (void)loops_run(&server->loops, 0, stop_if_drained, server); // else its time runs out
+        (void)loops_run(&server->loops, 0, stop_if_drained,
+                        server); // if it fails, the drain timeout ends it
 }
 
 static void on_drain_over(uv_timer_t *timer) {
     struct server *server = timer->data;
-    notice(NOTICE_WARN, "%" PRIu64 " leases are still held: their jobs go back to their channels",
+    notice(NOTICE_WARN, "%" PRIu64 " jobs are still running: they go back to their channels",
            leases_of_all(server));
     close_all(server);
 }
@@ -342,7 +343,7 @@ static void listener_close(struct listen_socket *l) {
     l->open = false;
 }
 
-// Nothing more is started.
+// Starts no more jobs.
 static void begin_stop(struct host *h, void *server) {
     struct loop *v = loop_of(h);
     (void)server;
@@ -362,7 +363,7 @@ static void stop_at_once(struct server *server) {
 static uint64_t count_leases(const struct server *server) {
     uint64_t leases = host_leases(&server->loop[0]->host);
     for (uint32_t i = 1; i < server->loops.count; i++)
-        leases += atomic_load(&server->loop[i]->leases); // as far as it has told
+        leases += atomic_load(&server->loop[i]->leases); // as last reported
     return leases;
 }
 
@@ -375,13 +376,13 @@ static void loop_on_signal(uv_signal_t *signal, int number) {
     }
     server->stopping = true;
     systemd_tell("STOPPING=1\nSTATUS=Letting running jobs end");
-    notice(NOTICE_INFO, "%s: taking no more connections; %" PRIu64 " leases are held",
-           number == SIGINT ? "interrupted" : "asked to stop", count_leases(server));
+    notice(NOTICE_INFO, "%s: accepting no more connections; waiting for %" PRIu64 " running jobs",
+           number == SIGINT ? "SIGINT" : "SIGTERM", count_leases(server));
     listener_close(&server->wire);
     listener_close(&server->front);
     uv_timer_start(&server->drain_timer, on_drain_over, (uint64_t)server->options.drain_ms, 0);
     for (uint32_t i = 1; i < server->loops.count; i++)
-        atomic_store(&server->loop[i]->leases, UINT64_MAX / LOOPS_MOST); // until it has told
+        atomic_store(&server->loop[i]->leases, UINT64_MAX / LOOPS_MOST); // until it has reported
     host_begin(&v->host);
     run_in_all(server, begin_stop);
     turn_end(v);
@@ -393,7 +394,7 @@ static void reload_tokens(struct host *h, void *server) {
     credentials_reload_tokens(&((struct server *)server)->credentials, h);
 }
 
-// What can change while the server runs is read again; what is wrong is said and changes nothing.
+// Reads files that may change at run time; an invalid one is reported and changes nothing.
 static void server_reload(void *arg) {
     struct server *server = arg;
     struct loop *v = server->loop[0];
@@ -403,7 +404,7 @@ static void server_reload(void *arg) {
     pthread_mutex_unlock(&server->lock);
     for (uint32_t i = 1; server->credentials.auth && i < server->loops.count; i++)
         if (loops_run(&server->loops, i, reload_tokens, server) < 0)
-            notice(NOTICE_ERROR, "a loop keeps its tokens as they were: %s", error_text());
+            notice(NOTICE_ERROR, "a loop keeps its old tokens: %s", error_text());
     if (server->options.on_reload)
         server->options.on_reload(server->options.arg);
     turn_end(v);
@@ -435,7 +436,7 @@ static int loop_load(struct loop *v) {
     return err;
 }
 
-// A loop without memory for it answers LOADING until the server ends.
+// A loop that fails here, for lack of memory, answers LOADING until the server stops.
 static void other_loop_load(struct host *h, void *server) {
     (void)server;
     if (loop_load(loop_of(h)) < 0)
@@ -459,7 +460,8 @@ static void on_loaded(uv_work_t *work, int status) {
         return;
     }
     for (uint32_t i = 1; i < server->loops.count; i++)
-        (void)loops_run(&server->loops, i, other_loop_load, server); // else it answers LOADING
+        (void)loops_run(&server->loops, i, other_loop_load,
+                        server); // if it fails, that loop answers LOADING
     const struct server_options *o = &server->options;
     if (o->on_ready)
         o->on_ready(o->arg, o->host, o->port, true);
@@ -482,7 +484,7 @@ static int bind_to(struct listen_socket *l, const char *host, uint16_t port) {
     return err < 0 ? err : uv_tcp_bind(&l->tcp, (struct sockaddr *)&address, 0);
 }
 
-// With `fd`, which listens there already. Tells the port that it became.
+// Listens on an address, or uses `fd`, which already listens. Sets `*port` to the actual port.
 static int listen_on(struct listen_socket *l, const char *host, uint16_t *port, int fd) {
     struct sockaddr_storage address;
     int err = fd ? uv_tcp_open(&l->tcp, fd) : bind_to(l, host, *port);
@@ -532,14 +534,15 @@ static void write_listening(const struct server *server) {
     if (o->on_ready)
         o->on_ready(o->arg, o->host, o->port, false);
     if (o->front && !server->front.open)
-        notice(NOTICE_WARN, "%s:%u is taken: there is no page and no API; --http moves them",
+        notice(NOTICE_WARN,
+               "%s:%u is in use: running without the page and the API; --http sets another address",
                o->front_host, o->front_port);
     else if (o->front && o->on_front)
         o->on_front(o->arg, o->front_host, o->front_port);
     systemd_tell("STATUS=Reading the store %s", o->store);
 }
 
-// What was not begun because of an error before it need not be closed.
+// Handles that were not initialised because of an error need not be closed.
 static int init_loop_handles(struct loop *v) {
     int err;
     if ((err = uv_check_init(&v->uv, &v->check)) < 0 ||
@@ -692,7 +695,7 @@ static int serve(struct server *server) {
     write_listening(server);
     struct loop *v = server->loop[0];
     err = uv_queue_work(&v->uv, &server->loading, load_store, on_loaded);
-    assert(err == 0); // it only refuses what is no work
+    assert(err == 0); // it only fails without a callback
     server->loading_now = true;
     uv_run(&v->uv, UV_RUN_DEFAULT);
     end_loops(server);
@@ -701,7 +704,7 @@ static int serve(struct server *server) {
     return server->exit;
 }
 
-// As many as there are processors, if that is asked for.
+// The number of processors for SERVER_LOOPS_AUTO.
 static uint32_t loops_wanted(uint32_t asked) {
     uint32_t count = asked == SERVER_LOOPS_AUTO ? uv_available_parallelism() : asked ? asked : 1;
     return count < LOOPS_MOST ? count : LOOPS_MOST;
@@ -718,7 +721,7 @@ int server_run(const struct server_options *options) {
                options->max_per_address ? options->max_per_address : LIMIT_CLIENTS_OF_ADDRESS);
     loops_init(&server->loops, loops_wanted(options->loops));
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of the disk like others
+    signal(SIGXFSZ, SIG_IGN); // a file size limit is then an error of write
     int err = serve(server);
     for (uint32_t i = server->loops.count; i > 0; i--)
         loop_destroy(server->loop[i - 1]);

@@ -1,7 +1,7 @@
-// Loop: what loop.c (turns, starting and stopping) and connection.c (sockets) share. A server has
-// one loop or several, each with a thread, a host, some of the shards and some of the connections.
-// The first one also listens, hears signals, loads the store and serves HTTP; it hands connections
-// out in turn. How commands get from one to another is router.h's.
+// Loop: types shared by loop.c (turns, start and stop) and connection.c (sockets). A server has one
+// loop or several, each with a thread, a host, some of the shards and some of the connections. The
+// first one also listens, handles signals, loads the store and serves HTTP; it passes connections
+// to the loops in rotation. router.h describes how commands get from one loop to another.
 #ifndef SERVER_LOOP_H
 #define SERVER_LOOP_H
 
@@ -22,11 +22,11 @@
 
 // Where clients connect.
 struct listen_socket {
-    uv_tcp_t tcp; // first: a handle is a listener
+    uv_tcp_t tcp; // first, so that a handle can be cast
     struct loop *loop;
     bool open;
-    bool crowded; // one more waits to be accepted until another is closed …
-    bool another; // … or while one is being refused
+    bool crowded; // a connection waits to be accepted until another is closed …
+    bool another; // … or until a refusal is sent
 };
 
 struct loop {
@@ -35,12 +35,12 @@ struct loop {
     pthread_t thread;
     bool threaded; // `thread` runs
     struct host host;
-    struct timeouts unread; // with those who do not take what they are sent
-    struct timeouts silent; // with those to whom and from whom nothing goes, if that has a limit
-    char *cipher;           // READ_SIZE bytes: where what is encrypted arrives
+    struct timeouts unread; // connections that do not read their replies
+    struct timeouts silent; // idle connections, if max-idle is set
+    char *cipher;           // READ_SIZE bytes, for encrypted input
     uv_loop_t uv;
     bool has_uv;
-    uv_tcp_t refused; // a connection that there is no memory for
+    uv_tcp_t refused; // a connection that is closed at once
     uv_check_t check;
     uv_timer_t timer;  // for the host
     uv_idle_t backlog; // runs while sessions wait for a later turn
@@ -49,7 +49,7 @@ struct loop {
     uv_async_t mail;    // something has come from another loop
     struct health health;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
-    uint32_t fetching;    // bodies are read for so many sessions
+    uint32_t fetching;    // sessions that wait for bodies from disk
     bool refusing;
     bool stopping, closing;
     bool reported, barrier, finished; // see "Stopping" in loop.c
@@ -67,46 +67,46 @@ struct server {
     struct credentials credentials;
     struct quota quota;
     struct unauthenticated_list unauthenticated;
-    uint64_t refused_notice_ms;  // from when on refused connections may be noticed again …
-    uint64_t refused_unsaid;     // … and how many were not
+    uint64_t refused_notice_ms;  // next time for a notice about refused connections …
+    uint64_t refused_unsaid;     // … and their number since the last notice
     uint64_t expelled_notice_ms; // the same of unauthenticated ones that made room
     uint64_t expelled_unsaid;
 
     _Atomic uint32_t connections;
     uint32_t most_connections;
-    atomic_bool is_crowded; // a listener waits until a connection has closed
+    atomic_bool is_crowded; // a listener waits for a connection to close
 
     // The first loop's:
-    struct listen_socket wire, front; // of RESP, and of those who speak through a front
-    void *fronts;                     // what these share; NULL: there are none
-    uint32_t next_loop;               // that gets the next connection
+    struct listen_socket wire, front; // RESP, and the front (HTTP)
+    void *fronts;                     // shared state of fronts; NULL: there are none
+    uint32_t next_loop;               // the loop that gets the next connection
     uv_timer_t drain_timer;
     uv_signal_t interrupt, terminate;
     struct reload reload;
     uv_work_t loading;
     int load_err;
     char load_text[512];
-    bool said_crowded;       // that one more waits to be accepted
-    atomic_bool cancel_load; // for the thread that loads
+    bool said_crowded;       // a notice about waiting connections was written
+    atomic_bool cancel_load; // for the loading thread
     bool loading_now, stopping, closing;
-    uint32_t without_clients, done; // so many loops, while the server ends
+    uint32_t without_clients, done; // numbers of loops, while the server stops
     int exit;
 };
 
 struct connection {
-    uv_tcp_t tcp; // first: a handle is a connection
+    uv_tcp_t tcp; // first, so that a handle can be cast
     struct loop *loop;
     struct session *session;
-    struct tls *tls; // NULL: nothing is encrypted
+    struct tls *tls; // NULL: not encrypted
     struct unauthenticated unauthenticated;
     bool is_unauthenticated; // it has still to authenticate
     struct quota_member member;
     struct timeout unread, silent;
     uv_write_t write;
-    struct buffer pending; // what the socket did not take at once …
-    size_t pending_left;   // … and how much of it was left when that was looked at last
+    struct buffer pending; // bytes that the socket has not accepted yet …
+    size_t pending_left;   // … and their number at the last check
     bool reading, writing, closing;
-    bool local; // it comes from this machine
+    bool local; // the client is on this machine
     char address[64];
 };
 
@@ -114,14 +114,15 @@ struct connection {
 
 void on_connection(uv_stream_t *listener, int status);
 
-// Sends what may be sent, as far as the socket takes it, closes what is over, reads on.
+// Sends replies as far as the socket accepts them, closes the connection if it is over, and
+// continues to read.
 void connection_write(struct connection *);
-void connections_make_room(struct loop *);  // closes some if clients take up too much memory
+void connections_make_room(struct loop *);  // closes some if clients use too much memory
 void connection_close(struct connection *); // begins a turn: its session ends in it
 
 // ---- loop.c -----------------------------------------------------------------------------------
 
 void turn_end(struct loop *);
-void loop_finish(struct loop *); // a connection has closed while the server ends
+void loop_finish(struct loop *); // a connection has closed while the server stops
 
 #endif

@@ -6,18 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- Which one? ---------------------------------------------------------------------------------
+// ---- Finding a shard ----------------------------------------------------------------------------
 
 static bool knows(const struct host *h, uint32_t shard, uint64_t id) {
     struct job_info info;
     return core_look_job(own_part(h, shard)->core, id, &info) == 0;
 }
 
-// A job is where its id was given, unless the store was copied into another number of shards since.
+// The id of a job names its shard, unless the store was copied into another number of shards.
 uint32_t shards_find(const struct host *h, uint64_t id) {
     uint32_t home = route_of_id(h->shards, id);
     if (home < h->first || home >= h->end)
-        home = h->first; // another loop would know it, if it is known at all
+        home = h->first; // if the job exists, another loop has it
     if (knows(h, home, id))
         return home;
     for (uint32_t i = h->first; i < h->end; i++)
@@ -43,7 +43,7 @@ int shards_await(struct session *s, uint64_t id, struct outcome *out) {
     return core_await(s->host->parts[shard].core, id, &s->caller, out);
 }
 
-// An end that cannot be written now is made up for.
+// If the end cannot be written now, the core does so later.
 void shards_await_leave(struct session *s) {
     (void)core_await_leave(s->host->parts[shard_of(s, s->caller.conn)].core, &s->caller);
 }
@@ -57,7 +57,7 @@ static int take_from(struct session *s, struct take *t, uint32_t shard, struct t
     return core_take(s->host->parts[shard].core, t, out, out_count);
 }
 
-// Without waiting: stage by stage, so that those named first are served first wherever they are.
+// Takes without waiting, stage by stage in the given order, whichever shard they are in.
 static int take_some(struct session *s, const struct take *wanted, struct grant *out,
                      size_t *out_count) {
     uint32_t shards = s->host->shards;
@@ -79,7 +79,7 @@ static int take_some(struct session *s, const struct take *wanted, struct grant 
     return count ? 0 : MR_EAGAIN;
 }
 
-// Of the stages that are named, those of one shard.
+// The named stages that are in one shard.
 static size_t stages_of(const struct take *t, uint32_t shard, uint32_t shards,
                         mr_bytes out[TAKE_STAGES_MOST]) {
     size_t count = 0;
@@ -89,7 +89,7 @@ static size_t stages_of(const struct take *t, uint32_t shard, uint32_t shards,
     return count;
 }
 
-// In every shard that has one of the stages; one that has work after all ends it.
+// Waits in every shard that has one of the stages; stops if one of them has a job after all.
 static int shards_take_wait(struct session *s, const struct take *wanted, struct grant *out,
                             size_t *out_count) {
     for (uint32_t i = s->host->first; i < s->host->end; i++) {
@@ -155,7 +155,7 @@ size_t shards_stage_places(const struct host *h) {
 int shards_stage_place(const struct host *h, mr_bytes stage, size_t *out) {
     uint32_t home = route_of(h->shards, stage);
     if (home < h->first || home >= h->end)
-        return MR_EGONE; // it lives in another loop
+        return MR_EGONE; // it is in another loop
     size_t before = 0, index = 0;
     int err = core_stage_place(h->parts[home].core, stage, &index);
     for (uint32_t i = h->first; i < home; i++)
@@ -165,7 +165,7 @@ int shards_stage_place(const struct host *h, mr_bytes stage, size_t *out) {
     return err;
 }
 
-// Emits that are on their way to it wait as those do that have come.
+// Emits that are still in transit to the stage count as waiting.
 static void add_linked(const struct host *h, struct stage_info *info) {
     for (uint32_t i = h->first; h->shards > 1 && i < h->end; i++)
         info->waiting += core_linked(h->parts[i].core, info->name);
@@ -194,7 +194,8 @@ bool shards_stage_at(struct host *h, size_t place, struct stage_info *out) {
 int shards_remove_stage(struct host *h, mr_bytes stage) {
     for (uint32_t i = h->first; i < h->end; i++)
         if (core_linked(h->parts[i].core, stage))
-            return error_set(MR_EINVAL, "stage %.*s is not empty: emits are on their way to it",
+            return error_set(MR_EINVAL,
+                             "stage %.*s is not empty: emitted jobs are in transit to it",
                              (int)stage.size, (const char *)stage.data);
     return core_stage_remove(core_of_stage(h, stage), stage);
 }
@@ -243,7 +244,7 @@ uint64_t shards_live_bytes(const struct host *h) {
     return bytes;
 }
 
-// Each has its share of what may be used, and of what is.
+// Each shard gets its share of the limit, and of the memory in use.
 void shards_tell_memory(const struct host *h, uint64_t outside_bytes) {
     for (uint32_t i = h->first; i < h->end; i++)
         core_set_outside_memory(h->parts[i].core, outside_bytes / (h->end - h->first));

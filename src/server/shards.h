@@ -1,4 +1,4 @@
-// Shards: the host's shards as one engine, so that commands read as if there were one.
+// Shards: makes the host's shards look like one engine to commands.
 //
 //     PUSH, CALL, STAGE, EPIC, JOBS …   by stage                      ─► one shard
 //     DONE, JOB, AWAIT …                by id                         ─► one shard
@@ -22,7 +22,7 @@ static inline struct part *own_part(const struct host *h, uint32_t shard) {
     return &h->parts[shard];
 }
 
-// The shard that knows this job; if none does, one that will say so.
+// The shard of this job; if no shard knows it, any.
 uint32_t shards_find(const struct host *, uint64_t id);
 
 static inline uint32_t shard_of_job(const struct host *h, uint64_t id) {
@@ -37,14 +37,14 @@ static inline struct core *core_of_stage(const struct host *h, mr_bytes stage) {
     return own_part(h, route_of(h->shards, stage))->core;
 }
 
-// Whose log an entry is in: grants, outcomes and jobs say it beside its position.
+// The shard whose log has an entry: grants, outcomes and jobs have its number beside the position.
 static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
     return own_part(h, shard)->shard;
 }
 
 // ---- Handing in, waiting for ends ---------------------------------------------------------------
 
-void shards_push_leave(struct session *); // its pusher waits no longer, if it did
+void shards_push_leave(struct session *); // ends the wait of its pusher, if it waits
 
 // As core_push; sets the push's connection, and those of its caller and pusher. The pusher has left
 // the shard where it waited for an earlier push.
@@ -77,11 +77,11 @@ void shards_take_leave(struct session *, const struct taker *but);
 
 // ---- Stages -------------------------------------------------------------------------------------
 
-// The stages of all shards, one behind the other. A shard may also know stages that live in others,
-// because it emits to them: their places are empty, as are those of stages that were forgotten.
+// The stages of all shards, one shard after another. A shard may also know stages of other shards,
+// because it emits to them: their places are empty, as are those of removed stages.
 size_t shards_stage_places(const struct host *);
 int shards_stage_place(const struct host *, mr_bytes stage, size_t *out); // MR_EGONE
-mr_bytes shards_stage_name(const struct host *, size_t place); // none: the place is empty
+mr_bytes shards_stage_name(const struct host *, size_t place); // empty: the place is empty
 bool shards_stage_at(struct host *, size_t place, struct stage_info *out); // false: empty
 
 int shards_look_stage(struct host *, mr_bytes stage, struct stage_info *out);
@@ -101,7 +101,7 @@ void shards_epic_unwatch(struct session *);
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-// Entries that the cores have looked at since this was asked last.
+// Entries that the cores have examined since the last call.
 uint64_t shards_steps(const struct host *);
 
 uint64_t shards_memory(const struct host *);

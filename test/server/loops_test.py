@@ -109,16 +109,16 @@ def U6_unread_replies_of_other_loops_do_not_fill_memory():
     with Server("--max-client-bytes", str(64 << 20)) as server:
         client = Client(server)
         ids = [client.ask("PUSH", stage, b"x" * (8 << 20)) for stage in STAGES for _ in range(2)]
-        deaf = [Client(server) for _ in range(12)]
-        for one in deaf:
+        unresponsive = [Client(server) for _ in range(12)]
+        for one in unresponsive:
             for job in ids:
                 one.say("JOB", job, "BODY")
         for _ in range(4):
-            server.hear(f"is cut off: clients take up more than {64 << 20} bytes")
+            server.hear(f"clients use more than {64 << 20} bytes")
         equal(client.ask("PING"), "PONG")
         while int(client.info()["buffer_bytes"]) > 64 << 20:
             pass
-        for one in deaf:
+        for one in unresponsive:
             one.close()
 
 
