@@ -317,7 +317,9 @@ static void remote_send(struct remote *r) {
     bool holds = r->holds.count || r->holds.over;
     bool sent =
         post_identity(r) && (!holds || post_holds(r)) && (!r->requests.size || post_requests(r));
-    if (sent && r->to_ack && !session_is_paused(r->client))
+    // A front sends nothing until it has all replies to a request, which are few.
+    bool reads = r->client->front || !session_is_paused(r->client);
+    if (sent && r->to_ack && reads)
         sent = post_ack(r);
     if (sent)
         return;

@@ -1027,6 +1027,11 @@ def looks_at_several_loops_answer():
             equal(({s["name"] for s in event["stages"]}, event["info"]["waiting"]), (names, 10))
     for target in "info", "workers", "epics", "dead", "policies":
         web.get(f"/api/{target}")
+    for i in range(1500):  # so that one loop's part is more than a client may leave unread
+        client.say("PUSH", f"a-stage-with-a-long-name-so-that-there-is-much-to-tell-{i}", "x")
+    for i in range(1500):
+        client.hear()
+    equal(len(re.findall(rb'status="waiting"} 1\n', web.get("/metrics"))), 1000)
     web.stop()
 
 
