@@ -1,5 +1,5 @@
-// One table row per policy. A kind says how values are parsed and printed, a row has the bounds. A
-// value is parsed into a copy, so that one that is refused changes nothing.
+// A kind says how the values of a policy are parsed and printed, its row has the bounds. A value is
+// parsed into a copy, so that one that is refused changes nothing.
 #include "core/policy.h"
 
 #include "base/bytes.h"
@@ -17,90 +17,19 @@ enum { SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE };
 #define VALUE(member, usual, least, most)                                                          \
     { offsetof(struct policy, member), usual, least, most }
 
-// Rows are also the order of the values in a STAGE record: a new row goes to the end.
-static const struct policy_row rows[] = {
-    { .name = "max-jobs",
-      .kind = POLICY_COUNT,
-      .may_be_none = true,
-      .values = { VALUE(max_jobs, 0, 1, MOST_COUNT) },
-      .takes = "a count, or none",
-      .about = "jobs in the stage; more are refused as FULL" },
-    { .name = "max-channel",
-      .kind = POLICY_COUNT,
-      .may_be_none = true,
-      .values = { VALUE(max_channel, 0, 1, MOST_COUNT) },
-      .takes = "a count, or none",
-      .about = "jobs of one key; more are refused as FULL" },
-    { .name = "lease",
-      .kind = POLICY_DURATION,
-      .values = { VALUE(lease_ms, 30 * SECOND, 1, UINT32_MAX) },
-      .takes = "a duration such as 30s, up to 49 days",
-      .about = "how long a worker may be silent" },
-    { .name = "attempts",
-      .kind = POLICY_COUNT,
-      .values = { VALUE(attempts, 10, 1, UINT16_MAX) },
-      .takes = "a count from 1 to 65535",
-      .about = "how often a job may fail before it is dead" },
-    { .name = "backoff",
-      .kind = POLICY_DURATIONS,
-      .values = { VALUE(backoff_first_ms, 1 * SECOND, 0, MOST_MS),
-                  VALUE(backoff_most_ms, 5 * MINUTE, 0, MOST_MS) },
-      .takes = "a duration, or two: 1s..5m",
-      .about = "pause after a failure: first..longest" },
-    { .name = "on-dead",
-      .kind = POLICY_CHOICE,
-      .choices = { "skip", "halt" },
-      .values = { VALUE(halt_on_dead, 0, 0, 1) },
-      .takes = "skip or halt",
-      .about = "skip: its key goes on; halt: its key is held" },
-    { .name = "overlap",
-      .kind = POLICY_CHOICE,
-      .choices = { "brief", "never" },
-      .values = { VALUE(overlap_never, 0, 0, 1) },
-      .takes = "brief or never",
-      .about = "never: a lost worker's job waits out its lease" },
-    { .name = "dedupe-window",
-      .kind = POLICY_DURATION,
-      .values = { VALUE(dedupe_window_ms, 1 * HOUR, 0, MOST_MS) },
-      .takes = "a duration such as 1h",
-      .about = "how long a once is remembered after the end" },
-    { .name = "retention",
-      .kind = POLICY_DURATION_COUNT,
-      .values = { VALUE(retention_ms, 1 * HOUR, 0, MOST_MS),
-                  VALUE(retention_count, 10000, 0, MOST_COUNT) },
-      .takes = "a duration, or also a count: 1h,10000",
-      .about = "how long ended jobs are kept, and how many" },
-    { .name = "concurrency",
-      .kind = POLICY_COUNT,
-      .may_be_none = true,
-      .values = { VALUE(concurrency, 0, 1, MOST_COUNT) },
-      .takes = "a count, or none",
-      .about = "jobs that run at once" },
-    { .name = "rate",
-      .kind = POLICY_RATE,
-      .may_be_none = true,
-      .values = { VALUE(rate_per_h, 0, 1, MOST_RATE_PER_H) },
-      .takes = "starts per time such as 100/s or 30/m, or none",
-      .about = "starts per time, as 100/s, 30/m or 5/h" },
-    { .name = "max-states",
-      .kind = POLICY_COUNT,
-      .may_be_none = true,
-      .values = { VALUE(max_states, 0, 1, MOST_COUNT) },
-      .takes = "a count, or none",
-      .about = "keys that may keep a state" },
-    { .name = "state-ttl",
-      .kind = POLICY_DURATION,
-      .may_be_none = true,
-      .values = { VALUE(state_ttl_ms, 0, 1, MOST_MS) },
-      .takes = "a duration, or none",
-      .about = "how long an unused state is kept" },
-    { .name = "high-mark",
-      .kind = POLICY_COUNT,
-      .may_be_none = true,
-      .values = { VALUE(high_mark, 10000, 1, MOST_COUNT) },
-      .takes = "a count, or none",
-      .about = "jobs waiting here that hold the stages before" },
-};
+#define POLICY_ROW(text, values_as, member, usual, least, most, ...)                               \
+    { .name = text,                                                                                \
+      .kind = POLICY_##values_as,                                                                  \
+      .values = { VALUE(member, usual, least, most) },                                             \
+      __VA_ARGS__ },
+#define POLICY_ROW_OF_TWO(text, values_as, member, usual, least, most, member2, usual2, least2,    \
+                          most2, ...)                                                              \
+    { .name = text,                                                                                \
+      .kind = POLICY_##values_as,                                                                  \
+      .values = { VALUE(member, usual, least, most), VALUE(member2, usual2, least2, most2) },      \
+      __VA_ARGS__ },
+
+static const struct policy_row rows[] = { POLICIES(POLICY_ROW, POLICY_ROW_OF_TWO) };
 
 enum { ROWS = sizeof rows / sizeof *rows };
 

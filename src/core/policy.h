@@ -1,6 +1,6 @@
-// Policy: the settings of a stage. Every policy is a row of one table (policy.c) that says its
-// name, kind, default, bounds and meaning. Setting, printing, records, help and the page loop over
-// the table: a new policy is a member here, a row there, and the code that obeys it.
+// Policy: the settings of a stage. Every policy is a line of one list that says its name, kind,
+// default, bounds and meaning. The struct, setting, printing, records, help and the page are made
+// from the list: a new policy is a line here, and the code that obeys it.
 #ifndef CORE_POLICY_H
 #define CORE_POLICY_H
 
@@ -10,20 +10,54 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Every member is a uint64_t, so that rows can refer to it by its offset. 0 means "none" for every
-// limit here.
+// ONE(name, kind, member, default, least, most, …), or TWO with another member and its bounds; a
+// new policy at the end, since the values are in this order in STAGE records:
+//     kind      how the value is written: see enum policy_kind
+//     member    of struct policy; 0 means "none" for every limit
+//     least …   the bounds, beside 0 for "none"
+//     …         .may_be_none: 0 is written "none"; .choices: the words for 0 and 1; .takes: which
+//               values, for messages; .about: what it does, in a line without a full stop
+#define POLICIES(ONE, TWO)                                                                         \
+    ONE("max-jobs", COUNT, max_jobs, 0, 1, MOST_COUNT, .may_be_none = true,                        \
+        .takes = "a count, or none", .about = "jobs in the stage; more are refused as FULL")       \
+    ONE("max-channel", COUNT, max_channel, 0, 1, MOST_COUNT, .may_be_none = true,                  \
+        .takes = "a count, or none", .about = "jobs of one key; more are refused as FULL")         \
+    ONE("lease", DURATION, lease_ms, 30 * SECOND, 1, UINT32_MAX,                                   \
+        .takes = "a duration such as 30s, up to 49 days",                                          \
+        .about = "how long a worker may be silent")                                                \
+    ONE("attempts", COUNT, attempts, 10, 1, UINT16_MAX, .takes = "a count from 1 to 65535",        \
+        .about = "how often a job may fail before it is dead")                                     \
+    TWO("backoff", DURATIONS, backoff_first_ms, 1 * SECOND, 0, MOST_MS, backoff_most_ms,           \
+        5 * MINUTE, 0, MOST_MS, .takes = "a duration, or two: 1s..5m",                             \
+        .about = "pause after a failure: first..longest")                                          \
+    ONE("on-dead", CHOICE, halt_on_dead, 0, 0, 1, .choices = { "skip", "halt" },                   \
+        .takes = "skip or halt", .about = "skip: its key goes on; halt: its key is held")          \
+    ONE("overlap", CHOICE, overlap_never, 0, 0, 1, .choices = { "brief", "never" },                \
+        .takes = "brief or never", .about = "never: a lost worker's job waits out its lease")      \
+    ONE("dedupe-window", DURATION, dedupe_window_ms, 1 * HOUR, 0, MOST_MS,                         \
+        .takes = "a duration such as 1h", .about = "how long a once is remembered after the end")  \
+    TWO("retention", DURATION_COUNT, retention_ms, 1 * HOUR, 0, MOST_MS, retention_count, 10000,   \
+        0, MOST_COUNT, .takes = "a duration, or also a count: 1h,10000",                           \
+        .about = "how long ended jobs are kept, and how many")                                     \
+    ONE("concurrency", COUNT, concurrency, 0, 1, MOST_COUNT, .may_be_none = true,                  \
+        .takes = "a count, or none", .about = "jobs that run at once")                             \
+    ONE("rate", RATE, rate_per_h, 0, 1, MOST_RATE_PER_H, .may_be_none = true,                      \
+        .takes = "starts per time such as 100/s or 30/m, or none",                                 \
+        .about = "starts per time, as 100/s, 30/m or 5/h")                                         \
+    ONE("max-states", COUNT, max_states, 0, 1, MOST_COUNT, .may_be_none = true,                    \
+        .takes = "a count, or none", .about = "keys that may keep a state")                        \
+    ONE("state-ttl", DURATION, state_ttl_ms, 0, 1, MOST_MS, .may_be_none = true,                   \
+        .takes = "a duration, or none", .about = "how long an unused state is kept")               \
+    ONE("high-mark", COUNT, high_mark, 10000, 1, MOST_COUNT, .may_be_none = true,                  \
+        .takes = "a count, or none", .about = "jobs waiting here that hold the stages before")
+
+#define POLICY_MEMBER(name, kind, member, ...) uint64_t member;
+#define POLICY_MEMBERS(name, kind, member, usual, least, most, member2, ...)                       \
+    uint64_t member, member2;
+
+// Every member is a uint64_t, so that rows can refer to it by its offset.
 struct policy {
-    uint64_t max_jobs, max_channel;
-    uint64_t lease_ms;
-    uint64_t attempts;
-    uint64_t backoff_first_ms, backoff_most_ms;
-    uint64_t halt_on_dead, overlap_never; // 0 or 1
-    uint64_t dedupe_window_ms;
-    uint64_t retention_ms, retention_count;
-    uint64_t concurrency;
-    uint64_t rate_per_h; // starts per hour
-    uint64_t max_states, state_ttl_ms;
-    uint64_t high_mark; // jobs, above which upstream stages are not started; low is half of it
+    POLICIES(POLICY_MEMBER, POLICY_MEMBERS)
 };
 
 // How the value of a policy is written.
