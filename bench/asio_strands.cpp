@@ -37,7 +37,7 @@ void run_there(asio::io_context &context, std::vector<strand> &strands, std::uin
     std::vector<std::thread> threads;
     for (std::uint64_t i = 0; i < runners; i++)
         threads.emplace_back([&context] { context.run(); });
-    hand_in(jobs, [&strands](std::uint64_t i) { post(strands[i % strands.size()]); });
+    post_all(jobs, [&strands](std::uint64_t i) { post(strands[i % strands.size()]); });
     work.reset();
     for (std::thread &thread : threads)
         thread.join();

@@ -1,17 +1,17 @@
 // A large backlog in a file store: what a queued job costs in memory and on disk, whether pushing
-// and taking stay as fast, and how long opening it again takes. 1 KiB bodies, sync policy none: the
-// disk's speed is not what is asked here.
+// and taking stay as fast, and how long opening it again takes. 1 KiB bodies, sync policy none, so
+// that the speed of the disk is not measured.
 //
 //     backlog DIR COUNT plain|keyed|once|deadline|delay
 //     backlog DIR COUNT all [REPEATS]
 //
-// By kind of job: bytes of memory a queued job, of the process and of what is allocated for it. The
-// difference between kinds is what a channel, a deadline … cost; so the log writes without a thread
-// there, whose buffers would be larger or smaller by chance.
+// By kind of job: bytes of memory per queued job, of the process and of what is allocated for it.
+// The difference between kinds is the cost of a channel, a deadline …; the log writes without a
+// thread here, because the size of that thread's buffers varies.
 //
 // `all`: push and take at 10,000 and at COUNT queued; closing; opening again, warm and with the
-// files out of the cache; draining; then a history that leaves one job in ten behind. After both,
-// what the log takes up beside 2 × live + two segments.
+// files out of the cache; draining; then a history after which one job in ten is still queued.
+// After both, the size of the log compared with 2 × live + two segments.
 #include "bench/keys.h"
 #include "bench/measure.h"
 

@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     for (std::uint64_t i = 0; i < count; i++)
         actors.push_back(system.spawn(counter));
     measure(jobs, repeats, [&] {
-        hand_in(jobs, [&](std::uint64_t i) { caf::anon_send(actors[i % count], 1); });
+        post_all(jobs, [&](std::uint64_t i) { caf::anon_send(actors[i % count], 1); });
     });
     for (const caf::actor &actor : actors)
         caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);

@@ -1,5 +1,5 @@
 // The life of a job in one thread, without the library around it: push, take, done on one shard
-// with the memory log, while a backlog of live jobs stands by.
+// with the memory log, while a backlog of jobs is queued.
 //
 //     life [KEYS [LIVE [LIVES [REPEATS [A_TURN]]]]]     KEYS 0: jobs without a key
 //
@@ -26,8 +26,7 @@ static void try(int err, const char *what) {
         must(err, what, error_text());
 }
 
-// Each step is a function of its own, whatever the optimiser thinks: bench/instructions counts
-// them.
+// Each step is a function that is not inlined, because bench/instructions counts them.
 #define STEP __attribute__((noinline)) static
 
 STEP void step_push(struct run *r) {

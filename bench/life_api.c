@@ -1,5 +1,5 @@
-// The life of a job in one thread as a program lives it: mr_push, mr_take, mr_done on mem:, while a
-// backlog of live jobs stands by.
+// The life of a job in one thread by the public API: mr_push, mr_take, mr_done on mem:, while a
+// backlog of jobs is queued.
 //
 //     life_api [KEYS [LIVE [LIVES [REPEATS [SHARDS]]]]]     KEYS 0: jobs without a key
 #include "bench/keys.h"

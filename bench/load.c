@@ -1,15 +1,15 @@
 // The life of a job through a server: one producer process, one worker process, raw sockets and
 // commands built beforehand, the same for every peer.
 //
-//     load PEER PORT PID JOBS WINDOW KEYS BACKLOG RATE BODY    PID: whose CPU time is told
+//     load PEER PORT PID JOBS WINDOW KEYS BACKLOG RATE BODY    PID: of the server, for its CPU time
 //
 // PEER is a row of `load_peers`. The producer keeps WINDOW pushes in flight; the worker takes up to
-// WINDOW jobs at once and ends them together with asking for the next. BACKLOG jobs are pushed
-// before the clock starts, and as many are left when it stops. With a RATE the producer pushes a
-// window so often that it comes to so many jobs a second. BODY is the size of one, for Millrace
-// only, and no window is larger than 2 MiB. Tells jobs a second, the server's CPU time and the
-// clients' for each job, and how long it was from push to start: a body begins with the instant it
-// was pushed. The clock is read once for what is sent or arrives together.
+// WINDOW jobs at once, and ends them in the same write as the next request. BACKLOG jobs are pushed
+// before the clock starts, and as many are left when it stops. With a RATE the producer pushes that
+// many jobs a second, a window at a time. BODY is the size of a body, for Millrace only; a window
+// is at most 2 MiB. Prints jobs per second, the CPU time of server and clients per job, and the
+// time from push to start: a body begins with the time of its push. The clock is read once for
+// bytes that are sent or arrive together.
 #include "bench/load.h"
 
 #include <sys/mman.h>
@@ -30,7 +30,8 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// What the worker notes is told by its parent, so that sorting it is not measured.
+// The worker records its times in memory that it shares with its parent, which sorts and prints
+// them, so that this is not measured.
 static void waits_open(const struct work *w) {
     size_t size = (w->jobs + w->window) * sizeof *load_waits_us;
     load_waits_us = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -72,7 +73,7 @@ static void produce(const struct peer *p, uint16_t port, const struct work *w) {
         for (; sent < w->jobs && sent - told < w->window; sent++)
             p->push(l, w, sent);
         line_flush(l);
-        do { // at least one reply, and whatever came with it
+        do { // at least one reply, and all that arrived with it
             p->pushed(l);
             told++;
         } while (told < sent && l->in_at < l->in_size);

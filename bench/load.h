@@ -1,5 +1,5 @@
-// What load.c and its peers share: a socket with room for what comes and goes, RESP and lines, and
-// the instant in each body.
+// Shared by load.c and its peers: a socket with buffers, parsing of RESP and lines, and the time in
+// each body.
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
 
@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 
 enum {
-    BODY = 64,            // unless told otherwise
-    LARGE_BODY = 1 << 20, // which can be told to Millrace only
+    BODY = 64,            // bytes, by default
+    LARGE_BODY = 1 << 20, // the most, for Millrace only
     INPUT = 4 << 20,
     OUTPUT = 4 << 20,
     MOST_WINDOW = 1024,

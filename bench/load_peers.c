@@ -1,4 +1,4 @@
-// How each peer lives through a job: push, take, done, by prebuilt commands.
+// The commands of each peer for a job: push, take, done, built beforehand.
 #include "bench/load.h"
 
 enum { TOKEN = 64, MOST_TAKEN = 1000 };

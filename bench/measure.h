@@ -1,6 +1,6 @@
-// What the benchmarks share: clocks, memory, and how a figure is told. A figure is a line
-// "name value"; a program that measures the same thing again says it again, and bench/run takes the
-// median and the spread.
+// Shared by the benchmarks: clocks, memory, and the output of figures. A figure is a line "name
+// value"; a program that repeats a measurement prints it again, and bench/run computes the median
+// and the spread.
 //
 // CPU time is that of the whole process, the engine's own threads included: on a machine that
 // others use too, it is the figure to trust.
@@ -55,7 +55,7 @@ static inline uint64_t rss_bytes(void) {
     return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-// A benchmark that can not go on says why and ends.
+// Exits with a message if `err` is an error.
 static inline void must(int err, const char *what, const char *why) {
     if (err >= 0)
         return;

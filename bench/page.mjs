@@ -1,8 +1,8 @@
 #!/usr/bin/env node
-// page.mjs ROOT BUILD: what the page and its answers cost: bytes sent, time to the first data, the server's CPU
-// time and wake-ups while nobody and while somebody looks, and of each answer beside a million queued jobs. CPU
-// time is that of the server's own thread, as the system counts it; with other work on the machine, times by
-// the clock are upper bounds. docs/page.md has the figures.
+// page.mjs ROOT BUILD: the cost of the page and its responses: bytes sent, time to the first data, the server's CPU
+// time and wake-ups with and without an open page, and the time of each response with a million queued jobs. CPU
+// time is that of the server's thread, as the system counts it; with other load on the machine, times by the clock
+// are upper bounds. docs/page.md has the figures.
 import fs from 'node:fs';
 import { Client, Server, open, push, startBrowser, world } from '../test/web/page_support.mjs';
 

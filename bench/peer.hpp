@@ -1,5 +1,5 @@
-// What peers within a process share: the count of jobs that ran, the same window as work.c, and how
-// a run is told.
+// Shared by the peers that run within a process: the count of jobs that ran, the same window as
+// work.c, and the output.
 #ifndef BENCH_PEER_HPP
 #define BENCH_PEER_HPP
 
@@ -11,7 +11,7 @@
 #include <ctime>
 #include <thread>
 
-constexpr std::uint64_t window = 100000; // no more are on their way
+constexpr std::uint64_t window = 100000; // jobs posted and not run, at most
 inline std::atomic<std::uint64_t> ran{0};
 
 inline void wait_until_ran(std::uint64_t count) {
@@ -19,8 +19,8 @@ inline void wait_until_ran(std::uint64_t count) {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-// Hands in that many jobs by `post(number)`, never too far ahead, and waits for them.
-template <typename Post> void hand_in(std::uint64_t jobs, Post post) {
+// Posts `jobs` jobs by `post(number)`, at most a window ahead, and waits for them.
+template <typename Post> void post_all(std::uint64_t jobs, Post post) {
     std::uint64_t before = ran.load();
     for (std::uint64_t i = 0; i < jobs; i++) {
         if (i > window)
@@ -36,7 +36,7 @@ inline double clock_ns(clockid_t clock) {
     return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
 }
 
-// Runs it `repeats` times, and tells what a job took.
+// Runs it `repeats` times, and prints the time per job.
 template <typename Run> void measure(std::uint64_t jobs, std::uint64_t repeats, Run run) {
     for (std::uint64_t repeat = 0; repeat < repeats; repeat++) {
         double cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall = clock_ns(CLOCK_MONOTONIC);

@@ -5,8 +5,8 @@
 //
 //     known:  … level−1  level  level+1 …      down if that is better than both, else up if better
 //
-// Its flaw is part of it: with little in flight nothing is learned about the level it is at, while
-// random moves go on, and jobs that waited long make any level look bad.
+// Its known flaw is kept: with few jobs in flight it learns nothing about its present level, while
+// it still moves at random, and jobs that waited long make any level look bad.
 #ifndef BENCH_SANTA_H
 #define BENCH_SANTA_H
 

@@ -4,11 +4,10 @@
 //     sweep:    1, 2, 4, … in mixed order, briefly, several times     ─► the best fixed level
 //     in turn:  that level, tuned, that level, tuned, …               ─► share of each pair: median
 //
-// What is compared runs in turn, so that what disturbs the machine disturbs both; and the best
-// level is measured anew there, for the best of a noisy sweep looks better than it is. The tuned
-// worker is judged in the second half of its time; how long it took to get there is told apart. Its
-// first half is as long as it may take: 5 s, of slow jobs 300 completions. When things change in
-// the middle, it has 10 s more.
+// The two run in turn, so that other load affects both; and the best level is measured again there,
+// because the best of a noisy sweep looks better than it is. The tuned worker is measured in the
+// second half of its time; the time until it has settled is a separate figure. The first half is 5
+// s, or 300 completions of slow jobs. If the workload changes in the middle, it has 10 s more.
 #include "bench/tuner_real.h"
 
 #include "bench/measure.h"
@@ -21,7 +20,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { AHEAD = 16384, BATCH = 256, PAUSE_US = 1000 }; // jobs handed in and not ended
+enum { AHEAD = 16384, BATCH = 256, PAUSE_US = 1000 }; // jobs pushed and not ended
 enum { LEVELS = 11, ROUNDS_MOST = 3, SLOTS = 50 };
 
 // Parts of a tuned run's time: a run of the sweep, and one of the best fixed level beside it.
@@ -280,7 +279,7 @@ static uint32_t sweep(const struct load *load, double seconds, uint32_t *out_eno
     return levels[best_at];
 }
 
-// What a round of pairs told, by round.
+// Results of the pairs, by round.
 struct pairs {
     double fixed[ROUNDS_MOST], tuned[ROUNDS_MOST]; // rates
     double share[ROUNDS_MOST], level[ROUNDS_MOST], settled_s[ROUNDS_MOST];

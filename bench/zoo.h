@@ -56,7 +56,7 @@ struct zoo_tuner {
     uint32_t (*level)(const void *tuner);
     // A completion, which waited in the queue for so long before it ran; or a lack of work.
     void (*feed)(void *tuner, const struct tuner_event *, uint64_t waited_ns);
-    void (*arrive)(void *tuner); // a job was handed in; NULL: it does not matter
+    void (*arrive)(void *tuner); // a job arrived; may be NULL
 };
 
 struct zoo_tuner zoo_tuner(struct tuner *); // the library's; borrows it

@@ -2,7 +2,7 @@
 // the sum, the answer and the job's end are recorded together, so it counts exactly once, even
 // over restarts.
 //
-//     counter [DIR]     run it twice with the same directory: it goes on counting
+//     counter [DIR]     run it twice with the same directory: it continues to count
 #define _POSIX_C_SOURCE 200809L // only needed with -std=c17; gcc and clang define it by default
 
 #include <millrace.h>

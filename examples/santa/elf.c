@@ -1,7 +1,7 @@
 // An elf: a worker that answers letters of a server; it finds the number of concurrent letters by
 // itself. Several elves may run at once, and start and stop at any time.
 //
-//     elf URL     says "ready", then for each letter: "begin SECONDS LETTER KEY",
+//     elf URL     prints "ready", then for each letter: "begin SECONDS LETTER KEY",
 //                 "end SECONDS LETTER right|wrong"
 //
 // After SIGTERM it finishes the letters that it has begun.

@@ -156,8 +156,8 @@ static int count_commits(struct mailbox *m) {
 }
 
 static int work_through(struct mailbox *m) {
-    // Nobody else works here: a lease that outlives any pause (Ctrl-Z) keeps each letter with its
-    // first worker.
+    // No other worker takes these jobs: a lease that outlives any pause (Ctrl-Z) keeps each letter
+    // with its first worker.
     mr_work_options options = { .jobs = m->way->jobs, .lease_ms = 3600 * 1000 };
     int err = mr_work(m->engine, "letters", answer, m, &options, &m->worker);
     if (err < 0)

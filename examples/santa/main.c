@@ -5,7 +5,7 @@
 //     fixed       one letter for each processor: each is fast, the others wait
 //     tuned       the worker finds out by itself how many at once complete the most
 //
-//     santa [DIR]     DIR gets the plots; DEMO_SECONDS=60 says how long it all takes, about
+//     santa [DIR]     DIR gets the plots; DEMO_SECONDS=60 is the approximate time in all
 //
 // It ends with charts, a table and a summary that was checked; 0 only if that holds.
 #include "charts.h"

@@ -1,6 +1,6 @@
 // The post: brings Santa's letters to a server, batch after batch.
 //
-//     post URL SECONDS     says "planned LETTERS SECONDS-OF-A-LETTER", and a line for each batch
+//     post URL SECONDS     prints "planned LETTERS SECONDS-OF-A-LETTER", and a line for each batch
 #include "calendar.h"
 #include "clock.h"
 
