@@ -32,10 +32,10 @@ bool progress_is_due(void) {
 // ---- Texts ------------------------------------------------------------------------------------
 
 void progress_add(struct progress_text *t, const char *format, ...) {
-    size_t used = strlen(t->text);
     va_list values;
     va_start(values, format);
-    vsnprintf(t->text + used, sizeof t->text - used, format, values);
+    size_t used = strlen(t->text);
+    (void)vsnprintf(t->text + used, sizeof t->text - used, format, values); // cut to fit
     va_end(values);
 }
 

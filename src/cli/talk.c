@@ -200,7 +200,7 @@ enum cli_exit talk_get(struct talk *t, const struct words *w, const struct respo
     return (*out)->type == RESPONSE_ERROR ? talk_refused(t, *out) : CLI_DONE;
 }
 
-// Asks once; the reply is shown as a listing, or given to `answer` if that is NULL.
+// Sends one request; `answer` prints its reply, or, if that is NULL, it is printed as a listing.
 static enum cli_exit ask_once(const struct input *in, enum engine_store store,
                               const struct words *w, answered *answer,
                               const struct listing *listing) {
@@ -212,7 +212,7 @@ static enum cli_exit ask_once(const struct input *in, enum engine_store store,
         return code;
     code = talk_get(t, w, &reply);
     if (code == CLI_DONE)
-        code = listing ? show_rows(in, listing, reply) : answer(in, reply);
+        code = answer ? answer(in, reply) : show_rows(in, listing, reply);
     talks_close(ts);
     return code;
 }

@@ -163,7 +163,7 @@ static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out, struct j
 }
 
 static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
-    struct job_exec run;
+    struct job_exec run = { 0 };
     int err = run_process(a, pair, out, false, &run);
     if (err < 0)
         return err;
@@ -266,7 +266,7 @@ int program_run(mr_pair pair, mr_flow_out *out, void *arg) {
 
 int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
-    struct job_exec run;
+    struct job_exec run = { 0 };
     a->in++;
     int err = run_process(a, pair, out, true, &run);
     if (err < 0)
