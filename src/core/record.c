@@ -228,13 +228,17 @@ static void get_about_stage(struct reader *in, struct record_stage *a) {
 
 void record_read_later_policies(struct reader *in, struct policy *policy, size_t from) {
     const struct policy_row *row;
+    size_t end = from;
     for (size_t i = from; (row = policy_row(i)) != NULL; i++) {
-        if (!reader_done(in))
+        if (!reader_done(in)) {
             get_policy(in, policy, row);
-        else
+            end = i + 1;
+        } else {
             for (size_t k = 0; k < policy_row_values(row); k++)
                 *policy_at(policy, &row->values[k]) = row->values[k].usual;
+        }
     }
+    in->bad = in->bad || end != record_policies_end(policy, from);
 }
 
 static void get_behind_front(struct reader *in, struct record *r, uint32_t fields, uint32_t with,

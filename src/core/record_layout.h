@@ -142,7 +142,8 @@ uint8_t *record_write_policies(uint8_t *p, const struct policy *, size_t from, s
 // The end of the rows that must be written, because all that follow have their defaults.
 size_t record_policies_end(const struct policy *, size_t from);
 
-// Reads the rows from `from` on. Rows that the record lacks get their defaults.
+// Reads the rows from `from` on. Rows that the record lacks get their defaults; a record whose last
+// row has its default is bad, since a policy has one encoding only.
 void record_read_later_policies(struct reader *, struct policy *, size_t from);
 
 // ---- Writing, by type -------------------------------------------------------------------------

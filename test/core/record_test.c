@@ -492,6 +492,10 @@ static void policies_may_be_added(void **state) {
         }
         struct policy usual = policy_default();
         assert_int_equal(record_policies_end(&usual, from), from);
+        size_t size = (size_t)(record_write_policies(bytes, &usual, from, from + 1) - bytes);
+        struct reader reader = reader_of(at_the_edge(bytes, size));
+        record_read_later_policies(&reader, &usual, from);
+        assert_true(reader.bad); // it would be written without
     }
 }
 
