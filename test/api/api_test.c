@@ -79,7 +79,7 @@ static void A3_the_queue_can_be_looked_into(void **state) {
     must(mr_close(m));
 }
 
-static void A4_A5_work_nobody_is_interested_in_never_runs_and_the_next_has_its_slot(void **state) {
+static void A4_A5_a_call_without_a_caller_never_runs_and_frees_its_slot(void **state) {
     (void)state;
     mr *m = open_mem();
     struct ends ends = { .gate = GATE };
@@ -104,7 +104,7 @@ static void A4_a_caller_whose_time_is_up_is_not_interested(void **state) {
     must(mr_close(m));
 }
 
-static void A6_the_caller_is_told_at_the_deadline_and_a_late_result_is_discarded(void **state) {
+static void A6_a_call_ends_at_the_deadline_and_a_late_result_is_discarded(void **state) {
     (void)state;
     mr *m = open_mem();
     struct ends ends = { .gate = GATE };
@@ -146,7 +146,7 @@ static void A7_a_result_in_time_reaches_its_caller_once(void **state) {
     must(mr_close(m));
 }
 
-static void A8_the_limit_is_absolute_from_hand_in(void **state) {
+static void A8_the_limit_is_absolute_from_the_push(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_push_options o = { .deadline_ms = 1000 };
@@ -284,7 +284,7 @@ static void T5_two_keys_block_of_three_gives_the_first_keys_jobs_then_the_second
     must(mr_close(m));
 }
 
-static void C9_a_failure_inside_a_block_loses_nothing_behind_it(void **state) {
+static void C9_a_failure_inside_a_block_loses_no_later_job(void **state) {
     (void)state;
     mr *m = open_mem();
     for (int i = 0; i < 4; i++)
@@ -349,7 +349,7 @@ static int count_in_state(mr_job *job, void *arg) {
     return 0;
 }
 
-static void C9_nor_does_a_worker_go_on_with_a_state_that_was_refused(void **state) {
+static void C9_a_worker_does_not_continue_with_a_refused_state(void **state) {
     (void)state;
     mr *m = open_mem();
     struct cancelled_inside s = { GATE, GATE, GATE, "" };
@@ -622,20 +622,20 @@ int main(void) {
         cmocka_unit_test(A1_handing_in_returns_at_once_and_the_answer_arrives_later),
         cmocka_unit_test(A2_limit_5_starts_five_queues_the_rest_and_an_end_starts_the_next),
         cmocka_unit_test(A3_the_queue_can_be_looked_into),
-        cmocka_unit_test(A4_A5_work_nobody_is_interested_in_never_runs_and_the_next_has_its_slot),
+        cmocka_unit_test(A4_A5_a_call_without_a_caller_never_runs_and_frees_its_slot),
         cmocka_unit_test(A4_a_caller_whose_time_is_up_is_not_interested),
-        cmocka_unit_test(A6_the_caller_is_told_at_the_deadline_and_a_late_result_is_discarded),
+        cmocka_unit_test(A6_a_call_ends_at_the_deadline_and_a_late_result_is_discarded),
         cmocka_unit_test(A7_a_result_in_time_reaches_its_caller_once),
-        cmocka_unit_test(A8_the_limit_is_absolute_from_hand_in),
+        cmocka_unit_test(A8_the_limit_is_absolute_from_the_push),
         cmocka_unit_test(A8_work_that_throws_does_not_restart_for_ever),
         cmocka_unit_test(A10_wasted_waiting_time_is_counted),
         cmocka_unit_test(D2_waiting_takes_are_answered_when_work_comes_as_many_as_there_is_work),
         cmocka_unit_test(T1_what_is_not_known_is_answered_clearly),
         cmocka_unit_test(T2_T3_T4_one_channel_runs_one_after_another_in_order),
         cmocka_unit_test(T5_two_keys_block_of_three_gives_the_first_keys_jobs_then_the_second),
-        cmocka_unit_test(C9_a_failure_inside_a_block_loses_nothing_behind_it),
+        cmocka_unit_test(C9_a_failure_inside_a_block_loses_no_later_job),
         cmocka_unit_test(C9_the_state_passes_over_what_is_cancelled_inside_a_block),
-        cmocka_unit_test(C9_nor_does_a_worker_go_on_with_a_state_that_was_refused),
+        cmocka_unit_test(C9_a_worker_does_not_continue_with_a_refused_state),
         cmocka_unit_test(T6_T7_removing_a_keys_jobs_leaves_the_others),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
         cmocka_unit_test(E2_two_pushes_with_one_once_are_one_job),

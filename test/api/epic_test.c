@@ -33,7 +33,7 @@ static mr_epic_info look_epic(mr *m, const char *name) {
 
 // ---- One after another ------------------------------------------------------------------------
 
-static void T16_a_producer_restarts_and_goes_on(void **state) {
+static void T16_a_producer_restarts_and_continues(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic first = begin(m, "june", 0);
@@ -62,7 +62,7 @@ static void T16_a_producer_restarts_and_goes_on(void **state) {
     must(mr_close(m));
 }
 
-static void D4_how_many_are_expected_is_told(void **state) {
+static void D4_the_expected_number_is_shown(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 2);
@@ -147,7 +147,7 @@ static void D4_many_are_pushed_at_the_price_of_one_and_as_many_as_there_is_room_
     must(mr_close(m));
 }
 
-static void T9_an_epic_without_workers_waits_and_says_so(void **state) {
+static void T9_an_epic_without_workers_waits_and_shows_why(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 2);
@@ -243,7 +243,7 @@ static int find_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     return 1;
 }
 
-static void D4_an_epic_of_which_jobs_died_says_so_and_is_over(void **state) {
+static void D4_an_epic_with_dead_jobs_counts_them_and_is_over(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 0);
@@ -443,7 +443,7 @@ static void waiter_start(struct waiter *w, mr *m, mr_epic *e) {
     gate_wait(&w->begun, 1);
 }
 
-static void D4_whoever_waits_for_an_epic_hears_when_it_is_dropped(void **state) {
+static void D4_a_wait_for_an_epic_ends_when_it_is_dropped(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 2);
@@ -467,7 +467,7 @@ static void D4_whoever_waits_for_an_epic_hears_when_it_is_dropped(void **state) 
     must(mr_close(m));
 }
 
-static void D4_a_reader_that_waits_goes_on_when_the_workers_have_caught_up(void **state) {
+static void D4_a_waiting_reader_continues_when_the_workers_have_caught_up(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 4);
@@ -691,23 +691,23 @@ static void D1_T12_workers_that_are_killed_cost_nothing_of_an_epic(void **state)
 
 int main(void) {
     struct CMUnitTest tests[] = {
-        cmocka_unit_test(T16_a_producer_restarts_and_goes_on),
-        cmocka_unit_test(D4_how_many_are_expected_is_told),
+        cmocka_unit_test(T16_a_producer_restarts_and_continues),
+        cmocka_unit_test(D4_the_expected_number_is_shown),
         cmocka_unit_test(D4_an_epic_is_read_only_as_fast_as_it_is_worked_off),
         cmocka_unit_test(D4_any_window_is_kept_to_also_in_bytes),
         cmocka_unit_test(D4_many_are_pushed_at_the_price_of_one_and_as_many_as_there_is_room_for),
-        cmocka_unit_test(T9_an_epic_without_workers_waits_and_says_so),
+        cmocka_unit_test(T9_an_epic_without_workers_waits_and_shows_why),
         cmocka_unit_test(D4_an_empty_epic_ends_at_once),
         cmocka_unit_test(R12_a_number_that_is_left_out_counts_and_has_no_job),
         cmocka_unit_test(R12_a_name_that_was_used_before_leaves_no_number_out),
         cmocka_unit_test(R12_an_epic_ends_once_and_whole),
-        cmocka_unit_test(D4_an_epic_of_which_jobs_died_says_so_and_is_over),
+        cmocka_unit_test(D4_an_epic_with_dead_jobs_counts_them_and_is_over),
         cmocka_unit_test(X_what_cannot_be_is_refused),
         cmocka_unit_test(D4_the_backlog_is_flat_for_any_length),
         cmocka_unit_test(D4_two_epics_share_the_workers),
         cmocka_unit_test(D4_a_second_epic_is_not_held_up_by_the_first),
-        cmocka_unit_test(D4_whoever_waits_for_an_epic_hears_when_it_is_dropped),
-        cmocka_unit_test(D4_a_reader_that_waits_goes_on_when_the_workers_have_caught_up),
+        cmocka_unit_test(D4_a_wait_for_an_epic_ends_when_it_is_dropped),
+        cmocka_unit_test(D4_a_waiting_reader_continues_when_the_workers_have_caught_up),
     };
     const struct CMUnitTest troubles[] = {
         cmocka_unit_test(F15_F19_an_epic_is_what_it_was_when_the_store_is_opened_again),

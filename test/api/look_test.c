@@ -82,7 +82,7 @@ static void R20_a_list_of_stages_may_be_long_and_its_reader_may_look(void **stat
     must(mr_close(m));
 }
 
-static void R20_a_sentence_says_why_a_stage_does_not_start(void **state) {
+static void R20_a_sentence_explains_why_a_stage_waits(void **state) {
     (void)state;
     mr *m = open_mem();
     char why[300], short_why[8];
@@ -163,7 +163,7 @@ static int copy_reason(const mr_job_info *info, void *arg) {
     return 0;
 }
 
-static void R20_the_info_of_a_job_says_how_it_stands(void **state) {
+static void R20_the_info_of_a_job_has_its_status(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_job *running = one_of_each(m);
@@ -188,7 +188,7 @@ static void R20_the_info_of_a_job_says_how_it_stands(void **state) {
     must(mr_close(m));
 }
 
-static void R20_a_list_goes_on_behind_the_job_it_ended_with(void **state) {
+static void R20_a_list_continues_after_its_last_job(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_job_info info = { 0 };
@@ -263,11 +263,11 @@ int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(R20_all_stages_are_listed_until_the_caller_has_seen_enough),
         cmocka_unit_test(R20_a_list_of_stages_may_be_long_and_its_reader_may_look),
-        cmocka_unit_test(R20_a_sentence_says_why_a_stage_does_not_start),
+        cmocka_unit_test(R20_a_sentence_explains_why_a_stage_waits),
         cmocka_unit_test(R15_a_draining_stage_finishes_and_refuses_pushes_until_it_is_resumed),
         cmocka_unit_test(R20_jobs_are_listed_by_status_and_key),
-        cmocka_unit_test(R20_the_info_of_a_job_says_how_it_stands),
-        cmocka_unit_test(R20_a_list_goes_on_behind_the_job_it_ended_with),
+        cmocka_unit_test(R20_the_info_of_a_job_has_its_status),
+        cmocka_unit_test(R20_a_list_continues_after_its_last_job),
         cmocka_unit_test(R20_jobs_may_be_dropped_while_they_are_listed),
         cmocka_unit_test(X_lists_that_can_not_be_are_refused),
     };

@@ -61,7 +61,7 @@ static void F4_T17_T18_killed_before_done_it_runs_again_before_new_work(void **s
     store_remove(&s);
 }
 
-static void T16_a_producer_restarts_and_goes_on(void **state) {
+static void T16_a_producer_restarts_and_continues(void **state) {
     (void)state;
     struct store s = store_make();
     for (int run = 0; run < 2; run++) {
@@ -192,7 +192,7 @@ static int stops_when_the_disk_fails(const struct store *s) {
     return 0;
 }
 
-static void F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiting(void **state) {
+static void F24_a_failed_disk_stops_the_engine_and_ends_all_waits(void **state) {
     (void)state;
     struct store s = store_make();
     in_a_process_that_dies(stops_when_the_disk_fails, &s);
@@ -288,13 +288,13 @@ static void F22_what_cannot_be_read_now_costs_one_attempt(void **state) {
 int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(F4_T17_T18_killed_before_done_it_runs_again_before_new_work),
-        cmocka_unit_test(T16_a_producer_restarts_and_goes_on),
+        cmocka_unit_test(T16_a_producer_restarts_and_continues),
         cmocka_unit_test(T19_what_was_confirmed_does_not_come_again),
         cmocka_unit_test(F31_a_directory_has_one_owner),
         cmocka_unit_test(R21_pushes_of_many_threads_are_all_durable_when_they_return),
         cmocka_unit_test(F22_a_damaged_body_costs_its_own_job_only),
         cmocka_unit_test(F22_what_cannot_be_read_now_costs_one_attempt),
-        cmocka_unit_test(F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiting),
+        cmocka_unit_test(F24_a_failed_disk_stops_the_engine_and_ends_all_waits),
     };
     return run_here(tests, sizeof tests / sizeof *tests);
 }

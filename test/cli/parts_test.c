@@ -161,7 +161,7 @@ static void paths_of_all_shapes(void **state) {
     }
 }
 
-static void the_line_is_appended_where_nothing_else_says(void **state) {
+static void the_line_is_appended_without_a_placeholder(void **state) {
     (void)state;
     const char *const words[] = { "echo", "-n", NULL };
     struct template t;
@@ -489,7 +489,7 @@ int main(void) {
         cmocka_unit_test(long_keys_have_channels_of_their_own),
         cmocka_unit_test(every_placeholder_has_its_part),
         cmocka_unit_test(paths_of_all_shapes),
-        cmocka_unit_test(the_line_is_appended_where_nothing_else_says),
+        cmocka_unit_test(the_line_is_appended_without_a_placeholder),
         cmocka_unit_test(a_zero_byte_fits_no_argument),
         cmocka_unit_test(U1_placeholders_in_scripts_are_variables),
         cmocka_unit_test(U1_placeholders_that_cannot_be_variables_are_refused),

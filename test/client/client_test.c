@@ -26,7 +26,7 @@ static struct engine *open_impatient(const char *url) {
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-static void X_nobody_there_is_told_with_the_place_and_the_way_out(void **state) {
+static void X_an_unreachable_server_is_reported_with_address_and_way_out(void **state) {
     (void)state;
     char url[64], where[32];
     uint16_t port = free_port();
@@ -55,7 +55,7 @@ static void X_a_url_or_option_that_cannot_be_is_refused(void **state) {
     refused(MR_EINVAL, mr_open("millrace://h", &(mr_options){ .sync = "none" }, &m));
 }
 
-static void X_who_is_not_a_server_of_ours_is_told_from_one(void **state) {
+static void X_another_kind_of_server_is_recognised(void **state) {
     (void)state;
     const char *strangers[] = {
         "HTTP/1.1 400 Bad Request\r\n\r\n",
@@ -76,7 +76,7 @@ static void X_who_is_not_a_server_of_ours_is_told_from_one(void **state) {
     }
 }
 
-static void X_a_refused_secret_is_told_as_such(void **state) {
+static void X_a_refused_secret_is_MR_EAUTH(void **state) {
     (void)state;
     struct fake f;
     mr *m = NULL;
@@ -112,7 +112,7 @@ static void X_promised_times_hold_though_the_server_is_silent(void **state) {
     fake_stop(&f);
 }
 
-static void X_a_server_that_has_gone_is_told_after_a_while(void **state) {
+static void X_a_lost_server_is_MR_ENET_after_a_while(void **state) {
     (void)state;
     struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
@@ -218,7 +218,7 @@ static void forget_once(int fd, int number, void *arg) {
     fake_listens(fd, number, NULL);
 }
 
-static void F2_a_push_whose_reply_is_lost_is_said_again_with_its_number(void **state) {
+static void F2_a_push_whose_reply_is_lost_is_repeated_with_its_number(void **state) {
     (void)state;
     const char *instead[] = { "", "$2\r\n4", "?\r\n", "*-7\r\n" };
     for (size_t i = 0; i < sizeof instead / sizeof *instead; i++) {
@@ -240,7 +240,7 @@ static void F2_a_push_whose_reply_is_lost_is_said_again_with_its_number(void **s
 
 // U22: a server that was away for long may have forgotten the numbers: they are not sent again, nor
 // those behind them for the first time, and the next push begins a new series.
-static void U22_a_number_is_not_sent_again_when_it_may_be_forgotten(void **state) {
+static void U22_a_number_is_not_repeated_when_its_source_may_be_removed(void **state) {
     (void)state;
     struct forgetful forgetful = { .instead = "", .command = "PUSH", .reply = "$2\r\n42\r\n" };
     struct fake f;
@@ -292,7 +292,7 @@ static void refuse_unread(int fd, int number, void *arg) {
         fake_say(fd, "-FULL too much is being received\r\n");
 }
 
-static void X_who_is_refused_while_he_speaks_hears_why(void **state) {
+static void X_a_client_refused_while_it_sends_gets_the_reason(void **state) {
     (void)state;
     struct fake f;
     fake_start(&f, refuse_unread, NULL);
@@ -304,7 +304,7 @@ static void X_who_is_refused_while_he_speaks_hears_why(void **state) {
     free((void *)(uintptr_t)large.data);
 }
 
-static void F2_a_call_whose_reply_is_lost_is_said_again_with_its_once(void **state) {
+static void F2_a_call_whose_reply_is_lost_is_repeated_with_its_once(void **state) {
     (void)state;
     struct forgetful forgetful = { .instead = "$1\r\n7\r\n", // the id, but never the end
                                    .command = "CALL",
@@ -324,7 +324,7 @@ static void F2_a_call_whose_reply_is_lost_is_said_again_with_its_once(void **sta
 }
 
 // Said again, END and SKIP change nothing; a DROP that was heard is answered GONE.
-static void F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost(void **state) {
+static void F2_a_command_about_an_epic_is_repeated_when_its_reply_is_lost(void **state) {
     (void)state;
     static const char map[] = "%1\r\n$6\r\nresume\r\n:3\r\n";
     const struct {
@@ -350,7 +350,7 @@ static void F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost(void
     }
 }
 
-static void F2_a_drop_of_an_epic_that_is_not_known_is_told(void **state) {
+static void F2_a_drop_of_an_unknown_epic_is_an_error(void **state) {
     (void)state;
     struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
@@ -700,7 +700,7 @@ static void *take_and_wait(void *arg) {
 }
 
 // Connections that were needed for a while are closed, but for a few.
-static void D1_lanes_that_nobody_needs_are_closed(void **state) {
+static void D1_unused_lanes_are_closed(void **state) {
     (void)state;
     enum { MANY = 20, KEPT = 8 };
     pthread_t threads[MANY];
@@ -748,7 +748,7 @@ static int bury(mr_id id, mr_bytes key, const char *reason, void *arg) {
     return 0;
 }
 
-static void F13_dead_jobs_are_told_page_by_page(void **state) {
+static void F13_dead_jobs_are_listed_page_by_page(void **state) {
     (void)state;
     enum { MANY = 1300 };
     struct taking t = { 0 };
@@ -942,22 +942,22 @@ static void T20_nor_do_connections_that_break_off_in_both_directions(void **stat
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(X_nobody_there_is_told_with_the_place_and_the_way_out),
+        cmocka_unit_test(X_an_unreachable_server_is_reported_with_address_and_way_out),
         cmocka_unit_test(X_a_url_or_option_that_cannot_be_is_refused),
-        cmocka_unit_test(X_who_is_not_a_server_of_ours_is_told_from_one),
-        cmocka_unit_test(X_a_refused_secret_is_told_as_such),
+        cmocka_unit_test(X_another_kind_of_server_is_recognised),
+        cmocka_unit_test(X_a_refused_secret_is_MR_EAUTH),
         cmocka_unit_test(X_a_server_that_never_answers_is_not_waited_for_for_ever),
         cmocka_unit_test(X_promised_times_hold_though_the_server_is_silent),
-        cmocka_unit_test(X_a_server_that_has_gone_is_told_after_a_while),
-        cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_said_again_with_its_number),
-        cmocka_unit_test(U22_a_number_is_not_sent_again_when_it_may_be_forgotten),
+        cmocka_unit_test(X_a_lost_server_is_MR_ENET_after_a_while),
+        cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_repeated_with_its_number),
+        cmocka_unit_test(U22_a_number_is_not_repeated_when_its_source_may_be_removed),
         cmocka_unit_test(X_a_server_that_is_full_is_waited_for),
         cmocka_unit_test(F40_a_server_that_has_moved_is_found_again),
         cmocka_unit_test(F47_what_is_too_large_for_a_server_is_refused_here),
-        cmocka_unit_test(X_who_is_refused_while_he_speaks_hears_why),
-        cmocka_unit_test(F2_a_call_whose_reply_is_lost_is_said_again_with_its_once),
-        cmocka_unit_test(F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost),
-        cmocka_unit_test(F2_a_drop_of_an_epic_that_is_not_known_is_told),
+        cmocka_unit_test(X_a_client_refused_while_it_sends_gets_the_reason),
+        cmocka_unit_test(F2_a_call_whose_reply_is_lost_is_repeated_with_its_once),
+        cmocka_unit_test(F2_a_command_about_an_epic_is_repeated_when_its_reply_is_lost),
+        cmocka_unit_test(F2_a_drop_of_an_unknown_epic_is_an_error),
         cmocka_unit_test(X_a_server_that_reads_its_store_is_waited_for),
         cmocka_unit_test(X_a_server_that_lost_its_memory_is_given_new_numbers),
         cmocka_unit_test(F1_D5_a_lost_connection_stops_what_runs_and_it_runs_again),
@@ -967,8 +967,8 @@ int main(void) {
         cmocka_unit_test(D1_workers_come_and_go_and_no_attempt_is_lost_by_it),
         cmocka_unit_test(F9_every_one_of_many_leases_is_kept),
         cmocka_unit_test(F30_a_lease_does_not_outlive_a_suspended_machine),
-        cmocka_unit_test(D1_lanes_that_nobody_needs_are_closed),
-        cmocka_unit_test(F13_dead_jobs_are_told_page_by_page),
+        cmocka_unit_test(D1_unused_lanes_are_closed),
+        cmocka_unit_test(F13_dead_jobs_are_listed_page_by_page),
         cmocka_unit_test(F1_F2_F11_D5_a_killed_server_loses_and_doubles_nothing),
         cmocka_unit_test(T22_nor_does_one_that_is_asked_to_stop),
         cmocka_unit_test(T20_nor_do_connections_that_break_off_in_both_directions),

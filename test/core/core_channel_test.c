@@ -68,7 +68,7 @@ static void C2_deliver_to_parked_moves_nothing(void **state) {
     expect_no_work(t);
 }
 
-static void C3_start_takes_the_head_of_the_head_and_touches_nobody_else(void **state) {
+static void C3_start_takes_the_head_of_the_head_and_changes_no_other_channel(void **state) {
     struct core_fixture *t = *state;
     expect_no_work(t);
     push(t, "j", "a");
@@ -222,7 +222,7 @@ static void C8_a_failed_job_keeps_its_place(void **state) {
     expect_take(t, "b");
 }
 
-static void C8_removing_a_job_wakes_whoever_waits_for_it(void **state) {
+static void C8_removing_a_job_wakes_its_callers(void **state) {
     struct core_fixture *t = *state;
     struct outcome o;
     uint64_t a = push(t, "k", "a"), b = push(t, "k", "b");
@@ -260,7 +260,7 @@ static void C9_a_block_is_the_front_of_one_channel(void **state) {
     expect_take(t, "c");
 }
 
-static void C9_a_failure_inside_loses_nothing_behind_it(void **state) {
+static void C9_a_failure_inside_loses_no_later_job(void **state) {
     struct core_fixture *t = *state;
     struct taken b[4];
     push(t, "k", "a");
@@ -321,7 +321,7 @@ static void C9_or_passed_over_in_silence(void **state) {
 
 // What cannot be read stops what is behind it, not what is before it; then it comes first, and
 // dies.
-static void C9_one_that_cannot_be_read_costs_nobody_else_anything(void **state) {
+static void C9_an_unreadable_job_does_not_affect_others(void **state) {
     struct core_fixture *t = *state;
     struct taken b[4];
     push(t, "k", "a");
@@ -349,7 +349,7 @@ static void C9_one_that_cannot_be_read_costs_nobody_else_anything(void **state) 
 }
 
 // Also if it was ended by others before that was found out: those behind it were not handed out.
-static void C9_one_that_cannot_be_read_and_was_cancelled_gives_back_the_rest(void **state) {
+static void C9_an_unreadable_cancelled_job_releases_the_rest(void **state) {
     struct core_fixture *t = *state;
     struct taken b[4];
     uint64_t first = push(t, "k", "a");
@@ -464,7 +464,7 @@ static void T7_removing_all_leaves_nothing(void **state) {
 
 // ---- Rule 17 ----------------------------------------------------------------------------------
 
-static void rule17_ready_channels_take_turns_whatever_their_depth(void **state) {
+static void rule17_ready_channels_take_turns_at_any_depth(void **state) {
     struct core_fixture *t = *state;
     push(t, "deep", "d1");
     push(t, "deep", "d2");
@@ -643,7 +643,7 @@ int main(void) {
         CORE_TEST(C2_deliver_to_ready_changes_no_place),
         CORE_TEST(C2_deliver_to_in_progress_moves_nothing),
         CORE_TEST(C2_deliver_to_parked_moves_nothing),
-        CORE_TEST(C3_start_takes_the_head_of_the_head_and_touches_nobody_else),
+        CORE_TEST(C3_start_takes_the_head_of_the_head_and_changes_no_other_channel),
         CORE_TEST(C4_a_channel_emptied_by_start_is_not_dormant_until_end),
         CORE_TEST(C4_nor_when_its_only_job_is_cancelled),
         CORE_TEST(C5_end_makes_an_empty_channel_dormant_and_leaves_ready_alone),
@@ -655,11 +655,11 @@ int main(void) {
         CORE_TEST(C8_a_channel_with_state_is_known_while_dormant),
         CORE_TEST(C8_a_cancelled_only_job_leaves_no_empty_ready_channel),
         CORE_TEST(C8_a_failed_job_keeps_its_place),
-        CORE_TEST(C8_removing_a_job_wakes_whoever_waits_for_it),
+        CORE_TEST(C8_removing_a_job_wakes_its_callers),
         CORE_TEST(C9_a_block_is_the_front_of_one_channel),
-        CORE_TEST(C9_a_failure_inside_loses_nothing_behind_it),
-        CORE_TEST(C9_one_that_cannot_be_read_costs_nobody_else_anything),
-        CORE_TEST(C9_one_that_cannot_be_read_and_was_cancelled_gives_back_the_rest),
+        CORE_TEST(C9_a_failure_inside_loses_no_later_job),
+        CORE_TEST(C9_an_unreadable_job_does_not_affect_others),
+        CORE_TEST(C9_an_unreadable_cancelled_job_releases_the_rest),
         CORE_TEST(C9_the_block_is_given_back_whole),
         CORE_TEST(C9_one_cancelled_inside_is_skipped),
         CORE_TEST(C9_or_passed_over_in_silence),
@@ -670,7 +670,7 @@ int main(void) {
         CORE_TEST(T5_a_block_of_three_takes_key_ones_two_jobs_then_key_two),
         CORE_TEST(T6_removing_a_key_drops_its_work_only),
         CORE_TEST(T7_removing_all_leaves_nothing),
-        CORE_TEST(rule17_ready_channels_take_turns_whatever_their_depth),
+        CORE_TEST(rule17_ready_channels_take_turns_at_any_depth),
         CORE_TEST(rule17_what_comes_back_unserved_is_first_again),
         CORE_TEST(rule17_stages_named_first_are_served_first),
         cmocka_unit_test(U4_what_is_due_at_once_is_done_in_pieces),

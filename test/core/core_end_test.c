@@ -27,7 +27,7 @@ static void rule7_not_started_by_its_deadline_a_job_never_is(void **state) {
     expect_take(t, "b");
 }
 
-static void rule7_one_running_is_told_and_its_commit_refused_whole(void **state) {
+static void rule7_a_running_job_is_asked_to_stop_and_its_commit_refused_whole(void **state) {
     struct core_fixture *t = *state;
     push_until(t, "k", "a", 100);
     push(t, "k", "b");
@@ -63,7 +63,7 @@ static void rule7_delayed_past_its_deadline_it_expires_on_time(void **state) {
     expect_no_work(t);
 }
 
-static void A8_the_limit_is_absolute_from_hand_in(void **state) {
+static void A8_the_limit_is_absolute_from_the_push(void **state) {
     struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "", "a", 1000);
     for (int i = 0; i < 9; i++) { // asking, failing and crashing do not prolong it
@@ -96,7 +96,7 @@ static void A8_a_waiter_never_outlives_its_job(void **state) {
 // ---- Rule 8: interest -------------------------------------------------------------------------
 
 // S3: the core knows at once that a caller has gone, without a round trip.
-static void A4_A5_work_nobody_wants_never_runs_and_the_next_has_its_slot(void **state) {
+static void A4_A5_an_unwanted_job_never_runs_and_frees_its_slot(void **state) {
     struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "", "a", 0);
     call(t, 1, "", "b", 0);
@@ -116,7 +116,7 @@ static void A4_a_lost_connection_is_no_interest(void **state) {
     expect_no_work(t);
 }
 
-static void A4_running_work_nobody_wants_is_told_to_stop(void **state) {
+static void A4_a_running_job_without_a_caller_is_asked_to_stop(void **state) {
     struct core_fixture *t = *state;
     call(t, 0, "", "a", 0);
     struct taken a;
@@ -178,7 +178,7 @@ static void rule8_after_a_restart_callers_have_a_grace_to_come_back(void **state
     expect_status(t, back, JOB_CANCELLED);
 }
 
-static void rule8_who_leaves_in_the_grace_may_come_back_once_more(void **state) {
+static void rule8_a_caller_may_return_within_the_grace_time(void **state) {
     struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "name", "a", 0);
     crash(t);
@@ -248,7 +248,7 @@ static void rule9_nothing_a_cancelled_run_does_is_recorded(void **state) {
 }
 
 // Also when the job is not known any more by then.
-static void rule9_a_refused_end_lets_go_although_the_job_is_forgotten(void **state) {
+static void rule9_a_refused_end_ends_the_lease_although_the_job_is_removed(void **state) {
     struct core_fixture *t = *state;
     struct taken b[3];
     set(t, "retention", "0,0");
@@ -603,23 +603,23 @@ static void rule7_a_deadline_that_could_not_be_recorded_holds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CORE_TEST(rule7_not_started_by_its_deadline_a_job_never_is),
-        CORE_TEST(rule7_one_running_is_told_and_its_commit_refused_whole),
+        CORE_TEST(rule7_a_running_job_is_asked_to_stop_and_its_commit_refused_whole),
         CORE_TEST(rule7_delayed_past_its_deadline_it_expires_on_time),
-        CORE_TEST(A8_the_limit_is_absolute_from_hand_in),
+        CORE_TEST(A8_the_limit_is_absolute_from_the_push),
         CORE_TEST(A8_a_waiter_never_outlives_its_job),
-        CORE_TEST(A4_A5_work_nobody_wants_never_runs_and_the_next_has_its_slot),
+        CORE_TEST(A4_A5_an_unwanted_job_never_runs_and_frees_its_slot),
         CORE_TEST(A4_a_lost_connection_is_no_interest),
-        CORE_TEST(A4_running_work_nobody_wants_is_told_to_stop),
+        CORE_TEST(A4_a_running_job_without_a_caller_is_asked_to_stop),
         CORE_TEST(rule8_a_call_lives_until_its_last_caller_goes),
         CORE_TEST(rule8_a_plain_push_wants_it_for_good),
         CORE_TEST(rule8_awaiting_never_takes_interest_away),
         CORE_TEST(rule8_after_a_restart_callers_have_a_grace_to_come_back),
-        CORE_TEST(rule8_who_leaves_in_the_grace_may_come_back_once_more),
+        CORE_TEST(rule8_a_caller_may_return_within_the_grace_time),
         CORE_TEST(A10_wasted_waiting_time_is_counted),
         CORE_TEST(S2_a_cancelled_job_ends_in_place_and_is_skipped),
         CORE_TEST(rule9_a_delayed_job_is_cancelled_before_it_joins),
         CORE_TEST(rule9_nothing_a_cancelled_run_does_is_recorded),
-        CORE_TEST(rule9_a_refused_end_lets_go_although_the_job_is_forgotten),
+        CORE_TEST(rule9_a_refused_end_ends_the_lease_although_the_job_is_removed),
         CORE_TEST(rule9_a_worker_that_never_lets_go_loses_its_lease),
         CORE_TEST(rule9_what_has_ended_stays_as_it_ended),
         CORE_TEST(rule10_a_commit_is_one_group_of_records),

@@ -97,7 +97,7 @@ static void F13_a_job_may_have_its_own_number_of_attempts(void **state) {
     expect_status(t, a, JOB_DEAD);
 }
 
-static void rule5_halt_parks_the_channel_until_somebody_decides(void **state) {
+static void rule5_halt_parks_the_channel_until_retry_or_drop(void **state) {
     struct core_fixture *t = *state;
     set(t, "attempts", "1");
     set(t, "on-dead", "halt");
@@ -208,7 +208,7 @@ static void F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two(void **s
     assert_string_equal(core_fixture_read(t, look(t, id).at), "mine");
 }
 
-static void T10_a_taker_stands_in_a_stages_line_only_once(void **state) {
+static void T10_a_taker_is_in_the_list_of_a_stage_only_once(void **state) {
     struct core_fixture *t = *state;
     push(t, "k", "a");
     mr_bytes stages[] = { mr_str("s"), mr_str("s") };
@@ -778,14 +778,14 @@ int main(void) {
         CORE_TEST(A8_F13_work_that_fails_ends_dead_listed_and_retryable),
         CORE_TEST(F13_never_means_dead_at_once),
         CORE_TEST(F13_a_job_may_have_its_own_number_of_attempts),
-        CORE_TEST(rule5_halt_parks_the_channel_until_somebody_decides),
+        CORE_TEST(rule5_halt_parks_the_channel_until_retry_or_drop),
         CORE_TEST(rule5_dropping_the_dead_frees_a_halted_channel),
         CORE_TEST(rule5_parking_ends_with_the_head),
         CORE_TEST(rule5_a_retried_job_has_no_deadline_and_needs_no_caller),
         CORE_TEST(rule5_the_latest_ten_reasons_are_kept_cut_and_tidy),
         CORE_TEST(F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two),
         CORE_TEST(S4_no_token_is_issued_twice),
-        CORE_TEST(T10_a_taker_stands_in_a_stages_line_only_once),
+        CORE_TEST(T10_a_taker_is_in_the_list_of_a_stage_only_once),
         CORE_TEST(T13_a_result_is_resent_until_acknowledged),
         CORE_TEST(F4_killed_between_effect_and_done_it_runs_again_first),
         CORE_TEST(F8_a_delay_longer_than_the_lease_is_just_a_delay),

@@ -219,7 +219,7 @@ static void F19_marks_outlive_the_jobs_and_the_log(void **state) {
     assert_int_equal(records_of(t, RECORD_LINK), 1);
 }
 
-static void rule13_arrivals_are_accepted_whatever_the_room(void **state) {
+static void rule13_arrivals_are_accepted_without_room(void **state) {
     struct core_fixture *t = *state;
     set(t, "max-jobs", "1");
     set(t, "max-channel", "1");
@@ -234,7 +234,7 @@ static void rule13_arrivals_are_accepted_whatever_the_room(void **state) {
 
 // What a commit was allowed to carry is on its way: a limit that is lower since does not stop it,
 // and with it all that comes behind.
-static void rule13_arrivals_are_accepted_whatever_the_limits_are_now(void **state) {
+static void rule13_arrivals_are_accepted_beyond_present_limits(void **state) {
     struct core_fixture *t = *state;
     t->limits = (struct core_limits){ .max_body = 4 };
     crash(t);
@@ -317,8 +317,8 @@ int main(void) {
         LINK_TALE(F2_a_repeat_is_answered_and_not_taken_again),
         LINK_TALE(E2_what_overtakes_is_refused),
         LINK_TALE(F19_marks_outlive_the_jobs_and_the_log),
-        LINK_TALE(rule13_arrivals_are_accepted_whatever_the_room),
-        LINK_TALE(rule13_arrivals_are_accepted_whatever_the_limits_are_now),
+        LINK_TALE(rule13_arrivals_are_accepted_without_room),
+        LINK_TALE(rule13_arrivals_are_accepted_beyond_present_limits),
         LINK_TALE(rule12_names_count_where_the_job_arrives),
         LINK_TALE(rule15_instants_are_those_of_the_commit),
         LINK_TALE(only_other_shards_have_links),

@@ -125,7 +125,7 @@ static void rule13_a_mark_is_known_after_a_restart(void **state) {
 }
 
 // A high mark that could not be sent is sent with the next push, whatever the depth.
-static void rule13_a_mark_that_could_not_be_told_is_told_later(void **state) {
+static void rule13_a_mark_that_could_not_be_sent_is_sent_later(void **state) {
     (void)state;
     struct shard_set *f = shard_set_create(2, 1);
     f->notices_fail = true;
@@ -307,7 +307,7 @@ int main(void) {
         cmocka_unit_test(routes_spread_evenly),
         cmocka_unit_test(rule13_a_high_mark_holds_stages_of_other_shards),
         cmocka_unit_test(rule13_a_mark_is_known_after_a_restart),
-        cmocka_unit_test(rule13_a_mark_that_could_not_be_told_is_told_later),
+        cmocka_unit_test(rule13_a_mark_that_could_not_be_sent_is_sent_later),
         cmocka_unit_test(U7_a_removed_stage_leaves_no_mark_elsewhere),
         cmocka_unit_test(U7_a_stage_goes_although_its_emit_was_moved),
         cmocka_unit_test(F15_an_outbox_is_in_order_after_cleaning_and_replay),

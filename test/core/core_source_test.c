@@ -176,7 +176,7 @@ static void S9_the_hold_ends_with_the_connection(void **state) {
     must(push_number(t, "e", 3, "3"));
 }
 
-static void T9_an_epic_without_workers_is_kept_and_said_so(void **state) {
+static void T9_an_epic_without_workers_is_kept_and_reported(void **state) {
     struct core_fixture *t = *state;
     struct pushed pushed;
     struct push p = { .body = mr_str("a"), .source = mr_str("e"), .epic = true, .number = 1 };
@@ -336,7 +336,7 @@ static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **sta
     assert_true(again.repeat);
 }
 
-static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void **state) {
+static void rule12_an_idle_source_of_a_client_is_removed_an_epic_is_not(void **state) {
     struct core_fixture *t = *state;
     struct pushed pushed;
     struct push p = { .source = mr_str("client"), .number = 1, .body = mr_str("a") };
@@ -442,7 +442,7 @@ static void rule13_waiting_pushes_are_let_in_one_after_another(void **state) {
     push(t, "", "d");
 }
 
-static void rule13_who_gives_up_makes_room_for_the_next(void **state) {
+static void rule13_an_abandoned_push_makes_room_for_the_next(void **state) {
     struct core_fixture *t = *state;
     set(t, "max-jobs", "1");
     push(t, "", "a");
@@ -459,7 +459,7 @@ static void rule13_who_gives_up_makes_room_for_the_next(void **state) {
 }
 
 // Though there would be room for another key.
-static void rule13_nobody_overtakes_a_waiting_push_of_its_stage(void **state) {
+static void rule13_no_push_overtakes_a_waiting_push_of_its_stage(void **state) {
     struct core_fixture *t = *state;
     struct pushed pushed;
     struct push hasty = { .job.key = mr_str("l"), .body = mr_str("hasty") };
@@ -473,7 +473,7 @@ static void rule13_nobody_overtakes_a_waiting_push_of_its_stage(void **state) {
     must(try_push(t, hasty, &pushed));
 }
 
-static void rule13_more_room_is_told_at_once(void **state) {
+static void rule13_more_room_is_reported_at_once(void **state) {
     struct core_fixture *t = *state;
     set(t, "max-jobs", "1");
     push(t, "", "a");
@@ -877,7 +877,7 @@ static void rule13_a_push_that_gives_up_waiting_leaves_nothing(void **state) {
 }
 
 // U16: each watcher is notified when its own number is reached, in whatever order they came.
-static void U16_watchers_are_told_as_far_as_it_concerns_them(void **state) {
+static void U16_watchers_are_notified_only_of_their_epic(void **state) {
     struct core_fixture *t = *state;
     static const char *const bodies[] = { "1", "2", "3", "4" };
     for (uint64_t n = 1; n <= 4; n++)
@@ -1063,20 +1063,20 @@ int main(void) {
         CORE_TEST(S9_a_refused_number_holds_the_higher_ones),
         CORE_TEST(S9_a_number_refused_for_its_size_holds_the_higher_ones),
         CORE_TEST(S9_the_hold_ends_with_the_connection),
-        CORE_TEST(T9_an_epic_without_workers_is_kept_and_said_so),
+        CORE_TEST(T9_an_epic_without_workers_is_kept_and_reported),
         CORE_TEST(T21_an_epic_is_complete_although_storage_fails_now_and_then),
         CORE_TEST(rule12_an_epic_has_an_end_and_progress),
         CORE_TEST(rule12_an_epic_does_not_end_before_its_highest_number),
         CORE_TEST(U9_the_largest_numbers_are_replayed),
         CORE_TEST(rule12_a_number_whose_name_was_used_before_is_not_missing),
-        CORE_TEST(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
+        CORE_TEST(rule12_an_idle_source_of_a_client_is_removed_an_epic_is_not),
         CORE_TEST(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
         CORE_TEST(rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs),
         CORE_TEST(rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped),
         CORE_TEST(rule13_waiting_pushes_are_let_in_one_after_another),
-        CORE_TEST(rule13_who_gives_up_makes_room_for_the_next),
-        CORE_TEST(rule13_nobody_overtakes_a_waiting_push_of_its_stage),
-        CORE_TEST(rule13_more_room_is_told_at_once),
+        CORE_TEST(rule13_an_abandoned_push_makes_room_for_the_next),
+        CORE_TEST(rule13_no_push_overtakes_a_waiting_push_of_its_stage),
+        CORE_TEST(rule13_more_room_is_reported_at_once),
         CORE_TEST(rule13_bytes_are_bounded),
         CORE_TEST(rule13_memory_is_bounded),
         CORE_TEST(rule13_many_that_are_retained_make_room_for_a_large_one),
@@ -1090,7 +1090,7 @@ int main(void) {
         CORE_TEST(rule13_what_is_refused_names_no_stage),
         CORE_TEST(rule13_a_stage_that_only_takers_named_goes_with_them),
         CORE_TEST(rule13_a_push_that_gives_up_waiting_leaves_nothing),
-        CORE_TEST(U16_watchers_are_told_as_far_as_it_concerns_them),
+        CORE_TEST(U16_watchers_are_notified_only_of_their_epic),
         CORE_TEST(U22_sources_that_are_not_used_give_way_oldest_first),
         CORE_TEST(U22_a_maker_has_a_share_of_the_sources),
         CORE_TEST(U2_a_look_adopts_no_epic),

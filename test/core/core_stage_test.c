@@ -18,7 +18,7 @@ static void S10_as_many_wake_as_there_is_work(void **state) {
     assert_int_equal(look_stage(t, "s").takers, 1);
 }
 
-static void S10_the_end_of_one_job_wakes_who_waits_for_the_next(void **state) {
+static void S10_the_end_of_one_job_wakes_a_take_for_the_next(void **state) {
     struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "k", "b");
@@ -40,7 +40,7 @@ static void S10_a_taker_is_claimed_before_it_is_given_work(void **state) {
     expect_events(t, "taker 1: a\n");
 }
 
-static void S10_who_left_is_not_given_work(void **state) {
+static void S10_a_cancelled_take_gets_no_job(void **state) {
     struct core_fixture *t = *state;
     wait_for_work(t, 0, "s");
     wait_for_work(t, 1, "s");
@@ -249,7 +249,7 @@ static void rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it(void **stat
     expect_held(t, "a", "no-worker");
 }
 
-static void rule13_stuck_is_said_when_nothing_can_move(void **state) {
+static void rule13_stuck_is_shown_when_no_stage_can_start(void **state) {
     struct core_fixture *t = *state;
     set_on(t, "out", "high-mark", "2");
     link_stages(t, "in", "out");
@@ -399,7 +399,7 @@ static void U4_a_few_empty_stages_make_room(void **state) {
 
 // ---- Rule 20: looks ---------------------------------------------------------------------------
 
-static void rule20_what_holds_a_stage_is_said(void **state) {
+static void rule20_held_by_names_why_a_stage_waits(void **state) {
     struct core_fixture *t = *state;
     push(t, "k", "a");
     expect_held(t, "s", "no-worker");
@@ -552,7 +552,7 @@ static void F25_a_full_log_is_cleaned_and_opened(void **state) {
 
 // A job that cannot be ended at its deadline, because that cannot be written down, holds up its
 // stage until it can; time goes on meanwhile, also where the stage has a rate.
-static void F25_time_goes_on_although_a_full_log_holds_up_a_deadline(void **state) {
+static void F25_time_advances_although_a_full_log_delays_a_deadline(void **state) {
     struct core_fixture *t = *state;
     struct push late = { .body = mr_str("late"), .job.deadline_ms = 500 };
     t->mode = MODE_PLAIN;
@@ -634,7 +634,7 @@ static void expect_left(struct core_fixture *t, const char *what) {
     assert_non_null(strstr(error_text(), what));
 }
 
-static void U7_a_stage_that_is_empty_is_forgotten(void **state) {
+static void U7_an_empty_stage_is_removed(void **state) {
     struct core_fixture *t = *state;
     push_once(t, "k", "n", "a");
     push_to(t, "other", "k", "x");
@@ -666,7 +666,7 @@ static void U7_what_was_set_keeps_a_stage(void **state) {
     assert_true(is_known(t, "s") && is_known(t, "paused"));
 }
 
-static void U7_remove_says_what_is_left(void **state) {
+static void U7_remove_names_what_is_left(void **state) {
     struct core_fixture *t = *state;
     refused(MR_EGONE, core_stage_remove(t->core, mr_str("s")));
     set(t, "attempts", "1");
@@ -747,9 +747,9 @@ static void U7_a_maker_has_a_share_of_the_stages(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CORE_TEST(S10_as_many_wake_as_there_is_work),
-        CORE_TEST(S10_the_end_of_one_job_wakes_who_waits_for_the_next),
+        CORE_TEST(S10_the_end_of_one_job_wakes_a_take_for_the_next),
         CORE_TEST(S10_a_taker_is_claimed_before_it_is_given_work),
-        CORE_TEST(S10_who_left_is_not_given_work),
+        CORE_TEST(S10_a_cancelled_take_gets_no_job),
         CORE_TEST(A2_below_the_limit_work_starts_at_it_work_queues),
         CORE_TEST(rule14_a_rate_spreads_starts_over_time),
         CORE_TEST(rule14_a_taker_held_by_the_rate_is_woken_by_time),
@@ -762,24 +762,24 @@ int main(void) {
         CORE_TEST(rule13_edges_are_learned),
         CORE_TEST(rule13_emits_find_room_where_pushes_do_not),
         CORE_TEST(rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it),
-        CORE_TEST(rule13_stuck_is_said_when_nothing_can_move),
+        CORE_TEST(rule13_stuck_is_shown_when_no_stage_can_start),
         cmocka_unit_test(rule13_cycles_are_found_in_any_graph),
         cmocka_unit_test(U4_a_search_for_cycles_is_bounded),
         cmocka_unit_test(U4_stages_upstream_are_found_without_a_search),
         cmocka_unit_test(U4_a_few_empty_stages_make_room),
-        CORE_TEST(rule20_what_holds_a_stage_is_said),
+        CORE_TEST(rule20_held_by_names_why_a_stage_waits),
         CORE_TEST(rule20_ages_are_seen_without_a_scan),
         CORE_TEST(rule20_the_deepest_channels_come_first),
         CORE_TEST(rule20_rates_are_those_of_the_last_seconds),
         CORE_TEST(F14_every_policy_and_order_change_is_replayed),
         CORE_TEST(F15_counters_and_order_are_equal_after_replay),
         CORE_TEST(F25_a_full_log_is_cleaned_and_opened),
-        CORE_TEST(F25_time_goes_on_although_a_full_log_holds_up_a_deadline),
+        CORE_TEST(F25_time_advances_although_a_full_log_delays_a_deadline),
         CORE_TEST(rule18_the_same_commands_give_the_same_records),
         CORE_TEST(U22_concurrency_counts_jobs),
-        CORE_TEST(U7_a_stage_that_is_empty_is_forgotten),
+        CORE_TEST(U7_an_empty_stage_is_removed),
         CORE_TEST(U7_what_was_set_keeps_a_stage),
-        CORE_TEST(U7_remove_says_what_is_left),
+        CORE_TEST(U7_remove_names_what_is_left),
         CORE_TEST(U7_empty_stages_give_way_when_there_is_no_room),
         CORE_TEST(U7_a_maker_has_a_share_of_the_stages),
     };

@@ -68,7 +68,7 @@ static void A3_waiting_jobs_are_shown_as_they_will_start(void **state) {
 }
 
 // What is parked comes behind what is ready, what waits behind running jobs comes last.
-static void A3_parked_and_blocked_jobs_are_not_forgotten(void **state) {
+static void A3_parked_and_blocked_jobs_are_listed(void **state) {
     struct core_fixture *t = *state;
     push(t, "k", "k1");
     push(t, "k", "k2");
@@ -235,7 +235,7 @@ static void D4_an_epic_is_over_when_its_last_job_has_ended(void **state) {
 
 // D4: a watcher of an epic is notified once, when at most as many jobs are left as it asked for;
 // watchers of other epics are not.
-static void D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far(void **state) {
+static void D4_a_wait_for_an_epic_ends_when_few_enough_jobs_are_left(void **state) {
     struct core_fixture *t = *state;
     refused(MR_EGONE, watch_epic(t, 0, "e", 1));
     for (uint64_t n = 1; n <= 3; n++)
@@ -392,7 +392,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CORE_TEST(U4_a_walk_that_finds_nothing_is_cut),
         CORE_TEST(A3_waiting_jobs_are_shown_as_they_will_start),
-        CORE_TEST(A3_parked_and_blocked_jobs_are_not_forgotten),
+        CORE_TEST(A3_parked_and_blocked_jobs_are_listed),
         CORE_TEST(A3_running_jobs_are_shown_by_lease),
         CORE_TEST(C8_a_halted_channel_is_shown_by_its_dead_job),
         CORE_TEST(A3_delayed_jobs_are_shown_by_id),
@@ -401,7 +401,7 @@ int main(void) {
         CORE_TEST(T1_stages_are_found_by_name),
         CORE_TEST(D4_an_empty_epic_is_over_at_once),
         CORE_TEST(D4_an_epic_is_over_when_its_last_job_has_ended),
-        CORE_TEST(D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far),
+        CORE_TEST(D4_a_wait_for_an_epic_ends_when_few_enough_jobs_are_left),
         CORE_TEST(D4_jobs_that_die_or_are_dropped_are_worked_off_too),
         CORE_TEST(T9_an_epic_belongs_to_its_stage),
         CORE_TEST(T9_epics_are_listed),

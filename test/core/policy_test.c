@@ -210,7 +210,7 @@ static void a_bad_value_names_the_policy_and_what_is_possible_and_changes_nothin
     }
 }
 
-static void a_policy_that_is_none_is_told_of_those_there_are(void **state) {
+static void an_unknown_policy_is_refused_with_the_known_ones(void **state) {
     static const char *const names[] = { "colour", "", "Lease", "leas", "lease ", "leases" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -302,7 +302,7 @@ int main(void) {
         cmocka_unit_test(a_value_may_be_at_its_limit_and_no_further),
         cmocka_unit_test(a_value_survives_being_written_and_read),
         cmocka_unit_test(a_bad_value_names_the_policy_and_what_is_possible_and_changes_nothing),
-        cmocka_unit_test(a_policy_that_is_none_is_told_of_those_there_are),
+        cmocka_unit_test(an_unknown_policy_is_refused_with_the_known_ones),
         cmocka_unit_test(any_bytes_are_refused),
         cmocka_unit_test(each_policy_changes_its_own_field_only),
         cmocka_unit_test(a_longer_first_backoff_lifts_the_longest),

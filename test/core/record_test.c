@@ -153,7 +153,7 @@ static void every_kind_survives_being_written_and_read(void **state) {
     assert_string_equal(record_kind_name((enum record_kind)(RECORD_LAST + 1)), "unknown");
 }
 
-static void a_push_says_everything_about_a_job(void **state) {
+static void a_push_record_has_all_fields_of_a_job(void **state) {
     struct record_about about = everything();
     struct record in = full(RECORD_PUSH, &about), out;
     uint8_t head[RECORD_MAX];
@@ -176,7 +176,7 @@ static void a_push_says_everything_about_a_job(void **state) {
     assert_int_equal(out.number, in.number);
 }
 
-static void an_end_stands_alone(void **state) {
+static void an_end_is_a_group_of_one(void **state) {
     struct record_about about = everything();
     struct record in = full(RECORD_END, &about), out;
     uint8_t head[RECORD_MAX];
@@ -263,7 +263,7 @@ static void cut_off_anywhere_it_is_no_record(void **state) {
     }
 }
 
-static void with_more_behind_it_it_is_no_record(void **state) {
+static void a_record_with_trailing_bytes_is_invalid(void **state) {
     struct record_about about = everything();
     uint8_t head[RECORD_MAX];
     (void)state;
@@ -602,13 +602,13 @@ static void reasons_cut_off_or_flipped_end_early(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_survives_being_written_and_read),
-        cmocka_unit_test(a_push_says_everything_about_a_job),
-        cmocka_unit_test(an_end_stands_alone),
+        cmocka_unit_test(a_push_record_has_all_fields_of_a_job),
+        cmocka_unit_test(an_end_is_a_group_of_one),
         cmocka_unit_test(stages_and_sources_keep_their_counters),
         cmocka_unit_test(links_keep_their_ends_and_numbers),
         cmocka_unit_test(the_longest_of_each_kind_fits),
         cmocka_unit_test(cut_off_anywhere_it_is_no_record),
-        cmocka_unit_test(with_more_behind_it_it_is_no_record),
+        cmocka_unit_test(a_record_with_trailing_bytes_is_invalid),
         cmocka_unit_test(flipped_anywhere_it_is_no_record_or_another_one),
         cmocka_unit_test(any_bytes_are_no_record_or_one),
         cmocka_unit_test(a_peek_sees_what_decoding_sees),

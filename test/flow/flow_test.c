@@ -501,7 +501,7 @@ static void U14_many_pairs_of_a_block_die_alone(void **state) {
 }
 
 // With "halt" the block waits for a person, and so does all behind it.
-static void a_flow_halts_where_it_is_told_to(void **state) {
+static void a_flow_halts_with_on_dead_halt(void **state) {
     static const char *const blocks[] = { "a bad b", "a", NULL };
     struct text text = { .blocks = blocks };
     struct poison k = { false };
@@ -674,7 +674,7 @@ static int busy_twice(mr_pair p, mr_flow_out *out, void *arg) {
     return mr_flow_emit(out, p.key, p.value);
 }
 
-static void who_is_busy_counts_no_attempt(void **state) {
+static void a_busy_command_counts_no_attempt(void **state) {
     static const char *const blocks[] = { "a b", NULL };
     struct text text = { .blocks = blocks };
     struct heard h = HEARD;
@@ -852,7 +852,7 @@ static int read_fails(uint64_t number, mr_flow_out *out, void *arg) {
 }
 
 // T16: what was over begins anew once it was forgotten; numbers of sinks, too.
-static void T16_a_flow_that_was_forgotten_begins_anew(void **state) {
+static void T16_a_removed_flow_starts_again(void **state) {
     static const char *const blocks[] = { "a b a", NULL };
     (void)state;
     mr *m = open_mem();
@@ -911,7 +911,7 @@ static int read_slowly(uint64_t number, mr_flow_out *out, void *arg) {
 
 // T16, F4: two run a flow at once; the slower one forgets it when another run has begun, of which
 // nothing is lost.
-static void T16_F4_only_its_own_run_is_forgotten(void **state) {
+static void T16_F4_only_its_own_run_is_removed(void **state) {
     static const char *const blocks[] = { "a b a", "a c", NULL };
     struct text texts[2] = { { .blocks = blocks }, { .blocks = blocks } };
     struct slow_text last = { .text = { .blocks = blocks }, .half = GATE, .on = GATE };
@@ -971,7 +971,7 @@ static void set_state(mr *m, const char *stage, const char *key, const char *tex
 }
 
 // T16: also if the next run was interrupted when it had dropped one of two inputs.
-static void T16_a_flow_that_was_half_forgotten_begins_anew(void **state) {
+static void T16_a_half_removed_flow_starts_again(void **state) {
     static const char *const left[] = { "a b a", NULL }, *const right[] = { "a c", NULL };
     (void)state;
     mr *m = open_mem();
@@ -994,7 +994,7 @@ static void T16_a_flow_that_was_half_forgotten_begins_anew(void **state) {
     must(mr_close(m));
 }
 
-static void a_source_that_fails_is_told(void **state) {
+static void a_failing_source_is_reported(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, "fire");
@@ -1007,7 +1007,7 @@ static void a_source_that_fails_is_told(void **state) {
 }
 
 // Nor does it wait for another one that has no end.
-static void a_source_that_fails_beside_an_endless_one_is_told(void **state) {
+static void a_failing_source_beside_an_endless_one_is_reported(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, "fires");
@@ -1298,9 +1298,9 @@ int main(void) {
         cmocka_unit_test(a_pair_that_fails_dies_alone),
         cmocka_unit_test(U14_a_dead_letter_has_the_key_of_its_pair),
         cmocka_unit_test(U14_many_pairs_of_a_block_die_alone),
-        cmocka_unit_test(a_flow_halts_where_it_is_told_to),
+        cmocka_unit_test(a_flow_halts_with_on_dead_halt),
         cmocka_unit_test(what_will_never_do_dies_at_once),
-        cmocka_unit_test(who_is_busy_counts_no_attempt),
+        cmocka_unit_test(a_busy_command_counts_no_attempt),
         cmocka_unit_test(what_makes_too_much_dies_at_once),
         cmocka_unit_test(mistakes_of_functions_are_named),
         cmocka_unit_test(graphs_that_can_not_be_are_refused),
@@ -1308,12 +1308,12 @@ int main(void) {
         cmocka_unit_test(F51_building_survives_a_failed_allocation),
         cmocka_unit_test(a_flow_that_was_changed_is_refused),
         cmocka_unit_test(T16_E3_a_flow_that_is_over_does_nothing_again),
-        cmocka_unit_test(T16_a_flow_that_was_forgotten_begins_anew),
-        cmocka_unit_test(T16_a_flow_that_was_half_forgotten_begins_anew),
-        cmocka_unit_test(T16_F4_only_its_own_run_is_forgotten),
+        cmocka_unit_test(T16_a_removed_flow_starts_again),
+        cmocka_unit_test(T16_a_half_removed_flow_starts_again),
+        cmocka_unit_test(T16_F4_only_its_own_run_is_removed),
         cmocka_unit_test(T16_E2_a_late_reader_adds_nothing),
-        cmocka_unit_test(a_source_that_fails_is_told),
-        cmocka_unit_test(a_source_that_fails_beside_an_endless_one_is_told),
+        cmocka_unit_test(a_failing_source_is_reported),
+        cmocka_unit_test(a_failing_source_beside_an_endless_one_is_reported),
         cmocka_unit_test(D4_an_empty_flow_is_over_at_once),
         cmocka_unit_test(flows_take_from_stages_and_push_into_them),
         cmocka_unit_test(a_loop_turns_until_it_is_empty),

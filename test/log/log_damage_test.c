@@ -191,7 +191,7 @@ static void F22_bit_flip_in_the_middle_is_refused_and_repaired(void **state) {
     }
 }
 
-static void F22_damage_in_a_sealed_segment_is_told_and_repaired(void **state) {
+static void F22_damage_in_a_sealed_segment_is_reported_and_repaired(void **state) {
     struct fixture *f = *state;
     bool right;
     start(f);
@@ -329,7 +329,7 @@ int main(void) {
         ROW(F20_the_torn_rest_does_not_come_back),
         ROW(F21_zero_filled_tail),
         ROW(F22_bit_flip_in_the_middle_is_refused_and_repaired),
-        ROW(F22_damage_in_a_sealed_segment_is_told_and_repaired),
+        ROW(F22_damage_in_a_sealed_segment_is_reported_and_repaired),
         ROW(F23_every_byte_cut_or_flipped),
         ROW(F23_nothing_is_lost_silently_after_a_clean_end),
     };

@@ -46,7 +46,7 @@ static void a_store_keeps_its_segment_size(void **state) {
     assert_int_equal(look(f->log).segment_size, SEGMENT);
 }
 
-static void an_index_is_made_anew_when_missing_or_wrong(void **state) {
+static void an_index_is_rebuilt_when_missing_or_wrong(void **state) {
     struct fixture *f = *state;
     uint64_t size;
     start(f);
@@ -259,7 +259,7 @@ static void zeros_go_ahead_of_synced_batches(void **state) {
 
 // --- sync policies ---
 
-static void the_sync_policy_says_what_durable_means(void **state) {
+static void the_sync_policy_decides_what_durable_means(void **state) {
     struct fixture *f = *state;
     for (enum log_sync sync = LOG_SYNC_ALWAYS; sync <= LOG_SYNC_NONE; sync++) {
         f->options.sync = sync;
@@ -277,7 +277,7 @@ static void the_sync_policy_says_what_durable_means(void **state) {
     }
 }
 
-static void a_sync_asked_for_is_waited_for_whatever_the_policy(void **state) {
+static void a_requested_sync_is_awaited_with_any_policy(void **state) {
     struct fixture *f = *state;
     f->options.sync = LOG_SYNC_NONE;
     f->options.inline_writer = false;
@@ -350,7 +350,7 @@ static void F24_sync_error_once_is_final(void **state) {
     assert_int_equal(sim_disk_calls(f->sim), calls); // nothing was tried again
 }
 
-static void F24_waiters_hear_of_the_stop(void **state) {
+static void F24_a_stop_ends_all_waits(void **state) {
     struct fixture *f = *state;
     atomic_int calls = 0;
     f->options.inline_writer = false;
@@ -551,7 +551,7 @@ int main(void) {
         ROW(a_store_is_read_again),
         ROW(a_killed_store_is_read_again),
         ROW(a_store_keeps_its_segment_size),
-        ROW(an_index_is_made_anew_when_missing_or_wrong),
+        ROW(an_index_is_rebuilt_when_missing_or_wrong),
         ROW(another_directory_is_not_touched),
         ROW(a_newer_store_is_refused_with_advice),
         ROW(looking_changes_nothing),
@@ -561,12 +561,12 @@ int main(void) {
         ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
         ROW(what_was_just_written_is_read_from_memory),
         ROW(zeros_go_ahead_of_synced_batches),
-        ROW(the_sync_policy_says_what_durable_means),
-        ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),
+        ROW(the_sync_policy_decides_what_durable_means),
+        ROW(a_requested_sync_is_awaited_with_any_policy),
         ROW(an_interval_syncs_by_itself),
         ROW(a_trim_waits_for_what_was_appended_before_it),
         ROW(F24_sync_error_once_is_final),
-        ROW(F24_waiters_hear_of_the_stop),
+        ROW(F24_a_stop_ends_all_waits),
         ROW(F25_disk_full_stops_pushes_first),
         ROW(F25_a_bound_on_bytes_is_a_full_disk),
         ROW(F25_it_clears_by_itself_with_a_writer),

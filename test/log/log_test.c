@@ -160,7 +160,7 @@ static void groups_stay_together(void **state) {
     expect_scan(f, look(f->log).head, 300, 0, number);
 }
 
-static void a_scan_goes_on_where_it_stopped(void **state) {
+static void a_scan_continues_where_it_stopped(void **state) {
     struct fixture *f = *state;
     struct tally *t = calloc(1, sizeof *t);
     uint64_t next = look(f->log).head;
@@ -204,7 +204,7 @@ static int refuse(void *arg, const struct log_seen *seen) {
     return MR_EAGAIN;
 }
 
-static void a_walk_ends_when_told(void **state) {
+static void a_walk_ends_when_its_callback_says(void **state) {
     struct fixture *f = *state;
     put(f, 0, 2, 5);
     uint64_t next = 77;
@@ -421,8 +421,9 @@ static void F51_every_allocation_may_fail(void **state) {
     CONTRACT(setup, an_empty_log_has_a_head_and_nothing_else),                                     \
         CONTRACT(setup, entries_are_read_again_by_position),                                       \
         CONTRACT(setup, either_part_may_be_unwanted_or_empty),                                     \
-        CONTRACT(setup, groups_stay_together), CONTRACT(setup, a_scan_goes_on_where_it_stopped),   \
-        CONTRACT(setup, a_scan_may_append_what_it_sees), CONTRACT(setup, a_walk_ends_when_told),   \
+        CONTRACT(setup, groups_stay_together), CONTRACT(setup, a_scan_continues_where_it_stopped), \
+        CONTRACT(setup, a_scan_may_append_what_it_sees),                                           \
+        CONTRACT(setup, a_walk_ends_when_its_callback_says),                                       \
         CONTRACT(setup, trimming_gives_up_whole_segments),                                         \
         CONTRACT(setup, what_is_trimmed_is_given_back),                                            \
         CONTRACT(setup, trimming_everything_keeps_the_tail),                                       \

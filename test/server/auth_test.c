@@ -175,7 +175,7 @@ static void every_command_asks_for_its_role(void **state) {
 }
 
 // F45: what is not on the list is not even looked at.
-static void F45_strangers_may_say_who_they_are_and_go(void **state) {
+static void F45_unauthenticated_clients_may_authenticate_or_quit(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, NULL);
     for (const struct command *c = command_table; c->name; c++)
@@ -192,7 +192,7 @@ static void F45_strangers_may_say_who_they_are_and_go(void **state) {
 }
 
 // F45: nobody can make a server remember much before he has said who he is.
-static void F45_what_strangers_say_is_short(void **state) {
+static void F45_requests_of_unauthenticated_clients_are_short(void **state) {
     struct dialogue *d = *state;
     static const char *const refused[] = { "*9\r\n", "*1\r\n$513\r\n", "*8\r\n$512\r\n" };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
@@ -224,7 +224,7 @@ static void F45_what_strangers_say_is_short(void **state) {
 }
 
 // F43, F45: nor can one who does not read the refusals make it keep many of them.
-static void F43_F45_refusals_that_strangers_do_not_read_are_few(void **state) {
+static void F43_F45_unread_refusals_of_unauthenticated_clients_are_few(void **state) {
     struct dialogue *d = *state;
     struct client *c = &d->clients[0];
     come_as(d, 0, NULL);
@@ -279,7 +279,7 @@ static void secrets_are_known_with_and_without_a_name(void **state) {
 }
 
 // F46: each wrong one takes longer, nothing else waits meanwhile, and the third is the last.
-static void F46_a_wrong_secret_waits_and_holds_nobody_up(void **state) {
+static void F46_the_delay_of_a_wrong_secret_does_not_delay_others(void **state) {
     struct dialogue *d = *state;
     static const char *const wrong[] = { "AUTH read pushpush", "HELLO 3 AUTH push pushpusH",
                                          "AUTH pushpus" };
@@ -303,7 +303,7 @@ static void F46_a_wrong_secret_waits_and_holds_nobody_up(void **state) {
     ask(d, 0, "INFO stats", "*refused_secrets:3*");
 }
 
-static void F46_who_is_known_stays_so_after_a_wrong_secret(void **state) {
+static void F46_an_authenticated_client_stays_so_after_a_wrong_secret(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, "push");
     say(d, 0, "AUTH nonsense");
@@ -353,7 +353,7 @@ static void F24_F46_wrong_secrets_are_answered_when_the_log_has_failed(void **st
     dialogue_destroy(d);
 }
 
-static void without_a_list_AUTH_says_so(void **state) {
+static void without_a_list_AUTH_is_refused(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
     ask(d, 0, "AUTH x", "-ERR this server requires no token*");
@@ -477,7 +477,7 @@ static const struct {
 };
 
 // U10: rights cover every command and option.
-static void what_is_out_of_bounds_is_not_there(void **state) {
+static void jobs_and_stages_without_permission_are_hidden(void **state) {
     struct dialogue *d = *state;
     struct scene s = make_scene(d);
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
@@ -551,7 +551,7 @@ static void U2_a_token_does_not_meet_the_numbers_of_others(void **state) {
 }
 
 // U2: GAP would tell how far an epic is: only those hear it who may push.
-static void U2_who_may_not_push_does_not_hear_what_was_accepted(void **state) {
+static void U2_a_token_without_push_does_not_learn_what_was_accepted(void **state) {
     struct dialogue *d = *state;
     static const char *const names[] = { NULL, "work" };
     come_as(d, 1, "admin");
@@ -570,7 +570,7 @@ static void U2_who_may_not_push_does_not_hear_what_was_accepted(void **state) {
     }
 }
 
-static void D7_a_stage_downstream_out_of_bounds_has_no_name(void **state) {
+static void D7_a_downstream_stage_that_a_token_may_not_see_has_no_name(void **state) {
     struct dialogue *d = *state;
     come_as(d, 1, "admin");
     ask(d, 1, "STAGE other high-mark 1", "+OK");
@@ -607,7 +607,7 @@ static void its_own_takes_may_be_unblocked(void **state) {
 
 // ---- Lists --------------------------------------------------------------------------------------
 
-static void a_list_read_again_keeps_who_is_still_there(void **state) {
+static void a_reloaded_list_keeps_sessions_of_remaining_tokens(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, "push");
     come_as(d, 1, "work");
@@ -707,7 +707,7 @@ static struct unauthenticated *arrive(struct unauthenticated *s, uint32_t loop, 
 }
 
 // F45: who does not say who he is has to go, in the order they came.
-static void F42_F45_strangers_have_little_time(void **state) {
+static void F42_F45_unauthenticated_clients_have_little_time(void **state) {
     (void)state;
     struct unauthenticated_list d = { 0 };
     struct unauthenticated s[3];
@@ -742,7 +742,7 @@ static struct unauthenticated *squeeze_in(struct unauthenticated_list *d, struct
 
 // U8: the oldest unauthenticated connection makes room: of the same address if that has too many,
 // else of all, in whichever loop it is. One that has authenticated never does.
-static void F45_U8_strangers_are_few_and_the_oldest_makes_room(void **state) {
+static void F45_U8_unauthenticated_clients_are_few_and_the_oldest_is_closed(void **state) {
     (void)state;
     struct unauthenticated_list d = { 0 };
     static struct unauthenticated s[LIMIT_UNAUTHENTICATED + 1], more[2], one, other;
@@ -801,34 +801,34 @@ int main(void) {
     const struct CMUnitTest any[] = {
         WITH_PEOPLE(every_command_asks_for_its_role),
         WITH_PEOPLE(U3_what_a_token_may_not_do_aborts_EXEC),
-        WITH_PEOPLE(F45_strangers_may_say_who_they_are_and_go),
-        WITH_PEOPLE(F45_what_strangers_say_is_short),
-        WITH_PEOPLE(F43_F45_refusals_that_strangers_do_not_read_are_few),
+        WITH_PEOPLE(F45_unauthenticated_clients_may_authenticate_or_quit),
+        WITH_PEOPLE(F45_requests_of_unauthenticated_clients_are_short),
+        WITH_PEOPLE(F43_F45_unread_refusals_of_unauthenticated_clients_are_few),
         WITH_PEOPLE(a_pipeline_may_begin_with_AUTH),
         WITH_PEOPLE(secrets_are_known_with_and_without_a_name),
-        WITH_PEOPLE(F46_a_wrong_secret_waits_and_holds_nobody_up),
-        WITH_PEOPLE(F46_who_is_known_stays_so_after_a_wrong_secret),
+        WITH_PEOPLE(F46_the_delay_of_a_wrong_secret_does_not_delay_others),
+        WITH_PEOPLE(F46_an_authenticated_client_stays_so_after_a_wrong_secret),
         WITH_PEOPLE(F46_a_guesser_may_hang_up),
         cmocka_unit_test(F46_wrong_secrets_are_answered_when_the_store_is_there),
         cmocka_unit_test(F24_F46_wrong_secrets_are_answered_when_the_log_has_failed),
-        cmocka_unit_test(without_a_list_AUTH_says_so),
+        cmocka_unit_test(without_a_list_AUTH_is_refused),
         cmocka_unit_test(no_command_about_stages_is_left_out),
         WITH_PEOPLE(its_own_takes_may_be_unblocked),
-        WITH_PEOPLE(a_list_read_again_keeps_who_is_still_there),
+        WITH_PEOPLE(a_reloaded_list_keeps_sessions_of_remaining_tokens),
         cmocka_unit_test(patterns_are_names_with_asterisks),
         cmocka_unit_test(T1_a_list_that_is_wrong_is_refused_with_its_line),
         cmocka_unit_test(F51_lists_need_memory),
-        cmocka_unit_test(F42_F45_strangers_have_little_time),
-        cmocka_unit_test(F45_U8_strangers_are_few_and_the_oldest_makes_room),
+        cmocka_unit_test(F42_F45_unauthenticated_clients_have_little_time),
+        cmocka_unit_test(F45_U8_unauthenticated_clients_are_few_and_the_oldest_is_closed),
     };
     const struct CMUnitTest alone[] = {
-        WITH_PEOPLE(what_is_out_of_bounds_is_not_there),
+        WITH_PEOPLE(jobs_and_stages_without_permission_are_hidden),
         WITH_PEOPLE(within_its_bounds_a_token_does_what_its_roles_say),
         WITH_PEOPLE(U2_a_token_does_not_meet_the_numbers_of_others),
-        WITH_PEOPLE(U2_who_may_not_push_does_not_hear_what_was_accepted),
+        WITH_PEOPLE(U2_a_token_without_push_does_not_learn_what_was_accepted),
         { "U7_a_token_has_a_share_of_stages_and_sources",
           U7_a_token_has_a_share_of_stages_and_sources, setup_small, dialogue_teardown, NULL },
-        WITH_PEOPLE(D7_a_stage_downstream_out_of_bounds_has_no_name),
+        WITH_PEOPLE(D7_a_downstream_stage_that_a_token_may_not_see_has_no_name),
     };
     return DIALOGUES(any, alone);
 }

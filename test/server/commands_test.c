@@ -141,7 +141,7 @@ static void U15_durations_may_have_units(void **state) {
     ask(d, 0, "JOBS s0 COUNT 5s", "-ERR *");
 }
 
-static void commands_tell_of_themselves(void **state) {
+static void COMMAND_describes_the_commands(void **state) {
     struct dialogue *d = *state;
     uint64_t count = 0;
     for (const struct command *c = command_table; c->name; c++)
@@ -268,7 +268,7 @@ static void F47_a_body_of_one_byte_more_is_refused(void **state) {
     free(body);
 }
 
-static void STAGES_counts_those_who_work(void **state) {
+static void STAGES_counts_workers(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "PUSH s a", "\"*\"");
     ask(d, 0, "TAKE s", "[[*]]");
@@ -376,7 +376,7 @@ static void E4_DONE_with_options_of_what_it_emits(void **state) {
 }
 
 // A call that its connection does not wait for: the id at once, the end when it comes.
-static void A1_CALL_later_tells_the_id_and_then_the_end(void **state) {
+static void A1_CALL_later_replies_the_id_and_sends_the_end(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "CALL s a LATER", "-ERR *HELLO 3*");
     ask(d, 0, "HELLO 3", "{*}");
@@ -583,7 +583,7 @@ static void DEAD_knows_stages_from_options(void **state) {
     ask(d, 0, "DEAD other COUNT", "-ERR COUNT *");
 }
 
-static void A10_STAGES_tell_how_they_are(void **state) {
+static void A10_STAGES_shows_counters_and_times(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "STAGES", "[]");
     push(d, "s a");
@@ -612,7 +612,7 @@ static void A10_STAGES_tell_how_they_are(void **state) {
     ask(d, 0, "STAGES FROM nowhere", "-GONE *");
 }
 
-static void E1_STAGES_tell_where_their_jobs_go_next(void **state) {
+static void E1_STAGES_shows_where_jobs_are_emitted(void **state) {
     struct dialogue *d = *state;
     push(d, "read a");
     struct job job = take(d, 0, "read");
@@ -623,7 +623,7 @@ static void E1_STAGES_tell_where_their_jobs_go_next(void **state) {
     ask(d, 0, "STAGES NAME count", "[[*\"feeds\" []]]");
 }
 
-static void D4_who_pushes_an_epic_says_how_many_there_will_be(void **state) {
+static void D4_a_producer_sets_the_expected_number(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "EPIC s june OF 9", "-GONE *");
     push(d, "s a EPIC june 1");
@@ -651,7 +651,7 @@ static void CHANNELS_lists_the_deepest(void **state) {
 }
 
 // B6: time in the system is waiting and running; beside it stands the level of its workers.
-static void B6_STAGES_tell_how_long_jobs_run(void **state) {
+static void B6_STAGES_shows_how_long_jobs_run(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     pass_ms(d, 5);
@@ -701,7 +701,7 @@ static void U15_rates_have_few_digits(void **state) {
 }
 
 // U12: a job is counted for the connection that took it, on whichever it is ended.
-static void U12_ends_are_counted_for_who_took_the_job(void **state) {
+static void U12_ends_are_counted_for_the_connection_that_took_the_job(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 4; i++)
         ask(d, 1, "PUSH s x", "\"*\"");
@@ -716,7 +716,7 @@ static void U12_ends_are_counted_for_who_took_the_job(void **state) {
     ask(d, 1, "WORKERS", "[[*\"taken\" :4 \"ended\" :4 *]]");
 }
 
-static void WORKERS_are_those_who_asked_for_work(void **state) {
+static void WORKERS_are_connections_that_take_jobs(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "WORKERS", "[]");
     ask(d, 0, "CLIENT SETNAME me", "+OK");
@@ -1008,7 +1008,7 @@ static int walk_piece(void *arg, const struct job_info *i) {
     return ++w->count == LIMIT_PIECE;
 }
 
-static void D6_a_piece_goes_on_when_its_place_is_gone(void **state) {
+static void D6_a_divided_command_continues_when_its_last_job_was_removed(void **state) {
     ONE_LOOP_ONLY;
     struct dialogue *d = *state;
     for (int i = 0; i < 2500; i++)
@@ -1033,7 +1033,7 @@ static void D6_a_piece_goes_on_when_its_place_is_gone(void **state) {
 }
 
 // The dialogue that the page about the protocol shows.
-static void TAKE_and_DONE_as_the_page_tells(void **state) {
+static void TAKE_and_DONE_as_documented(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "PUSH mail hello KEY ann", "\"1\"");
     ask(d, 0, "TAKE mail WAIT 1000",
@@ -1087,22 +1087,22 @@ int main(void) {
         DIALOGUE(T1_wrong_numbers_of_arguments_are_answered_with_the_usage),
         DIALOGUE(T1_an_unknown_option_is_named),
         DIALOGUE(F49_numbers_at_their_limits),
-        DIALOGUE(commands_tell_of_themselves),
+        DIALOGUE(COMMAND_describes_the_commands),
         DIALOGUE(what_clients_say_at_connect_is_answered),
         cmocka_unit_test(F47_bodies_of_any_size),
         DIALOGUE(F47_a_body_of_one_byte_more_is_refused),
         DIALOGUE(CALL_AWAIT_and_CANCEL_answer_how_a_job_ended),
-        DIALOGUE(A1_CALL_later_tells_the_id_and_then_the_end),
+        DIALOGUE(A1_CALL_later_replies_the_id_and_sends_the_end),
         DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),
         DIALOGUE(STAGES_by_name),
         DIALOGUE(FAIL_and_RELEASE),
         DIALOGUE(A3_listings_are_bounded),
-        DIALOGUE(A10_STAGES_tell_how_they_are),
-        DIALOGUE(B6_STAGES_tell_how_long_jobs_run),
-        DIALOGUE(U12_ends_are_counted_for_who_took_the_job),
+        DIALOGUE(A10_STAGES_shows_counters_and_times),
+        DIALOGUE(B6_STAGES_shows_how_long_jobs_run),
+        DIALOGUE(U12_ends_are_counted_for_the_connection_that_took_the_job),
         DIALOGUE(U15_durations_may_have_units),
         DIALOGUE(U15_rates_have_few_digits),
-        DIALOGUE(WORKERS_are_those_who_asked_for_work),
+        DIALOGUE(WORKERS_are_connections_that_take_jobs),
         DIALOGUE(D4_T9_T16_EPIC_with_its_options),
         DIALOGUE(D4_an_empty_epic_ends_at_once),
         DIALOGUE(D4_EPIC_LEFT_holds_up_its_pusher),
@@ -1113,14 +1113,14 @@ int main(void) {
         DIALOGUE(F13_RETRY_and_DROP_by_stage),
         DIALOGUE(T6_T7_DROP_of_a_key_and_of_all),
         DIALOGUE(D6_a_stage_is_acted_on_in_pieces),
-        DIALOGUE(D6_a_piece_goes_on_when_its_place_is_gone),
+        DIALOGUE(D6_a_divided_command_continues_when_its_last_job_was_removed),
         DIALOGUE(PAUSE_RESUME_and_DRAIN),
         DIALOGUE(F14_STAGE_shows_and_sets_policies),
     };
     const struct CMUnitTest alone[] = {
         DIALOGUE(B6_jobs_of_a_block_run_one_after_another),
         DIALOGUE(E2_PUSH_with_its_options),
-        DIALOGUE(STAGES_counts_those_who_work),
+        DIALOGUE(STAGES_counts_workers),
         DIALOGUE(PUSHMANY_with_its_options),
         DIALOGUE(T5_TAKE_with_its_options),
         DIALOGUE(E4_DONE_with_its_options),
@@ -1129,12 +1129,12 @@ int main(void) {
         DIALOGUE(A3_JOBS_lists_jobs_by_status_and_key),
         DIALOGUE(F13_DEAD_lists_dead_jobs),
         DIALOGUE(DEAD_knows_stages_from_options),
-        DIALOGUE(E1_STAGES_tell_where_their_jobs_go_next),
-        DIALOGUE(D4_who_pushes_an_epic_says_how_many_there_will_be),
+        DIALOGUE(E1_STAGES_shows_where_jobs_are_emitted),
+        DIALOGUE(D4_a_producer_sets_the_expected_number),
         DIALOGUE(CHANNELS_lists_the_deepest),
         DIALOGUE(WHY_says_why_a_job_waits),
         DIALOGUE(D7_WHY_names_a_full_stage_downstream),
-        DIALOGUE(TAKE_and_DONE_as_the_page_tells),
+        DIALOGUE(TAKE_and_DONE_as_documented),
     };
     return DIALOGUES(any, alone);
 }

@@ -91,7 +91,7 @@ def a_wrong_value_is_refused_with_its_place():
 
 
 @case
-def a_file_that_is_not_there_is_said():
+def a_missing_file_is_reported():
     server = Server("--config", path("none.conf"), ready=False)
     check("none.conf: cannot be opened: No such file" in server.ends(2))
 

@@ -91,7 +91,7 @@ def F25_F26_a_write_that_fails_is_final_a_short_one_is_not():
 
 # F24: what a failed sync was to keep is not pretended to be kept, also when the next would work.
 @case
-def F24_a_failed_sync_is_told_and_final():
+def F24_a_failed_sync_is_reported_and_final():
     server = Faulty("sync")
     client, other = Client(server), Client(server)
     equal(client.ask("PUSH", "s", "kept"), "1")
@@ -467,7 +467,7 @@ def F43_a_client_that_never_reads_is_closed():
 
 # F43: messages that nobody asked for a second time pile up to a bound.
 @case
-def F43_messages_that_nobody_reads_end_the_connection():
+def F43_unread_push_messages_end_the_connection():
     if sanitized():
         return "a sanitizer needs the memory"
     server = Server("--store", "mem:")

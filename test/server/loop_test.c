@@ -226,7 +226,7 @@ static int serve_with_few(rlim_t more) {
     return -WEXITSTATUS(status);
 }
 
-static void X_a_server_without_descriptors_says_so(void **state) {
+static void X_a_server_without_descriptors_is_reported(void **state) {
     (void)state;
     int err;
     for (rlim_t more = 0; (err = serve_with_few(more)) != 0; more++)
@@ -235,7 +235,7 @@ static void X_a_server_without_descriptors_says_so(void **state) {
 
 // ---- The end ------------------------------------------------------------------------------------
 
-static void T22_what_was_said_is_sent_before_the_server_ends(void **state) {
+static void T22_replies_are_sent_before_the_server_ends(void **state) {
     (void)state;
     enum { BODY = 16 << 20 }; // more than a connection holds
     static const char head[] = "*2\r\n$4\r\nECHO\r\n$16777216\r\n", reply[] = "$16777216\r\n";
@@ -321,7 +321,7 @@ static void C7_bodies_come_from_the_disk_as_they_do_from_memory(void **state) {
 }
 
 // What is said and the end of saying arrive together, the reply waits for the disk.
-static void F50_a_socket_closed_on_one_side_hears_its_replies(void **state) {
+static void F50_a_half_closed_socket_gets_its_replies(void **state) {
     (void)state;
     struct store store = store_make();
     struct running r;
@@ -438,11 +438,11 @@ static void D1_a_worker_is_shown_with_its_address(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(X_a_server_without_descriptors_says_so), // before there are threads
+        cmocka_unit_test(X_a_server_without_descriptors_is_reported), // before there are threads
         cmocka_unit_test(F51_no_memory_costs_a_connection_at_most),
-        cmocka_unit_test(T22_what_was_said_is_sent_before_the_server_ends),
+        cmocka_unit_test(T22_replies_are_sent_before_the_server_ends),
         cmocka_unit_test(C7_bodies_come_from_the_disk_as_they_do_from_memory),
-        cmocka_unit_test(F50_a_socket_closed_on_one_side_hears_its_replies),
+        cmocka_unit_test(F50_a_half_closed_socket_gets_its_replies),
         cmocka_unit_test(U20_U21_a_stop_gives_running_jobs_back_uncounted),
         cmocka_unit_test(C1_a_long_pipeline_is_answered_line_by_line),
         cmocka_unit_test(D1_a_worker_is_shown_with_its_address),

@@ -55,7 +55,7 @@ def talk_and_be_closed(server, count):
 
 # U8: one that is closed for another may be speaking just then.
 @case
-def U8_strangers_may_speak_while_they_are_closed():
+def U8_unauthenticated_clients_may_send_while_they_are_closed():
     secret = token("talkers", "someone", "admin")
     with Server("--auth", path("talkers")) as server:
         talkers = [threading.Thread(target=talk_and_be_closed, args=(server, 500)) for _ in range(4)]

@@ -178,7 +178,7 @@ static void U3_a_queue_has_bounds(void **state) {
 }
 
 // U3: a log that fails while EXEC runs leaves it unknown what was done.
-static void U3_EXEC_says_STOPPED_when_the_log_fails_half_way(void **state) {
+static void U3_EXEC_replies_STOPPED_when_the_log_fails_half_way(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
     struct session *s = d->clients[0].session;
@@ -205,7 +205,7 @@ int main(void) {
         DIALOGUE(U3_DISCARD_and_a_lost_connection_leave_nothing),
         DIALOGUE(U3_a_long_EXEC_shares_its_turns),
         DIALOGUE(U3_a_queue_has_bounds),
-        cmocka_unit_test(U3_EXEC_says_STOPPED_when_the_log_fails_half_way),
+        cmocka_unit_test(U3_EXEC_replies_STOPPED_when_the_log_fails_half_way),
     };
     return dialogue_run(any, sizeof any / sizeof *any, NULL, 0);
 }

@@ -31,7 +31,7 @@ class Manager:
         return message.split("\n")
 
 
-def tells_a_life(address):
+def reports_start_and_stop(address):
     manager = Manager(address)
     server = Server("--store", f"file:{path('life')}", env=manager.environment)
     equal(manager.hear("STATUS=Reading"), [f"STATUS=Reading the store file:{path('life')}"])
@@ -46,17 +46,17 @@ def tells_a_life(address):
 
 
 @case
-def systemd_hears_of_its_life():
-    tells_a_life(path("notify"))
+def systemd_is_notified_of_start_and_stop():
+    reports_start_and_stop(path("notify"))
 
 
 @case
 def systemd_may_listen_on_an_abstract_socket():
-    tells_a_life(f"@millrace-test-{os.getpid()}")
+    reports_start_and_stop(f"@millrace-test-{os.getpid()}")
 
 
 @case
-def systemd_hears_that_it_is_alive():
+def systemd_gets_watchdog_messages():
     manager = Manager(path("watchdog"))
     server = Server("--store", "mem:", env=dict(manager.environment, WATCHDOG_USEC="20000"))
     for _ in range(3):
@@ -71,7 +71,7 @@ def a_notify_socket_that_is_none_changes_nothing():
 
 
 @case
-def standard_descriptors_that_are_closed_are_nobody_elses():
+def closed_standard_descriptors_are_not_reused():
     manager = Manager(path("closed"))
     server = Server("--store", f"file:{path('mute')}", ready=False, env=manager.environment,
                     through=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
@@ -174,7 +174,7 @@ def U11_the_service_reads_its_credentials_unprivileged():
 
 # U11: what a restart cannot mend has exit codes of its own, and the unit does not restart for these.
 @case
-def U11_what_a_restart_cannot_mend_is_not_restarted():
+def U11_faults_that_a_restart_cannot_correct_are_not_restarted():
     prevented = set(map(int, unit()["RestartPreventExitStatus"][0].split()))
     store = path("mendless")
     Server("--store", f"file:{store}").stop()

@@ -62,7 +62,7 @@ static void F44_one_address_does_not_take_all_places(void **state) {
 }
 
 // F51: without memory nobody is counted by half.
-static void F51_a_crowd_needs_memory(void **state) {
+static void F51_a_quota_needs_memory(void **state) {
     (void)state;
     for (long fails = 0;; fails++) {
         struct quota c;
@@ -81,7 +81,7 @@ static void F51_a_crowd_needs_memory(void **state) {
 }
 
 // F42, F43: who has kept us waiting longest has to go first; whoever gives a sign begins anew.
-static void F42_F43_patience_ends_in_the_order_it_began(void **state) {
+static void F42_F43_timeouts_expire_in_the_order_they_began(void **state) {
     (void)state;
     struct timeouts p = { .ms = 100 };
     struct timeout w[4] = { 0 };
@@ -101,7 +101,7 @@ static void F42_F43_patience_ends_in_the_order_it_began(void **state) {
     assert_true(timeouts_next_ms(&p) == UINT64_MAX);
 }
 
-static void F44_without_a_limit_nobody_is_noted(void **state) {
+static void F44_without_a_limit_no_timeout_runs(void **state) {
     (void)state;
     struct timeouts p = { 0 };
     struct timeout w = { 0 };
@@ -114,9 +114,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(F44_connections_are_counted),
         cmocka_unit_test(F44_one_address_does_not_take_all_places),
-        cmocka_unit_test(F51_a_crowd_needs_memory),
-        cmocka_unit_test(F42_F43_patience_ends_in_the_order_it_began),
-        cmocka_unit_test(F44_without_a_limit_nobody_is_noted),
+        cmocka_unit_test(F51_a_quota_needs_memory),
+        cmocka_unit_test(F42_F43_timeouts_expire_in_the_order_they_began),
+        cmocka_unit_test(F44_without_a_limit_no_timeout_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,7 +148,7 @@ static void D2_a_wait_ends_when_it_was_to(void **state) {
 }
 
 // The entries of waits that were answered early do not pile up.
-static void D2_waits_answered_early_leave_nothing_behind(void **state) {
+static void D2_waits_answered_early_leave_no_timers(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 5000; i++) {
         say(d, 0, i % 2 ? "TAKE s WAIT 3600000" : "TAKE s WAIT 1000");
@@ -201,7 +201,7 @@ static void A7_a_call_is_answered_with_the_result(void **state) {
 }
 
 // A6: at the deadline the caller hears it, and which job it was; the late result is refused.
-static void A6_a_call_hears_of_its_deadline_at_once(void **state) {
+static void A6_a_call_ends_at_its_deadline(void **state) {
     struct dialogue *d = *state;
     say(d, 0, "CALL s a DEADLINE 100");
     struct job job = take(d, 1, "s");
@@ -213,7 +213,7 @@ static void A6_a_call_hears_of_its_deadline_at_once(void **state) {
     hear(d, 1, "-EXPIRED *");
 }
 
-static void F13_a_call_hears_why_its_job_died(void **state) {
+static void F13_a_call_gets_the_reason_of_its_dead_job(void **state) {
     struct dialogue *d = *state;
     say(d, 0, "CALL s a ATTEMPTS 1");
     struct job job = take(d, 1, "s");
@@ -480,7 +480,7 @@ static void F9_beats_keep_a_lease(void **state) {
 }
 
 // A9: running work is told to stop: by push message, or with the next beat.
-static void A9_running_work_is_told_to_stop(void **state) {
+static void A9_a_running_job_is_asked_to_stop(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     push(d, "s b");
@@ -608,7 +608,7 @@ static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void *
 // ------------------------------------------------------------------------
 
 // F43: a session whose replies nobody reads rests, and what it holds is bounded.
-static void F43_a_session_nobody_reads_rests(void **state) {
+static void F43_a_session_with_unread_replies_runs_no_commands(void **state) {
     struct dialogue *d = *state;
     struct client *c = &d->clients[0];
     char *kilobyte = calloc(1, 1025);
@@ -637,7 +637,7 @@ static void F43_a_session_nobody_reads_rests(void **state) {
 
 // F43: the room that is kept for one who does not read is used: others wait behind. (It rests
 // because of a message that came while it waited.)
-static void F43_a_waiting_push_is_made_though_nobody_reads(void **state) {
+static void F43_a_waiting_push_is_made_although_replies_are_unread(void **state) {
     struct dialogue *d = *state;
     struct client *c = &d->clients[0];
     static char large[LIMIT_UNSENT_PAUSE];
@@ -735,7 +735,7 @@ static void F8_leases_are_renewed_when_their_jobs_were_read(void **state) {
     dialogue_destroy(d);
 }
 
-static void F8_a_lease_that_ran_out_while_its_job_was_read_is_not_told(void **state) {
+static void F8_a_lease_that_ended_while_its_job_was_read_is_not_sent(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
     say(d, 0, "TAKE s LEASE 100");
@@ -810,7 +810,7 @@ static void F22_a_damaged_body_does_not_hold_up_its_block(void **state) {
 }
 
 // F51: without memory to wait elsewhere the disk is waited for here.
-static void F51_a_cold_body_is_told_without_memory_to_fetch_it(void **state) {
+static void F51_a_body_on_disk_is_sent_without_memory_to_fetch_it(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
     ask(d, 0, "PING", "+PONG");
@@ -844,7 +844,7 @@ static void F24_a_log_that_fails_while_a_body_is_read(void **state) {
 // ---- Before the store is there
 // --------------------------------------------------------------------
 
-static void T17_while_the_store_is_read_clients_hear_so(void **state) {
+static void T17_while_the_store_is_read_clients_get_LOADING(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_LATER, (struct core_limits){ 0 });
     ask(d, 0, "PING", "+PONG");
@@ -1065,7 +1065,7 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
 }
 
 // A lease that outlives its connection is nobody's to end: no stop waits for it.
-static void T22_a_stop_waits_for_nobody_who_has_gone(void **state) {
+static void T22_a_stop_does_not_wait_for_disconnected_clients(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     push(d, "s b");
@@ -1076,7 +1076,7 @@ static void T22_a_stop_waits_for_nobody_who_has_gone(void **state) {
     ask(d, 1, "STAGES", "[[*\"running\" :1 *]]");
 }
 
-static void QUIT_says_OK_and_closes(void **state) {
+static void QUIT_replies_OK_and_closes(void **state) {
     struct dialogue *d = *state;
     say_bytes(d, 0, text("PUSH s a\r\nQUIT\r\nPUSH s b\r\n"));
     hear(d, 0, FIRST);
@@ -1087,7 +1087,7 @@ static void QUIT_says_OK_and_closes(void **state) {
 }
 
 // F50: who says no more may still listen: it hears what was not durable yet, then it is over.
-static void F50_who_says_no_more_is_answered(void **state) {
+static void F50_a_half_closed_client_gets_its_replies(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
     hold_syncs(d, true);
@@ -1103,7 +1103,7 @@ static void F50_who_says_no_more_is_answered(void **state) {
 }
 
 // F50: also if several loops answer, one after the other.
-static void F50_who_says_no_more_is_answered_by_all_loops(void **state) {
+static void F50_a_half_closed_client_gets_replies_of_all_loops(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
     hold_syncs(d, true);
@@ -1122,7 +1122,7 @@ static void F50_who_says_no_more_is_answered_by_all_loops(void **state) {
 }
 
 // F50: the second of these begins to wait in another loop when all was said.
-static void F50_who_says_no_more_does_not_wait_in_another_loop(void **state) {
+static void F50_a_half_closed_client_does_not_wait_in_another_loop(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
     for (int i = 0; i < 5; i++) {
@@ -1140,7 +1140,7 @@ static void F50_who_says_no_more_does_not_wait_in_another_loop(void **state) {
 }
 
 // F50: but not what it would wait for: that may be for ever, and it may have gone.
-static void F50_who_says_no_more_does_not_wait(void **state) {
+static void F50_a_half_closed_client_does_not_wait(void **state) {
     struct dialogue *d = *state;
     static const char *const waits[] = { "TAKE s WAIT -1", "CALL t a", "PUSH u b ROOM -1",
                                          "EPIC u e WAIT -1" };
@@ -1159,7 +1159,7 @@ static void F50_who_says_no_more_does_not_wait(void **state) {
 }
 
 // F50: nor for what it said before, and what is run only now that its replies are read.
-static void F50_who_has_said_all_does_not_begin_to_wait(void **state) {
+static void F50_a_half_closed_client_does_not_begin_to_wait(void **state) {
     struct dialogue *d = *state;
     struct client *c = &d->clients[0];
     static char large[LIMIT_UNSENT_PAUSE + 1];
@@ -1326,11 +1326,11 @@ int main(void) {
         DIALOGUE(F48_names_of_every_byte_are_answered),
         DIALOGUE(D2_as_many_takers_wake_as_there_is_work),
         DIALOGUE(D2_a_wait_ends_when_it_was_to),
-        DIALOGUE(D2_waits_answered_early_leave_nothing_behind),
+        DIALOGUE(D2_waits_answered_early_leave_no_timers),
         DIALOGUE(F50_a_slot_left_while_waiting_is_used_again),
         DIALOGUE(A7_a_call_is_answered_with_the_result),
-        DIALOGUE(A6_a_call_hears_of_its_deadline_at_once),
-        DIALOGUE(F13_a_call_hears_why_its_job_died),
+        DIALOGUE(A6_a_call_ends_at_its_deadline),
+        DIALOGUE(F13_a_call_gets_the_reason_of_its_dead_job),
         DIALOGUE(A5_F50_a_call_of_a_client_that_has_gone_never_runs),
         DIALOGUE(F50_a_taker_that_has_gone_gets_nothing),
         DIALOGUE(F50_an_awaiter_that_has_gone_changes_nothing),
@@ -1344,12 +1344,12 @@ int main(void) {
         DIALOGUE(A8_a_deadline_counts_while_a_push_waits_for_room),
         DIALOGUE(F7_a_token_that_is_over_changes_nothing),
         DIALOGUE(F9_beats_keep_a_lease),
-        DIALOGUE(A9_running_work_is_told_to_stop),
+        DIALOGUE(A9_a_running_job_is_asked_to_stop),
         DIALOGUE(D1_T11_workers_come_and_go_and_all_is_done),
-        DIALOGUE(F43_a_session_nobody_reads_rests),
-        DIALOGUE(F43_a_waiting_push_is_made_though_nobody_reads),
-        cmocka_unit_test(F51_a_cold_body_is_told_without_memory_to_fetch_it),
-        cmocka_unit_test(T17_while_the_store_is_read_clients_hear_so),
+        DIALOGUE(F43_a_session_with_unread_replies_runs_no_commands),
+        DIALOGUE(F43_a_waiting_push_is_made_although_replies_are_unread),
+        cmocka_unit_test(F51_a_body_on_disk_is_sent_without_memory_to_fetch_it),
+        cmocka_unit_test(T17_while_the_store_is_read_clients_get_LOADING),
         cmocka_unit_test(T18_nothing_is_shown_before_it_is_durable),
         cmocka_unit_test(T18_however_many_turns_wait_for_the_disk),
         cmocka_unit_test(F24_held_replies_become_errors_when_the_log_fails),
@@ -1358,13 +1358,13 @@ int main(void) {
         cmocka_unit_test(F51_a_job_is_not_failed_because_its_reply_does_not_fit),
         cmocka_unit_test(F51_a_waiting_push_that_fails_gives_its_room_back),
         DIALOGUE(T22_a_stopping_server_starts_nothing_and_lets_work_end),
-        DIALOGUE(T22_a_stop_waits_for_nobody_who_has_gone),
-        DIALOGUE(QUIT_says_OK_and_closes),
-        cmocka_unit_test(F50_who_says_no_more_is_answered),
-        cmocka_unit_test(F50_who_says_no_more_is_answered_by_all_loops),
-        cmocka_unit_test(F50_who_says_no_more_does_not_wait_in_another_loop),
-        DIALOGUE(F50_who_says_no_more_does_not_wait),
-        DIALOGUE(F50_who_has_said_all_does_not_begin_to_wait),
+        DIALOGUE(T22_a_stop_does_not_wait_for_disconnected_clients),
+        DIALOGUE(QUIT_replies_OK_and_closes),
+        cmocka_unit_test(F50_a_half_closed_client_gets_its_replies),
+        cmocka_unit_test(F50_a_half_closed_client_gets_replies_of_all_loops),
+        cmocka_unit_test(F50_a_half_closed_client_does_not_wait_in_another_loop),
+        DIALOGUE(F50_a_half_closed_client_does_not_wait),
+        DIALOGUE(F50_a_half_closed_client_does_not_begin_to_wait),
     };
     const struct CMUnitTest alone[] = {
         DIALOGUE(S9_many_have_numbers),
@@ -1378,7 +1378,7 @@ int main(void) {
         cmocka_unit_test(C7_a_cold_job_is_shown_when_it_was_read),
         cmocka_unit_test(F50_a_client_may_go_while_its_jobs_are_read),
         cmocka_unit_test(F8_leases_are_renewed_when_their_jobs_were_read),
-        cmocka_unit_test(F8_a_lease_that_ran_out_while_its_job_was_read_is_not_told),
+        cmocka_unit_test(F8_a_lease_that_ended_while_its_job_was_read_is_not_sent),
         cmocka_unit_test(F8_the_state_of_a_block_is_not_lost_with_its_first_job),
         cmocka_unit_test(F22_a_damaged_body_does_not_hold_up_its_block),
         cmocka_unit_test(F24_a_log_that_fails_while_a_body_is_read),

@@ -376,7 +376,7 @@ static void history(uint64_t seed) {
     free(w);
 }
 
-static void E4_whatever_happens_each_job_is_done_once_or_gone(void **state) {
+static void E4_each_job_is_done_once_or_gone_after_any_fault(void **state) {
     (void)state;
     uint64_t only = proof_seed(0), seed = 1, until_ms = proof_until_ms(3, 30);
     if (only) {
@@ -390,7 +390,7 @@ static void E4_whatever_happens_each_job_is_done_once_or_gone(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(E4_whatever_happens_each_job_is_done_once_or_gone),
+        cmocka_unit_test(E4_each_job_is_done_once_or_gone_after_any_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

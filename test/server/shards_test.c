@@ -269,7 +269,7 @@ static void F11_a_lost_connection_gives_back_the_work_of_all_shards(void **state
 }
 
 // A9: whichever shard it is in, running work hears that it is to stop.
-static void A9_running_work_of_all_shards_is_told_to_stop(void **state) {
+static void A9_running_jobs_of_all_shards_are_asked_to_stop(void **state) {
     struct dialogue *d = *state;
     push_to_all(d, "a");
     ask(d, 0, "HELLO 3", "{*}");
@@ -428,7 +428,7 @@ static void T18_an_emit_travels_when_it_is_durable(void **state) {
 }
 
 // E4: where one emit cannot arrive now, those before it have.
-static void E4_what_has_arrived_waits_for_nobody_behind_it(void **state) {
+static void E4_an_arrived_message_does_not_wait_for_later_ones(void **state) {
     (void)state;
     dialogue_shards = SHARDS;
     struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ .max_channels = 1 });
@@ -472,14 +472,14 @@ int main(void) {
         SHARDED(F11_a_lost_connection_gives_back_the_work_of_all_shards),
         cmocka_unit_test(C7_cold_bodies_come_from_every_shard),
         cmocka_unit_test(F51_a_cycle_is_seen_although_memory_was_short),
-        cmocka_unit_test(E4_what_has_arrived_waits_for_nobody_behind_it),
+        cmocka_unit_test(E4_an_arrived_message_does_not_wait_for_later_ones),
     };
     const struct CMUnitTest any[] = {
         SHARDED(D2_a_take_waits_in_all_shards_with_one_reservation),
         SHARDED(stages_named_first_are_served_first),
         SHARDED(lists_of_all_shards_read_their_options_as_one_does),
         SHARDED(D5_beats_reach_all_shards),
-        SHARDED(A9_running_work_of_all_shards_is_told_to_stop),
+        SHARDED(A9_running_jobs_of_all_shards_are_asked_to_stop),
         SHARDED(E4_emits_travel_to_their_shards),
         SHARDED(X_a_high_mark_holds_stages_of_other_shards),
         SHARDED(X_a_cycle_is_seen_over_all_shards),

@@ -120,7 +120,7 @@ static void several_lie_beside_one_another_and_are_found_again(void **state) {
     folder_remove(p.dir);
 }
 
-static void another_number_is_refused_and_said(void **state) {
+static void another_number_of_shards_is_refused(void **state) {
     (void)state;
     struct place one = place_make(), three = place_make();
     group_close(open_group(&one, 1));
@@ -188,7 +188,7 @@ static void what_is_not_a_store_is_left_alone(void **state) {
 
 // ---- What they agree on -----------------------------------------------------------------------
 
-static void R19_time_goes_on_from_the_latest_instant_of_any_shard(void **state) {
+static void R19_time_continues_from_the_latest_time_of_any_shard(void **state) {
     (void)state;
     struct place p = place_make();
     wall_ms = 1000000;
@@ -233,7 +233,7 @@ static void no_two_shards_give_the_same_id(void **state) {
 }
 
 // A store made by key cannot be opened; the error says how to convert it.
-static void a_store_made_by_key_is_refused_and_the_way_out_said(void **state) {
+static void a_store_made_by_key_is_refused_with_the_way_out(void **state) {
     (void)state;
     struct place p = place_make();
     char *words[] = { "cp", "-r", TEST_DIR "/data/by-key/.", p.dir, NULL };
@@ -275,14 +275,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_shard_lies_as_ever),
         cmocka_unit_test(several_lie_beside_one_another_and_are_found_again),
-        cmocka_unit_test(another_number_is_refused_and_said),
+        cmocka_unit_test(another_number_of_shards_is_refused),
         cmocka_unit_test(F31_a_store_has_one_owner),
         cmocka_unit_test(F17_a_shard_that_is_missing_is_noticed),
         cmocka_unit_test(F28_a_store_left_half_made_is_made_whole),
         cmocka_unit_test(what_is_not_a_store_is_left_alone),
-        cmocka_unit_test(R19_time_goes_on_from_the_latest_instant_of_any_shard),
+        cmocka_unit_test(R19_time_continues_from_the_latest_time_of_any_shard),
         cmocka_unit_test(no_two_shards_give_the_same_id),
-        cmocka_unit_test(a_store_made_by_key_is_refused_and_the_way_out_said),
+        cmocka_unit_test(a_store_made_by_key_is_refused_with_the_way_out),
         cmocka_unit_test(U9_reading_a_store_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

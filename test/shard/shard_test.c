@@ -706,7 +706,7 @@ static void time_never_goes_back_over_reopening(void **state) {
 }
 
 // A delayed job is due by engine time, and shard_next_ms returns when that is.
-static void the_shard_says_when_it_wants_to_be_driven(void **state) {
+static void the_shard_reports_when_its_next_turn_is_due(void **state) {
     struct rig *r = *state;
     struct push p = { .stage = mr_str("s"), .body = mr_str("x"), .job.delay_ms = 700 };
     struct pushed pushed;
@@ -1203,7 +1203,7 @@ int main(void) {
         RIGGED(dedupe_survives),
         RIGGED(a_running_engine_does_not_see_the_wall_clock),
         RIGGED(time_never_goes_back_over_reopening),
-        RIGGED(the_shard_says_when_it_wants_to_be_driven),
+        RIGGED(the_shard_reports_when_its_next_turn_is_due),
         RIGGED(a_job_that_kills_its_engine_dies),
         RIGGED(a_peaceful_end_counts_no_attempt),
         RIGGED(foreign_notes_are_passed_over),

@@ -340,7 +340,7 @@ def push_and_go(web, client, stage):
 
 
 @case
-def F50_a_waiting_push_of_one_who_has_gone_is_none():
+def F50_a_waiting_push_of_a_disconnected_client_makes_no_job():
     for options in (), ("--loops", "3", "--shards", "3"):
         with Web(*options) as web:
             client = Client(web)
@@ -406,7 +406,7 @@ def invalid_requests_are_refused_with_a_reason():
 
 
 @case
-def a_name_of_somebody_else_leads_nowhere():
+def requests_under_a_foreign_name_are_refused():
     web = Web("--http-name", "mill.example,other.example")
     for host in "127.0.0.1", "localhost", "LOCALHOST:1", "[::1]:80", "127.9.9.9", "mill.example:7412", "Other.Example":
         equal(web.ask("GET", "/api/stages", headers={"Host": host})[0], 200, host)
@@ -466,7 +466,7 @@ def a_POST_with_a_token_needs_no_Origin():
 
 # F45: before a token there is little to be had, and no body is read.
 @case
-def F45_strangers_see_the_page_and_nothing_else():
+def F45_unauthenticated_clients_get_only_the_page():
     token_of("strangers", "someone", "admin")
     web = Web("--auth", path("strangers"))
     equal(web.get("/healthz"), {"health": "ok"})
@@ -635,7 +635,7 @@ def it_can_be_off_and_a_port_in_use_is_reported():
 # ---- Events ------------------------------------------------------------------------------------
 
 @case
-def events_tell_of_stages_and_health():
+def events_have_stages_and_health():
     web = Web()
     client = Client(web)
     stream, other = web.stream(), web.stream()
@@ -716,7 +716,7 @@ def F25_a_full_disk_is_reported():
 
 # B6: queue length, waiting and running time over time, without a clock of their own.
 @case
-def B6_the_past_is_there_before_anybody_looked():
+def B6_samples_exist_before_the_first_request():
     web = Web()
     client, idler = Client(web), Client(web)
     for i in range(3):
@@ -741,7 +741,7 @@ def B6_the_past_is_there_before_anybody_looked():
 
 # B6: throughput can be seen against the level of the workers.
 @case
-def B6_workers_tell_their_level():
+def B6_workers_report_their_level():
     web = Web()
     client = Client(web)
     for i in range(20):
@@ -891,7 +891,7 @@ def F41_a_request_may_come_in_any_pieces():
 
 # F42: one byte a second keeps a connection for ten seconds.
 @case
-def F42_who_sends_slowly_is_not_waited_for():
+def F42_slow_requests_time_out():
     web = Web()
     slow = []
     for data in (b"", b"GET / HT", f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\n".encode()):
@@ -1042,7 +1042,7 @@ def switches(web):
 
 # D2: idle costs no CPU; an open page a wake-up or two a second.
 @case
-def D2_nobody_wakes_an_idle_server():
+def D2_an_idle_server_does_not_wake_up():
     web = Web()
     client = Client(web)
     client.ask("PUSH", "s", "x")

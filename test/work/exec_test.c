@@ -61,7 +61,7 @@ static void an_exit_code_comes_with_the_last_words(void **state) {
     expect_end(&r, EXEC_EXITED, 1, "exit code 1");
 }
 
-static void F5_a_crash_is_told_by_its_signal(void **state) {
+static void F5_a_crash_is_reported_with_its_signal(void **state) {
     (void)state;
     struct exec_result r = RUN(misbehave, "crash", "9");
     assert_int_equal(strncmp(r.reason, "killed by signal 9 (KILL)", 25), 0); // and memory, if so
@@ -353,7 +353,7 @@ static void A9_a_command_is_stopped_by_another_thread(void **state) {
 
 // F6: one that does not end is killed when the lease that was lost ends, whatever is left of its
 // grace: from then on somebody else may have the job. (Here that is at once.)
-static void F6_a_deaf_command_does_not_outlive_its_lease(void **state) {
+static void F6_an_unresponsive_command_does_not_outlive_its_lease(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_job *job = take_with_grace(m);
@@ -364,7 +364,7 @@ static void F6_a_deaf_command_does_not_outlive_its_lease(void **state) {
     must(mr_close(m));
 }
 
-static void A9_a_job_told_before_is_not_started(void **state) {
+static void A9_a_job_stopped_before_its_start_is_not_started(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_id id = push(m, "s", "k", "body");
@@ -406,7 +406,7 @@ static void what_is_left_of_its_group_is_killed(void **state) {
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-static void who_leaves_the_group_is_not_waited_for(void **state) {
+static void a_process_that_leaves_the_group_is_not_waited_for(void **state) {
     (void)state;
     pid_t left = leave("leave-group"); // it holds the pipes, and goes on
     assert_int_equal(kill(left, SIGUSR1), 0);
@@ -490,7 +490,7 @@ static void F51_want_of_memory_for_errors_ends_the_command(void **state) {
     assert_int_equal(err, MR_ENOMEM);
 }
 
-static void want_of_descriptors_is_said_and_leaks_none(void **state) {
+static void a_lack_of_descriptors_is_reported_and_leaks_none(void **state) {
     (void)state;
     struct rlimit before, tight;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -520,7 +520,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(output_and_errors_are_kept_apart),
         TEST(an_exit_code_comes_with_the_last_words),
-        TEST(F5_a_crash_is_told_by_its_signal),
+        TEST(F5_a_crash_is_reported_with_its_signal),
         TEST(a_command_that_cannot_start_is_named),
         TEST(only_three_descriptors_and_plain_signals_reach_it),
         TEST(a_job_is_in_its_environment),
@@ -533,14 +533,14 @@ int main(void) {
         TEST(A9_a_stderr_that_is_not_read_holds_up_no_timeout),
         TEST(A9_one_that_ignores_TERM_is_killed),
         TEST(A9_a_command_is_stopped_by_another_thread),
-        TEST(F6_a_deaf_command_does_not_outlive_its_lease),
-        TEST(A9_a_job_told_before_is_not_started),
+        TEST(F6_an_unresponsive_command_does_not_outlive_its_lease),
+        TEST(A9_a_job_stopped_before_its_start_is_not_started),
         TEST(what_is_left_of_its_group_is_killed),
-        TEST(who_leaves_the_group_is_not_waited_for),
+        TEST(a_process_that_leaves_the_group_is_not_waited_for),
         TEST(many_threads_run_commands_at_once),
         TEST(F51_every_allocation_may_fail),
         TEST(F51_want_of_memory_for_errors_ends_the_command),
-        TEST(want_of_descriptors_is_said_and_leaks_none),
+        TEST(a_lack_of_descriptors_is_reported_and_leaks_none),
     };
     return cmocka_run_group_tests_name("exec", tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void E5_ten_restarts_in_ten_seconds_and_no_more(void **state) {
     assert_true(s.gave_up);
 }
 
-static void E5_slower_crashes_go_on_for_ever(void **state) {
+static void E5_slower_crashes_are_restarted_for_ever(void **state) {
     (void)state;
     struct supervisor s;
     supervisor_init(&s, 0, 0);
@@ -254,7 +254,7 @@ static void *stop_when_there(void *arg) {
 }
 
 // F6: whatever is left of its grace, which is too long for a test.
-static void F6_a_deaf_filter_does_not_outlive_the_lease_of_its_job(void **state) {
+static void F6_an_unresponsive_filter_does_not_outlive_the_lease_of_its_job(void **state) {
     (void)state;
     struct other other = { .meeting = meeting_make() };
     open_filters((struct filters_options){
@@ -355,7 +355,7 @@ static void F51_every_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(E5_ten_restarts_in_ten_seconds_and_no_more),
-        TEST(E5_slower_crashes_go_on_for_ever),
+        TEST(E5_slower_crashes_are_restarted_for_ever),
         TEST(E5_the_numbers_can_be_chosen),
         TEST(E5_a_filter_that_always_crashes_is_given_up),
         TEST(a_filter_that_cannot_start_is_given_up_at_once),
@@ -369,7 +369,7 @@ int main(void) {
         TEST(a_crash_between_jobs_costs_no_attempt),
         TEST(a_timeout_ends_the_filter_and_is_no_crash),
         TEST(A9_a_filter_is_stopped_by_another_thread),
-        TEST(F6_a_deaf_filter_does_not_outlive_the_lease_of_its_job),
+        TEST(F6_an_unresponsive_filter_does_not_outlive_the_lease_of_its_job),
         TEST(one_that_does_not_end_with_its_input_is_killed),
         TEST(each_thread_has_a_filter_for_itself),
         TEST(F51_every_allocation_may_fail),

@@ -169,7 +169,7 @@ static void what_is_not_whole_fails_the_attempt(void **state) {
     must(mr_close(m));
 }
 
-static void no_file_is_left_behind(void **state) {
+static void no_file_is_left(void **state) {
     (void)state;
     mr *m = open_mem();
     run_script(m, "k", "millrace emit next x; millrace state --set y");
@@ -200,7 +200,7 @@ int main(void) {
         TEST(a_job_without_a_key_has_no_state),
         TEST(emits_at_the_same_time_are_all_there),
         TEST(what_is_not_whole_fails_the_attempt),
-        TEST(no_file_is_left_behind),
+        TEST(no_file_is_left),
     };
     return cmocka_run_group_tests_name("side_file", tests, NULL, NULL);
 }

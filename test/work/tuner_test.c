@@ -278,7 +278,7 @@ static void B5_long_jobs_are_learned_within_a_minute(void **state) {
     zoo_run_free(&r);
 }
 
-static void B5_it_says_plainly_when_too_much_is_too_much(void **state) {
+static void B5_it_reports_an_overloaded_machine(void **state) {
     (void)state;
     struct tuner t;
     char text[160], cut[8];
@@ -293,7 +293,7 @@ static void B5_it_says_plainly_when_too_much_is_too_much(void **state) {
     zoo_run_free(&r);
 }
 
-static void B5_its_path_tells_how_it_came_there(void **state) {
+static void B5_its_path_records_the_levels_tried(void **state) {
     (void)state;
     struct tuner t;
     struct tuner_step path[TUNER_PATH];
@@ -429,8 +429,8 @@ int main(void) {
         cmocka_unit_test(B5_a_change_is_noticed),
         cmocka_unit_test(B5_where_more_makes_no_difference_it_keeps_to_few),
         cmocka_unit_test(B5_long_jobs_are_learned_within_a_minute),
-        cmocka_unit_test(B5_it_says_plainly_when_too_much_is_too_much),
-        cmocka_unit_test(B5_its_path_tells_how_it_came_there),
+        cmocka_unit_test(B5_it_reports_an_overloaded_machine),
+        cmocka_unit_test(B5_its_path_records_the_levels_tried),
         cmocka_unit_test(B5_it_stays_within_its_bounds),
         cmocka_unit_test(B5_it_is_not_fooled_by_short_jobs_that_wait_for_nothing),
         cmocka_unit_test(B5_counts_alone_are_enough),

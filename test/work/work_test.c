@@ -131,7 +131,7 @@ static void open_gate(mr_job *job, void *arg) {
         gate_pass(&s->go);
 }
 
-static void A9_running_work_is_told_to_stop_and_nothing_it_does_is_recorded(void **state) {
+static void A9_a_running_job_is_asked_to_stop_and_its_result_is_not_recorded(void **state) {
     (void)state;
     mr *m = open_mem();
     struct stuck s = { .started = GATE, .go = GATE };
@@ -684,7 +684,7 @@ int main(void) {
         cmocka_unit_test(C7_many_threads_never_overlap_or_overtake_within_a_key),
         cmocka_unit_test(C7_nor_in_batches),
         cmocka_unit_test(C7_nor_on_disk),
-        cmocka_unit_test(A9_running_work_is_told_to_stop_and_nothing_it_does_is_recorded),
+        cmocka_unit_test(A9_a_running_job_is_asked_to_stop_and_its_result_is_not_recorded),
         cmocka_unit_test(D3_a_worker_gets_more_only_when_it_asks),
         cmocka_unit_test(T8_stopping_a_worker_leaves_the_engine_open),
         cmocka_unit_test(T11_five_askers_get_their_own_answers_though_one_worker_dies),
