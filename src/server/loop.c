@@ -40,27 +40,28 @@ static void flush(struct loop *v) {
 
 static void on_timer(uv_timer_t *timer);
 
-static void on_backlog(uv_idle_t *idle) {
+static void on_idle(uv_idle_t *idle) {
     struct loop *v = idle->data;
     host_begin(&v->host);
     turn_end(v);
 }
 
-// While sessions are in the backlog there is a turn in every iteration of the loop, and sockets are
-// polled in between. A timer would not do: one that is due at once fires before sockets are polled.
-static void plan_backlog(struct loop *v) {
-    if (!host_has_backlog(&v->host))
-        uv_idle_stop(&v->backlog);
-    else if (!uv_is_closing((uv_handle_t *)&v->backlog))
-        uv_idle_start(&v->backlog, on_backlog);
+// While sessions are in the backlog, or more is due than one turn does, there is a turn in every
+// iteration of the loop, and sockets are polled in between. A timer would not do: libuv runs one
+// that is due at once again and again before it polls the sockets.
+static void plan_idle(struct loop *v, bool has_work) {
+    if (!has_work)
+        uv_idle_stop(&v->idle);
+    else if (!uv_is_closing((uv_handle_t *)&v->idle))
+        uv_idle_start(&v->idle, on_idle);
 }
 
 // Sets the timer only if something is due before it would fire.
 static void loop_plan(struct loop *v) {
-    plan_backlog(v);
-    if (host_has_backlog(&v->host))
-        return;
     int64_t next_ms = host_next_ms(&v->host);
+    plan_idle(v, next_ms == 0);
+    if (next_ms == 0)
+        return;
     uint64_t at = next_ms < 0 ? UINT64_MAX : uv_now(&v->uv) + (uint64_t)next_ms;
     if (at >= v->timer_at_ms)
         return;
@@ -547,7 +548,7 @@ static int init_loop_handles(struct loop *v) {
     int err;
     if ((err = uv_check_init(&v->uv, &v->check)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->timer)) < 0 ||
-        (err = uv_idle_init(&v->uv, &v->backlog)) < 0 ||
+        (err = uv_idle_init(&v->uv, &v->idle)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->unauthenticated_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->unread_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->silent_timer)) < 0 ||
@@ -555,7 +556,7 @@ static int init_loop_handles(struct loop *v) {
         (err = uv_async_init(&v->uv, &v->mail, on_mail)) < 0 ||
         (err = uv_check_start(&v->check, on_check)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
-    v->backlog.data = v->check.data = v->timer.data = v;
+    v->idle.data = v->check.data = v->timer.data = v;
     v->durable.data = v->mail.data = v;
     v->unauthenticated_timer.data = v->unread_timer.data = v->silent_timer.data = v;
     v->timer_at_ms = UINT64_MAX;

@@ -42,8 +42,8 @@ struct loop {
     bool has_uv;
     uv_tcp_t refused; // a connection that is closed at once
     uv_check_t check;
-    uv_timer_t timer;  // for the host
-    uv_idle_t backlog; // runs while sessions wait for a later turn
+    uv_timer_t timer; // for the host
+    uv_idle_t idle;   // runs while there is work for a turn
     uv_timer_t unauthenticated_timer, unread_timer, silent_timer;
     uv_async_t durable; // the log has synced
     uv_async_t mail;    // something has come from another loop
