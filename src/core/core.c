@@ -42,6 +42,8 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     return l;
 }
 
+enum { SERVED_BYTES = 4 << 20 }; // see serve_most
+
 int core_create(const struct core_config *config, struct core **out) {
     struct core *c = mem_alloc(sizeof *c);
     if (!c)
@@ -57,6 +59,7 @@ int core_create(const struct core_config *config, struct core **out) {
         c->config.id_step = c->config.shards;
     if (!c->config.first_id)
         c->config.first_id = c->config.shard + 1;
+    c->serve_most = c->serve_left = SERVED_BYTES / c->config.shards;
     c->replaying = true;
     c->next_source = 1;
     slab_init(&c->jobs, sizeof(struct job), 0);

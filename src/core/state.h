@@ -268,8 +268,10 @@ struct core {
     struct core_config config;
     struct core_limits limits;
     uint64_t now_ms, last_position;
-    uint64_t late_ms;  // the latest core_advance that left due timers to the next one
-    uint32_t due_left; // timers that this core_advance may still handle
+    uint64_t late_ms;    // the latest core_advance that left due timers to the next one
+    uint32_t due_left;   // timers that this core_advance may still handle
+    uint64_t serve_most; // bytes that waiting takes may get between two calls of core_advance, …
+    uint64_t serve_left; // … and may still get: very many may wait for a stage that is resumed
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
     uint64_t live_bytes, last_pusher, next_source, room_pushes, room_bytes;

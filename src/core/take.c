@@ -326,6 +326,15 @@ static struct grant *grants_room(struct core *c, uint32_t count) {
     return (struct grant *)(void *)c->grants.data;
 }
 
+enum { SERVED_JOB = 512 }; // what a job counts in `serve_left`, beyond its bytes
+enum { STEPS_SERVED = 3, STEP_BYTES_SERVED = 64 }; // its cost, and bytes of it in a step
+
+static void serve_spend(struct core *c, uint32_t jobs, uint64_t bytes) {
+    uint64_t spent = bytes + (uint64_t)jobs * SERVED_JOB;
+    c->serve_left -= spent < c->serve_left ? spent : c->serve_left;
+    c->steps += jobs * STEPS_SERVED + bytes / STEP_BYTES_SERVED;
+}
+
 // Grants jobs to a waiting take, in the order of the stages it named.
 static int taker_give(struct core *c, struct taker *t) {
     struct grant *grants = grants_room(c, t->count);
@@ -347,6 +356,7 @@ static int taker_give(struct core *c, struct taker *t) {
     }
     if (!count)
         return MR_ENOMEM;
+    serve_spend(c, count, w.bytes);
     taker_stop_waiting(c, t);
     if (c->config.events.granted)
         c->config.events.granted(c->config.owner, t, grants, count);
@@ -360,6 +370,10 @@ static int stage_serve_takers(struct core *c, struct stage *s) {
         int err = pass_expired(c, s);
         if (err != 0 || !s->ready.head || !stage_may_start(c, s))
             return err;
+        if (!c->serve_left) {
+            stage_serve_later(c, s, c->now_ms + 1);
+            return 0;
+        }
         struct taker *t = list_entry(s->takers.next, struct taker_entry, of_stage)->taker;
         bool waits = !c->config.events.reserve || c->config.events.reserve(c->config.owner, t);
         if (!waits)

@@ -169,6 +169,7 @@ int core_advance(struct core *c, uint64_t now_ms) {
     if (now_ms < c->now_ms)
         now_ms = c->now_ms;
     c->due_left = c->limits.max_due;
+    c->serve_left = c->serve_most;
     while (c->due_left && heap_next(&c->timers) <= now_ms) {
         struct heap_entry e = heap_pop(&c->timers);
         due_spend(c, 1);

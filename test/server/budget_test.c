@@ -501,6 +501,39 @@ static void U4_the_backlog_is_served_in_rotation(void **state) {
         forget_heard(d, i);
 }
 
+// U4: takes that wait for a stage are not all served in the turn in which it is resumed.
+static void U4_very_many_waiting_takes_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    static char body[1000], push[ATTACK];
+    memset(body, 'x', sizeof body);
+    size_t used = 0;
+    while (used + sizeof body + 20 < sizeof push)
+        used += (size_t)snprintf(push + used, sizeof push - used, "PUSH s %.*s\r\n",
+                                 (int)sizeof body, body);
+    for (int i = 0; i < 100; i++) { // more than 6,000 jobs
+        say_bytes(d, 1, (mr_bytes){ push, used });
+        forget_heard(d, 1);
+    }
+    ask(d, 1, "PAUSE s", "+OK");
+    for (int i = 2; i < DIALOGUE_CLIENTS; i++) {
+        connect_client(d, i);
+        say(d, i, "TAKE s COUNT 1000 WAIT -1");
+    }
+    int served = 0, turns = 0;
+    feed(d, 0, mr_str("RESUME s\r\n"));
+    for (; served < DIALOGUE_CLIENTS - 2; turns++, d->now_ms++) {
+        int before = served;
+        (void)turns_until_done(d);
+        for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+            served += d->clients[i].heard.size > 0;
+        for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+            forget_heard(d, i);
+        assert_in_range(served, before + 1, before + 4);
+    }
+    assert_in_range(turns, 2, 6);
+    hear(d, 0, "+OK");
+}
+
 // What a stage takes up of max-bytes.
 static uint64_t stage_memory(void) {
     struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
@@ -593,6 +626,7 @@ int main(void) {
         DIALOGUE(U4_MULTI_of_very_many_shares_its_turns),
         DIALOGUE(U4_looks_in_MULTI_cost_as_much_as_alone),
         DIALOGUE(U4_the_backlog_is_served_in_rotation),
+        DIALOGUE(U4_very_many_waiting_takes_share_their_turns),
         DIALOGUE(U4_what_is_due_at_once_shares_its_turns),
         DIALOGUE(U4_a_connection_holds_a_bounded_number_of_jobs),
         DIALOGUE(U4_many_calls_of_a_lost_connection_share_their_turns),
