@@ -129,7 +129,8 @@ static int missing_note(void *arg, const struct log_seen *seen) {
         m->taken[number] = 1;
     if (r.kind == RECORD_TRIM)
         m->mark = r.upto;
-    uint64_t next_id = r.next_id > r.id ? r.next_id : r.id + 1;
+    uint64_t issued = r.kind == RECORD_OUTBOX && r.number > r.id ? r.number : r.id; // both are ids
+    uint64_t next_id = r.next_id > issued ? r.next_id : issued + 1;
     m->next_id = next_id > m->next_id ? next_id : m->next_id;
     m->epoch = r.epoch > m->epoch ? r.epoch : m->epoch;
     m->time_ms = r.time_ms > m->time_ms ? r.time_ms : m->time_ms;
