@@ -907,13 +907,18 @@ static void the_memory_log_stays_short(void **state) {
     shard_close(r.shard);
 }
 
+// As an engine does in every turn.
+static void report_memory(struct rig *r) {
+    struct log_state log;
+    shard_look(r->shard, &log);
+    core_set_outside_memory(r->core, log.memory);
+}
+
 static int try_push(struct rig *r, const char *body) {
     struct push push = { .stage = mr_str("s"), .body = mr_str(body) };
     struct pushed pushed;
-    struct log_state log;
     begin(r);
-    shard_look(r->shard, &log);
-    core_set_outside_memory(r->core, log.memory);
+    report_memory(r);
     int err = core_push(r->core, &push, &pushed);
     end(r);
     return err;
@@ -924,6 +929,9 @@ static int fill(struct rig *r, const char *body) {
     int count = 0, before;
     do {
         before = count;
+        begin(r);
+        report_memory(r);
+        end(r);
         clean_all(r);
         while (try_push(r, body) == 0)
             count++;
