@@ -79,7 +79,7 @@ ok "help of every command has an example"
 
 option_helps() { mr help $1 && cp out expected && mr $1 --help && cmp -s out expected; }
 each_command option_helps
-ok "--help behind a command is its help"
+ok "--help after a command is its help"
 
 fits_screen() { mr help $1 && [ "$(wc -L <out)" -le 80 ]; }
 each_command fits_screen && mr --help && [ "$(wc -L <out)" -le 80 ]
@@ -201,7 +201,7 @@ sums sound >before
 
 exits 0 store check file:sound && says 'is sound' && says '^ *4 *1 *0 *8 *2 *0 *1  orders$' &&
     says 'mail (paused)' && [ "$(wc -L <out)" -le 80 ]
-ok "check tells what is in it"
+ok "check lists the content"
 lines_up() { # names begin where the heading says, with two spaces before them
     awk '/ stage$/ { at = index($0, "stage"); next }
          at && substr($0, at - 2, 3) !~ /^  [^ ]/ { bad = 1 }
@@ -214,7 +214,7 @@ ok "check --json"
 
 exits 0 store dump file:sound && says 'push .*job .*, stage bulk' && says "attempt 1, dead" &&
     says "stage orders, key 'ann', .*state 1 byte" && says 'rate 7/s'
-ok "dump tells what has happened"
+ok "dump lists the history"
 exits 0 store check file:sound --json && entries=$(sed 's/.*"entries": \([0-9]*\).*/\1/' out) &&
     exits 0 store dump file:sound && [ "$(wc -l <out)" -eq "$entries" ]
 ok "dump has a line for each entry"
@@ -224,7 +224,7 @@ exits 0 store dump file:sound --body && says "body 'to: ann'" && says 'body .\\x
 ok "dump --body escapes what is not printable"
 exits 0 store dump file:sound --json --body && is_json_lines && says '"body-base64": "AP4i"' &&
     says '"key-base64": "Ym9iCif/"' && says '"text": "no \\"route\\""'
-ok "dump --json is one object a line, whatever the bytes"
+ok "dump --json is one object a line, with any bytes"
 exits 0 store dump file:sound --id 9 && says 'fail .*job 9, stage mail, attempt [0-9]*, dead' && says ', halts' &&
     [ -z "$(grep -v 'job 9' out)" ]
 ok "dump --id"
@@ -241,7 +241,7 @@ exits 0 store repair file:sound && says 'is sound; nothing was changed' &&
     exits 0 store repair file:sound --dry-run && exits 0 store repair file:sound --json && is_json
 ok "repair has nothing to do"
 sums sound | cmp -s - before
-ok "nobody has changed it"
+ok "it is unchanged"
 
 # ---- Copies ------------------------------------------------------------------------------------
 
@@ -257,16 +257,16 @@ ok "what is over was left out"
 mkdir second && exits 0 store copy file:copy file:second/ --json && is_json
 ok "copy of the copy, into an empty directory"
 "$build/test/store_story" same copy second >out 2>err
-ok "both copies go on in the same way"
+ok "both copies continue in the same way"
 fresh original && rm -rf copy && exits 0 store copy file:original file:copy &&
     "$build/test/store_story" same original copy >out 2>err
-ok "original and copy go on in the same way"
+ok "original and copy continue in the same way"
 exits 3 store copy file:original file:copy && complains 'copy is not empty' &&
     exits 3 store copy file:original file:foreign && exits 3 store copy file:original file:original
 ok "copy refuses a target with something in it"
 mkdir left.copying && exits 3 store copy file:original file:left && complains 'left.copying' &&
     [ ! -e left ]
-ok "copy refuses to go on with a copy that did not end"
+ok "copy refuses to continue an incomplete copy"
 fresh original && head -c 64 /dev/urandom >original/running && rm -rf copy &&
     exits 0 store copy file:original file:copy && cmp -s original/running copy/running
 ok "what ran when the engine died is noted in the copy too"
@@ -292,13 +292,13 @@ ok "a copy in shards is refused where something is, and so is a number that cann
 exits 0 store dump file:spread && cut -c1-3 out | sort -u | tr -d ' \n' | grep -qx 012 &&
     exits 0 store dump file:spread --shard 1 --json && is_json_lines && says '"shard": 1' &&
     ! says '"shard": [02]' && exits 2 store dump file:spread --shard 3
-ok "dump says which shard an entry is in"
+ok "dump names the shard of an entry"
 # All stages of this store are in shard 0.
 for shard in 0 1 2; do sums spread/shard-$shard >before-$shard; done
 flip spread/shard-0/"$(ls spread/shard-0 | grep 'seg$' | head -1)" 9000
 exits 1 store check file:spread && says '^  spread/shard-0/.*seg, offset' && ! says 'shard-[12]' &&
     exits 0 store repair file:spread --dry-run && sums spread/shard-1 | cmp -s - before-1
-ok "check says which shard is damaged"
+ok "check names the damaged shard"
 exits 0 store repair file:spread && says 'Repaired spread/shard-0' && says 'spread is sound now' &&
     sums spread/shard-1 | cmp -s - before-1 && sums spread/shard-2 | cmp -s - before-2 &&
     ls spread/shard-0/*.damaged >out && exits 0 store check file:spread
@@ -345,7 +345,7 @@ exits 1 store check file:damaged --json && is_json && says '"sound": false'
 ok "check --json of a damaged store"
 sums damaged >before && exits 0 store repair file:damaged --dry-run && says 'A repair would' &&
     says 'Nothing was changed' && sums damaged | cmp -s - before
-ok "repair --dry-run says what it would do and does nothing"
+ok "repair --dry-run lists its changes and makes none"
 exits 0 store repair file:damaged --dry-run --json && is_json && says '"changed": false'
 ok "repair --dry-run --json"
 exits 3 store copy file:damaged file:fromdamaged || exits 1 store copy file:damaged file:fromdamaged
@@ -353,7 +353,7 @@ exits 3 store copy file:damaged file:fromdamaged || exits 1 store copy file:dama
 ok "a damaged store is not copied"
 exits 0 store repair file:damaged && says 'given up' && says 'is sound now' &&
     [ -e "$first.damaged" ]
-ok "repair says what was lost and keeps it aside"
+ok "repair reports what was lost and keeps a copy of it"
 exits 0 store check file:damaged && exits 0 store repair file:damaged && says 'nothing was changed'
 ok "then it is sound"
 fresh damaged && flip "$first" 20000 && exits 0 store repair file:damaged --json && is_json &&
@@ -375,7 +375,7 @@ ok "without its first segment: stages get a name, the head is where it is"
 fresh damaged && rm "$first"
 exits 1 store check file:damaged && exits 0 store repair file:damaged &&
     exits 0 store check file:damaged && "$build/examples/counter" damaged >out 2>err
-ok "nor does the index it left behind get in the way"
+ok "an old index does not interfere"
 
 fresh damaged && rm damaged/store
 exits 1 store check file:damaged && says 'damaged/store' && exits 0 store repair file:damaged &&

@@ -222,7 +222,7 @@ MISTAKES = [
 ]
 
 
-@case("every mistake in the file is told by line and column, and nothing runs")
+@case("every mistake in the file is reported by line and column, and nothing runs")
 def _():
     numbers_file("in.txt", 3)
     for text, said in MISTAKES:
@@ -234,7 +234,7 @@ def _():
     equal(sorted(os.listdir(".")), ["in.txt", "plan.yaml"])
 
 
-@case("all mistakes are told at once, twenty at most, and how many more there are")
+@case("all mistakes are reported at once, twenty at most, and how many more there are")
 def _():
     numbers_file("in.txt", 3)
     simple(['name: "x y", map: nonsense', "name: b, crash: 2", "name: c, flat_map: 3"])
@@ -352,7 +352,7 @@ def words_by_others(path):
                  " awk '{ print $2 \"\\t\" $1 }'").splitlines()
 
 
-@case("E6: words are counted as uniq counts them, whatever crashes")
+@case("E6: words are counted as uniq counts them, although steps crash")
 def _():
     r = flow(example("words"))
     equal((r.code, r.err), (0, ""), r)
@@ -392,7 +392,7 @@ END {
 """
 
 
-@case("E6: windows per key are those of awk, whatever crashes")
+@case("E6: windows per key are those of awk, although steps crash")
 def _():
     r = flow(example("readings"))
     equal((r.code, r.err), (0, ""), r)
@@ -490,7 +490,7 @@ def _():
     equal(sorted(lines_of("out.txt")), sorted(f"{n}y" for n in range(1, 21)))
 
 
-@case("U1: a flow's shell gets lines and keys as variables; where that cannot be, --check says so")
+@case("U1: a flow's shell gets lines and keys as variables; where that is impossible, --check reports it")
 def _():
     hostile = ["; touch own", "$(touch own)", "`touch own`", "' ; touch own ; '"]
     write("in.txt", "".join(line + "\n" for line in hostile))
@@ -543,7 +543,7 @@ def _():
     equal(sorted(map(int, lines_of("out.txt"))), sorted(m for n in range(1, 10) for m in range(1, n + 1)))
 
 
-@case("split and merge: a line goes to all who take it, and comes back from each")
+@case("split and merge: a line goes to all steps that read it, and comes back from each")
 def _():
     numbers_file("in.txt", 500)
     simple(["name: a, filter: 'regex [02468]$'", "name: b, filter: 'regex [13579]$', from: source",
@@ -556,7 +556,7 @@ def _():
 # ---- Steps that misbehave ----------------------------------------------------------------------
 
 
-@case("a line that dies is shown, with its step and where that stands; the others go through")
+@case("a dead line is reported with its step and the step's line in the file; the others are processed")
 def _():
     numbers_file("in.txt", 10)
     for step, said in [
@@ -583,7 +583,7 @@ def _():
     check("simple/a" in listed.stdout and "exit code 2" in listed.stdout, listed)
 
 
-@case("what is no number, or has no key, dies alone; sums are of the rest")
+@case("a line without a number or a key dies alone; sums are of the rest")
 def _():
     write("in.txt", "".join(f"a {n}\n" for n in range(100)) + "a x\n\n" + "b 1e2\nb 0.5\nc 1\r\n")
     simple(["name: s, aggregate: sum, key: field 1"])
@@ -598,7 +598,7 @@ def _():
     check("plan.yaml:4: s: 'x' (the last field) is no number" in listed and "--in" not in listed, listed)
 
 
-@case("an aggregate with too many keys for its partitions says so; with more of them it does")
+@case("an aggregate with too many keys for its partitions is reported; with more partitions it works")
 def _():
     write("in.txt", "".join(f"somebody-with-a-long-name-{n} 1\n" for n in range(60000)))
     simple(["name: s, aggregate: sum, key: field 1, partitions: 1"])
@@ -626,7 +626,7 @@ def _():
     server.stop()
 
 
-@case("a filter that holds back its answers is told of, with the line that it has")
+@case("a filter that buffers its answers is reported, with its current line")
 def _():
     numbers_file("in.txt", 3)
     write("step", "#!/bin/sh\nread n\necho >started.x\nuntil [ -e go ]; do sleep 0.01; done\n"
@@ -640,7 +640,7 @@ def _():
     check(re.search(r"flow: plan\.yaml:4: a: it has had the line '1' for \d+ s and not answered", r.err), r)
 
 
-@case("on-dead: halt stops the flow; mended, it goes on, and nothing is lost or doubled")
+@case("on-dead: halt stops the flow; corrected, it continues, and nothing is lost or doubled")
 def _():
     numbers_file("in.txt", 400)
     write("step", "#!/bin/sh\nread n; [ $n != 77 ] || exit 9; echo $n\n", True)
@@ -681,7 +681,7 @@ def started():
     return [f for f in os.listdir(".") if f.startswith("started.")]
 
 
-@case("Ctrl-C lets what runs finish, reads no more, and the same command goes on")
+@case("Ctrl-C lets running jobs finish, reads no more, and the same command continues")
 def _():
     numbers_file("in.txt", 600)
     meeting_step("step")
@@ -716,7 +716,7 @@ def _():
     equal((r.code, len(lines_of("out.txt"))), (0, 20), r)
 
 
-@case("U14: the summary of a flow that goes on counts the lines of all its runs")
+@case("U14: the summary of a continued flow counts the lines of all its runs")
 def _():
     numbers_file("in.txt", 600)
     meeting_step("step")
@@ -745,7 +745,7 @@ def _():
     equal((r.code, read("out.txt"), os.path.exists("simple.journal")), (0, "", False), r)
 
 
-@case("U14: a dead letter is told with the key of its line")
+@case("U14: a dead letter is listed with the key of its line")
 def _():
     write("in.txt", "ann 1\nbob x\n")
     simple(["name: a, map: [grep, -v, ann], key: field 1, attempts: 1", "name: s, aggregate: sum, key: field 1"])
@@ -812,7 +812,7 @@ def _():
         check("the engine does not answer; leaving without it" in ended.err, step, ended)
 
 
-@case("F3: a flow says once that its server has gone, once that it is back, and goes on")
+@case("F3: a flow reports once that its server is lost, once that it is back, and continues")
 def _():
     server = Server("--store", "file:store")
     simple(["name: a, filter: 'regex .'"], source="stdin")
@@ -853,7 +853,7 @@ def _():
     equal((r.code, read("out.txt")), (0, f"{sum(range(21))}\n"), r)
 
 
-@case("input that has changed is refused; --fresh begins anew; so does a flow that has finished")
+@case("changed input is refused; --fresh starts again; so does a finished flow")
 def _():
     numbers_file("in.txt", 500)
     write("step", "#!/bin/sh\nexit 1\n", True)
@@ -880,7 +880,7 @@ def _():
     equal((r.code, read("out.txt")), (0, "5\n"), r)
 
 
-@case("stdin that comes slowly is worked on at once, and gone on with")
+@case("lines of a slow stdin are processed as they arrive")
 def _():
     simple(["name: a, map: [sed, s/^/x/]"], source="stdin")
     r = Flow("plan.yaml", stdin=subprocess.PIPE)
@@ -988,7 +988,7 @@ def _():
 # ---- On a server -------------------------------------------------------------------------------
 
 
-@case("a flow on a server: others see its stages; finished, it begins anew")
+@case("a flow on a server: others see its stages; when finished, it starts again")
 def _():
     server = Server("--store", "file:store")
     url = server.url
@@ -1021,7 +1021,7 @@ def _():
     server.stop()
 
 
-@case("stages as source and sink: what others push goes through to who takes it")
+@case("stages as source and sink: jobs that others push reach the worker of the sink")
 def _():
     server = Server("--store", "mem:")
     url = server.url
@@ -1044,7 +1044,7 @@ def _():
     server.stop()
 
 
-@case("a flow from a stage into a file goes on where it was stopped, and nothing is lost")
+@case("a flow from a stage into a file continues where it was stopped, and nothing is lost")
 def _():
     server = Server("--store", "mem:")
     url = server.url
@@ -1097,7 +1097,7 @@ def end_of(command, start):
     return start().end() if ended.code == 3 else ended
 
 
-@case("F2, F4, F19: server and two who run a flow killed at random: nothing lost, nothing twice")
+@case("F2, F4, F19: a server and two processes of a flow killed at random: nothing lost, nothing twice")
 def _():
     seed = random.randrange(1 << 32)
     random.seed(seed)
@@ -1179,7 +1179,7 @@ def _():
 # ---- Much --------------------------------------------------------------------------------------
 
 
-@case("a source that fails is told while a command still runs, and Ctrl-C ends that")
+@case("a failed source is reported while a command still runs, and Ctrl-C ends the command")
 def _():
     os.mkfifo("in")
     write("step", "#!/bin/sh\necho >started.x; exec sleep 1000\n", True)
@@ -1198,7 +1198,7 @@ def _():
     check("ending what runs" in r.err and "the same command goes on" in r.err, r)
 
 
-@case("whoever stops reading stdout ends the flow, which goes on later")
+@case("a closed stdout ends the flow, which continues later")
 def _():
     numbers_file("in.txt", 30000)  # more than a pipe holds
     simple(["name: a, filter: 'regex .'"], sink="stdout")
@@ -1245,7 +1245,7 @@ def _():
 # ---- What people see ---------------------------------------------------------------------------
 
 
-@case("on a terminal each step says how far it is")
+@case("on a terminal the progress of each step is shown")
 def _():
     numbers_file("in.txt", 200)
     meeting_step("step")

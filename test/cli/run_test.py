@@ -215,7 +215,7 @@ def _():
     check_alone("--key-json", "user", lambda n, key: json.dumps({"n": n, "user": key}))
 
 
-@case("lines without a key run on their own; the first is told of, all are counted")
+@case("lines without a key run independently; the first is reported, all are counted")
 def _():
     meet = sh(WAIT + 'touch "$2"; wait_file 1; wait_file 3')
     keyed = ["--jobs", "3", "--key-field", "2"]
@@ -359,7 +359,7 @@ def _():
     check(b"line 2 failed: exit code 1" in r.err and b"2 done, 1 failed" in r.err, r)
 
 
-@case("many failures are not told one by one")
+@case("many failures are not reported one by one")
 def _():
     r = run("--", "false", data=range_lines(1, 50))
     equal(r.code, 1, r)
@@ -385,7 +385,7 @@ def _():
     equal((r.code, lines_of("log")), (0, ["1", "1", "2", "3"]), r)
 
 
-@case("a command that is not there, or not executable, is said once and before input is read")
+@case("a missing or not executable command is reported once, before input is read")
 def _():
     with open("plain", "w") as file:
         file.write("#!/bin/sh\n")
@@ -430,7 +430,7 @@ def _():
     check(not os.path.exists("own"), os.listdir("."))
 
 
-@case("nor is one that turns out not to be startable told for each line")
+@case("a command that cannot be started is not reported for each line")
 def _():
     with open("odd", "w") as file:
         file.write("#!/nosuch/interpreter\n")
@@ -468,7 +468,7 @@ def _():
     equal((r.code, r.err), (0, b""), r)
 
 
-@case("who forks away holds up nobody, and a job leaves nothing running")
+@case("a forked process delays no other line, and a job leaves nothing running")
 def _():
     r = run(*sh("sleep 1000 & echo $!"), data=[1])
     equal(r.code, 0, r)
@@ -486,14 +486,14 @@ def is_gone(pid):
         return True
 
 
-@case("lines behind a failed one of the same key run all the same")
+@case("lines after a failed one of the same key still run")
 def _():
     r = run("--jobs", "2", "--key-regex", "key", *sh('echo $1; [ $1 != 1 ]'), "{#}",
             data=["key"] * 3)
     equal((r.code, numbers(r.out)), (1, [1, 2, 3]), r)
 
 
-@case("--halt soon starts nothing more; now also ends what runs; never goes on")
+@case("--halt soon starts nothing more; now also ends running lines; never continues")
 def _():
     r = run("--jobs", "1", "--halt", "soon", *sh('echo $1; [ $1 != 2 ]'), data=range_lines(1, 5))
     equal((r.code, numbers(r.out)), (1, [1, 2]), r)
@@ -538,7 +538,7 @@ def _():
     equal((r.code, numbers(r.out)), (1, [3]), r)
 
 
-@case("nothing is emitted to where nobody would take it")
+@case("emits to a stage without a worker are refused")
 def _():
     r = run(*sh('"$MILLRACE" emit elsewhere x'), data=[1])
     check(r.code == 1 and b"stage 'elsewhere'" in r.err, r)
@@ -556,7 +556,7 @@ def _():
         equal((r.code, r.out), (1, b"1\n2\n"), more, r)
 
 
-@case("a run that was killed leaves a directory behind; the next one removes it, and no other")
+@case("the next run removes the directory of a killed one, and no other")
 def _():
     for name in "tmp", "tmp/millrace-other":
         os.mkdir(name)
@@ -657,7 +657,7 @@ def _():
     equal(r.end(close=False).code, 130)
 
 
-@case("nobody reads the output: it stops quietly")
+@case("it stops quietly when its output is closed")
 def _():
     reader, writer = os.pipe()
     r = Run("--jobs", "1", "--", "echo", stdout=writer)
@@ -668,7 +668,7 @@ def _():
     equal((ended.code, ended.err), (130, b""), ended)
 
 
-@case("a reader that stands still holds up the end only for a while")
+@case("a stalled reader delays the end only for a while")
 def _():
     reader, writer = os.pipe()
     r = Run("--jobs", "1", *sh("head -c 1000000 /dev/zero"), stdout=writer)
@@ -776,7 +776,7 @@ def _():
 # ---- Journals ----------------------------------------------------------------------------------
 
 
-@case("when the system has no room to start a command, that is told once, and tried again")
+@case("a command that the system cannot start for lack of resources is reported once, and tried again")
 def _():
     r = Run("--jobs", "1", "--", "echo")
     r.feed(b"1\n")
@@ -807,7 +807,7 @@ SLOW = WAIT + 'echo $1 >>log; [ $1 = 3 ] && { touch up; wait_file go; }; echo $1
 SIX = b"1\n2\n3\n4\n5\n6\n"
 
 
-@case("D5: an interrupted journal goes on and repeats nothing that finished")
+@case("D5: an interrupted journal continues and repeats no finished line")
 def _():
     for order in [], ["--keep-order"]:
         for name in "up", "go", "log":
@@ -824,7 +824,7 @@ def _():
         check(not os.path.exists("journal"))
 
 
-@case("a journal that goes on does so with its own --results")
+@case("a journal continues with its own --results")
 def _():
     journal = ["--jobs", "1", "--journal", "journal"]
     interrupt(*journal, "--results", "results", *sh(SLOW), data=SIX)
@@ -852,7 +852,7 @@ def _():
         equal((r.code, numbers(r.out)), (0, [1, 2]), r)
 
 
-@case("what failed for good stays so when a journal goes on")
+@case("lines that have failed stay failed when a journal continues")
 def _():
     for order in [], ["--keep-order"]:
         for name in "up", "go", "log":
@@ -889,7 +889,7 @@ def _():
         shutil.rmtree("results")
 
 
-@case("U13: with --keep-order many lines are tried again, some fail again, and new ones fail behind them")
+@case("U13: with --keep-order many lines are tried again, some fail again, and new ones fail after them")
 def _():
     script = 'echo $1; [ $(($1 % $(cat fails))) != 0 ]'
     arguments = ["--keep-order", "--jobs", "4", "--journal", "journal", *sh(script)]
@@ -920,7 +920,7 @@ def _():
     equal((r.code, r.out), (0, b"k 2 3\n"), r)
 
 
-@case("U13: a round that tries lines again with --keep-order is interrupted, and goes on")
+@case("U13: a round that tries lines again with --keep-order is interrupted, and continues")
 def _():
     arguments = ["--keep-order", "--jobs", "1", "--journal", "journal"]
     script = "[ -e second ] || exit 1; " + SLOW
@@ -941,7 +941,7 @@ def _():
     equal(said.count("complaint"), 1, r)
 
 
-@case("U13: an interrupted run says that > would empty what it has printed, and >> would not")
+@case("U13: an interrupted run warns that > would empty the output file, and >> would not")
 def _():
     for mode, warns in ("wb", True), ("ab", False):
         for name in "up", "go", "log":
@@ -962,7 +962,7 @@ def sums(folder):
     return found
 
 
-@case("a journal of other input, another command or other keys is refused, and goes on later")
+@case("a journal of other input, another command or other keys is refused, and continues later")
 def _():
     journal = ["--jobs", "1", "--journal", "journal"]
     interrupt(*journal, *sh(SLOW), data=SIX)
@@ -1022,7 +1022,7 @@ def _():
     equal(lines_of("log"), list("123"))
 
 
-@case("store check of a journal says where its store is, which is sound")
+@case("store check of a journal names its store, which is undamaged")
 def _():
     interrupt("--jobs", "1", "--journal", "journal", *sh(SLOW), data=SIX)
     check_store = lambda url: subprocess.run([MILLRACE, "store", "check", url], capture_output=True)
@@ -1127,7 +1127,7 @@ def _():
 # ---- Usage -------------------------------------------------------------------------------------
 
 
-@case("bad usage is said, with the way out, and exits 2")
+@case("bad usage is reported with the way out, and exits 2")
 def _():
     for arguments, said in (
             (["--"], b"usage: millrace run"), ([], b"usage"),
@@ -1148,7 +1148,7 @@ def _():
         check(r.code == 2 and said in r.err and r.err.startswith(b"millrace: run: "), arguments, r)
 
 
-@case("a forgotten -- is said with the command line to paste")
+@case("a missing -- is reported with the corrected command line")
 def _():
     for before, command, quoted in (
             ([], ["echo"], "echo"),

@@ -189,7 +189,7 @@ def a_signal_ends_a_copy():
         equal(set(os.listdir(top)) - left, {"to"})
 
 
-@case("U9: a signal ends a run and a flow that open their journals, which go on later")
+@case("U9: a signal ends a run and a flow that open their journals, which continue later")
 def a_signal_ends_what_opens_a_journal():
     with open(os.path.join(top, "plan.yaml"), "w") as file:
         file.write("flow: plan\nsource: { lines: in.txt }\nsteps: [{ name: a, map: ['false'], attempts: 1, on-dead: halt }]\n"
@@ -266,7 +266,7 @@ def expect_private(folder):
         equal(mode, oct(0o700 if os.path.isdir(name) else 0o600), name)
 
 
-@case("U10: stores are their owner's only, whatever the umask")
+@case("U10: only the owner can read a store, with any umask")
 def stores_are_their_owners_only_whatever_the_umask():
     store = os.path.join(top, "private")
     with open_to_all():
@@ -282,7 +282,7 @@ def stores_are_their_owners_only_whatever_the_umask():
     check(len(modes(store + "-3")) > 10)
 
 
-@case("U10: journals are their owner's only, whatever the umask")
+@case("U10: only the owner can read a journal, with any umask")
 def journals_are_their_owners_only_whatever_the_umask():
     journal = os.path.join(top, "journal")
     with open_to_all():

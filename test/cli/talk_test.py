@@ -212,7 +212,7 @@ def blocked(wire):
     return int(re.search(rb"blocked_clients:(\d+)", wire.ask("INFO"))[1])
 
 
-@case("F2: call, await and epic --wait go on when their server is restarted")
+@case("F2: call, await and epic --wait continue when their server is restarted")
 def _():
     with Server("--store", "file:" + os.path.join(top, "restarted")) as own:
         job = ok("push", "s", "job", url=own.url).strip()
@@ -232,7 +232,7 @@ def _():
         equal(Ended(working).code, 130)
 
 
-@case("work says once that there is no such command, and gives the job back")
+@case("work reports once that there is no such command, and gives the job back")
 def _():
     job = ok("push", "untoiled", "x").strip()
     fails(2, "not found: ./nosuch", "work", "untoiled", "--", "./nosuch")
@@ -240,7 +240,7 @@ def _():
     fails(2, "one word", "work", "untoiled", "--shell", "--", "a", "b")
 
 
-@case("F3: work tells once that its server has gone, once that it is back, and works on")
+@case("F3: work reports once that its server is lost, once that it is back, and continues")
 def _():
     with Server("--store", "file:" + os.path.join(top, "away")) as own:
         process = start("work", "s", "--", "cat", url=own.url)
@@ -257,7 +257,7 @@ def _():
         check(b"again: " not in ended.err and b"2 done, 0 failed" in ended.err, ended)
 
 
-@case("work that is interrupted while its server is away says what it waits for; again, it leaves")
+@case("work interrupted while its server is lost says what it waits for; interrupted again, it exits")
 def _():
     gone = Server("--store", "mem:")
     process = start("work", "s", "--", "sleep", "1000", url=gone.url)
@@ -321,7 +321,7 @@ def _():
 
 
 # D4, T16: an epic goes on where it stopped.
-@case("D4, T16: with --epic the same command goes on, and pushes nothing twice")
+@case("D4, T16: with --epic the same command continues, and pushes nothing twice")
 def _():
     lines = list(range(1, 1001))
     process = start("push", "story", "--lines", "--epic", "interrupted")
@@ -395,7 +395,7 @@ def _():
 
 
 # T16: the server is killed in the middle of an epic; the same command goes on.
-@case("T16: pushing an epic goes on after its server was killed and restarted, and pushes every line once")
+@case("T16: the push of an epic continues after its server was killed and restarted, and pushes every line once")
 def _():
     global server
     before = server
@@ -416,7 +416,7 @@ def _():
         server = before
 
 
-@case("a line that cannot be pushed is left out when somebody says so")
+@case("a line that cannot be pushed is skipped with --skip")
 def _():
     name = ["--epic", "gaps"]
     lines = os.path.join(top, "too-long")
@@ -485,7 +485,7 @@ def _():
 # ---- Looking -----------------------------------------------------------------------------------
 
 
-@case("tables line up and tell what JSON tells")
+@case("tables are aligned and have the values of the JSON")
 def _():
     worker = Worker()
     worker.ask("CLIENT", "SETNAME", "smith")
@@ -508,7 +508,7 @@ def _():
     check(f"attempt 1, " in ok("job", dead) and "smtp: timed out" in ok("job", dead), ok("job", dead))
 
 
-@case("what is not there is said")
+@case("unknown jobs and stages are reported")
 def _():
     fails(1, "no stage", "channels", "nowhere")
     fails(1, "no stage", "why", "nowhere")
@@ -592,7 +592,7 @@ def _():
     check("k" * 300 in ok("channels", "wide") and "\\x1b[31mred" in ok("channels", "wide"))
 
 
-@case("tables line up whatever letters a key has, also where one is cut")
+@case("tables are aligned with any characters in a key, also where one is cut")
 def _():
     keys = ["anna", "日本語の鍵", "e\u0301cole", "👩\u200d👧", "日本" * 40, "a" + "日本" * 40]
     for key in keys:
@@ -678,7 +678,7 @@ def _():
     ok("push", "moods", "b")
 
 
-@case("a stage may be paused before its first job, which is said; what is not there is not resumed")
+@case("a stage may be paused before its first job, with a notice; an unknown stage is not resumed")
 def _():
     fails(1, "no stage unborn", "resume", "unborn")
     fails(1, "no stage", "why", "unborn")  # nor was it made by that
@@ -743,7 +743,7 @@ def _():
     equal(subprocess.run([MILLRACE, "store", "check", url], capture_output=True).returncode, 0)
 
 
-@case("who cannot be reached is named, without a secret, and how to start one")
+@case("an unreachable server is named, without the secret, with the command that starts one")
 def _():
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # bound, and does not listen
@@ -820,7 +820,7 @@ def _():
             interrupted(process)
 
 
-@case("a secret is sent, and never told")
+@case("a secret is sent, and never printed")
 def _():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -80,7 +80,7 @@ def row(lines, name):
     return next(line for line in lines if line.startswith(name)).split()
 
 
-@case("the stages fill 80 columns and no more; figures stand below their titles")
+@case("the stages fill 80 columns and no more; figures are aligned with their titles")
 def _():
     with Terminal() as terminal:
         lines = terminal.shows("STAGE", "mail", "sms", "q quit")
@@ -96,7 +96,7 @@ def _():
         check(any("reports" in line and "…" in line and "daily" in line for line in lines), *lines)
 
 
-@case("keys sort, choose, open and go back; a key that is none is said to be none")
+@case("keys sort, select, open and go back; an unknown key is reported")
 def _():
     with Terminal() as terminal:
         terminal.shows("sort: name")
@@ -115,7 +115,7 @@ def _():
         terminal.shows("Enter open", "sms")
 
 
-@case("p pauses, r resumes, and why it waits is said with the command to type")
+@case("p pauses, r resumes, and the reason of a wait is shown with the command to type")
 def _():
     with Terminal() as terminal:
         terminal.shows("mail", "sort: name")
@@ -145,7 +145,7 @@ def _():
         terminal.shows("no worker takes from this stage")
 
 
-@case("it fits other sizes, and says so when there are no stages")
+@case("it fits other sizes, and shows that there are no stages")
 def _():
     with Terminal(40, 8) as terminal:
         lines = terminal.shows("STAGE", "mail")
@@ -176,7 +176,7 @@ def _():
     client.work_off("odd")
 
 
-@case("of a low terminal the keys and the chosen stage are seen, whatever else is not")
+@case("a small terminal still shows the keys and the selected stage")
 def _():
     for rows in range(1, 9):
         with Terminal(80, rows) as terminal:
@@ -189,7 +189,7 @@ def _():
             check("q quit" in terminal.shows("Esc back")[-1])
 
 
-@case("a server that goes away is told of and waited for; then it goes on by itself")
+@case("a lost server is reported and waited for; then it continues by itself")
 def _():
     other = Server("--store", "mem:")
     with Terminal(url=other.url) as terminal:

@@ -57,7 +57,7 @@ def check_nothing_left():
     equal(processes_of_store(), [])
 
 
-@case("B1, B2, B6: the story is told in process and on a server, and both summaries hold")
+@case("B1, B2, B6: the story runs in process and on a server, and both summaries hold")
 def _():
     demo = start(6)
     out, _ = demo.communicate(timeout=PATIENCE)
@@ -77,7 +77,7 @@ def interrupt(demo, number):
     check_nothing_left()
 
 
-@case("its page answers while it runs; interrupted it ends with 128 + signal and leaves nothing behind")
+@case("its page answers while it runs; interrupted it ends with 128 + signal and leaves no process or file")
 def _():
     for number in signal.SIGTERM, signal.SIGINT:
         demo = start(60)

@@ -48,14 +48,14 @@ def _():
     check("skipped test1: later # skip no server" in said, said)
 
 
-@case("a case that fails is told with what its test said")
+@case("a failing case is reported with the output of its test")
 def _():
     said, last, code = run(GOOD, "echo 1..1; echo '# three is not four'; echo not ok 1 - counting; exit 1")
     equal((last, code), ("1 passed, 1 failed", 1), said)
     check("# three is not four" in said and "FAILED test1: counting" in said, said)
 
 
-@case("a test that ends early, dies, says nothing or is not there has failed")
+@case("a test that ends early, dies, prints nothing or is missing has failed")
 def _():
     for script, why in (("echo 1..2; echo ok 1", "ran 1 of 2 cases, then ended with 0"),
                         (f"{GOOD}; kill -9 $$", "died of signal 9"),

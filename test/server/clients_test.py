@@ -53,7 +53,7 @@ def fields(client, reply):
     return dict(zip(reply[::2], reply[1::2])) if client.map_is_flat else reply
 
 
-@case("says hello, and nothing of that is refused")
+@case("connects, and none of its first commands is refused")
 def _(kind, resp):
     proxy = Proxy(server)
     client = kind(proxy.port, resp)
@@ -77,7 +77,7 @@ def _(kind, resp):
     equal(fields(caller, caller.ask("JOB", job[0]))["status"], "done")
 
 
-@case("pushes once, fails, and hears of it as its own kind of error")
+@case("pushes once, fails, and gets its own kind of error")
 def _(kind, resp):
     client, _ = pair(kind, resp)
     stage = own_stage("fails", kind, resp)
@@ -96,7 +96,7 @@ def _(kind, resp):
     equal(client.ask("PING"), "PONG")
 
 
-@case("is told of a cancellation by BEAT, and is not confused by a pushed one")
+@case("gets a cancellation by BEAT, and is not confused by a push message")
 def _(kind, resp):
     client, other = pair(kind, resp)
     if resp == 3:
@@ -286,7 +286,7 @@ def _():
     check("of two\nlines\n" in cli("JOB", job, "BODY").stdout)
 
 
-@own_case("redis-cli: --pipe hands in as many as there are", RedisCli)
+@own_case("redis-cli: --pipe pushes all commands of a file", RedisCli)
 def _():
     commands = "".join(f"PUSH piped {i} KEY {i % 7}\r\n" for i in range(5000))
     done = subprocess.run(["redis-cli", "-p", str(server.port), "--pipe"], input=commands,
@@ -391,7 +391,7 @@ def greeted(worker, producer, worker_port, producer_port):
             working.wait()
 
 
-@own_case("our library: says hello in RESP3, and a push whose answer was lost is one job")
+@own_case("our library: connects in RESP3, and a push whose reply was lost is one job")
 def _():
     proxy = Proxy(server, lose=b"PUSH")
     equal(greeted("remote_worker", "remote_producer", server.port, proxy.port), 0)
@@ -436,7 +436,7 @@ def _():
     own.stop()
 
 
-@own_case("docs/clients.md has a row for each client, which says what was seen here")
+@own_case("docs/clients.md has a row for each client, with the behaviour seen here")
 def _():
     rows = {cells[1].strip(): cells for cells in (
         line.split("|") for line in read(os.path.join(ROOT, "docs/clients.md")).decode().splitlines())

@@ -127,7 +127,7 @@ certificate("foreign", by="stranger", names="DNS:client")
 
 # ---- Where it listens -----------------------------------------------------------------------------
 
-@case("without tokens it listens to this machine only, and says the way out")
+@case("without tokens it listens on this machine only, and names the way out")
 def _():
     for address in "0.0.0.0:0", "[::]:0", "192.0.2.1:0":
         ended = fails(2, "every client that connects could do everything", "serve", "--store", "mem:", "--listen", address)
@@ -195,7 +195,7 @@ def _():
     fails(3, "can be written by users other than its owner", "auth", "list", "--auth", "t.auth")
 
 
-@case("U10: auth add --out writes the secret to a new private file, whatever the umask")
+@case("U10: auth add --out writes the secret to a new private file, with any umask")
 def _():
     add = ["auth", "add", "--auth", "out.auth", "--role", "push", "--out"]
     before = os.umask(0)
@@ -257,7 +257,7 @@ def of_process(process, what):
         return file.read()
 
 
-@case("a secret is neither in the list of processes nor in what anybody says")
+@case("a secret is neither in the list of processes nor in any output")
 def _():
     secret = token("p.auth", "all", "admin")
     server = Server("--auth", "p.auth")
@@ -330,7 +330,7 @@ def come(server, count, *words, source="127.0.0.1"):
     return wires
 
 
-@case("F45: strangers of one address are few, and do not keep out who has come in")
+@case("F45: unauthenticated connections of one address are few, and do not close authenticated ones")
 def _():
     if too_few := served.too_few_descriptors(500):
         return too_few
@@ -349,7 +349,7 @@ def _():
             equal(wire.ask("PING"), b"+PONG")
 
 
-@case("U8: idle connections of eight addresses keep nobody out who has a token")
+@case("U8: idle connections of eight addresses do not keep out a client with a token")
 def _():
     if too_few := served.too_few_descriptors(1400):
         return too_few
@@ -375,7 +375,7 @@ APART = ["unshare", "--map-root-user", "--net", "sh", "-c",
          'ip link set lo up && ip address add 198.51.100.1 dev lo && exec "$@"', "sh"]
 
 
-@case("--max-per-address: one address too often is told so, and heard again when one has left")
+@case("--max-per-address: one connection too many is refused, and accepted when another was closed")
 def _():
     if Ended([*APART, "true"]).code:
         return "no networks of one's own here"
@@ -453,7 +453,7 @@ def _():
         equal(Wire(server.port, trusting()).ask("STAGES"), [])
 
 
-@case("who ends TLS in order has had his commands run, and is told the end in order")
+@case("a client that ends TLS in order gets its commands run and the end of TLS in order")
 def _():
     with Server(*shown("server")) as server:
         wire = Wire(server.port, trusting())
@@ -472,7 +472,7 @@ def _():
             pass
 
 
-@case("F50: who says no more over TLS, and listens, hears his replies")
+@case("F50: a client that half-closes TLS gets its replies")
 def _():
     came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
     with Server(*shown("server")) as server:
@@ -509,7 +509,7 @@ def refused(said, url, *options, **environment):
     check(ended.code == 1 and said.encode() in ended.err, ended)
 
 
-@case("a client refuses a server of another name, an expired one, and one nobody vouches for")
+@case("a client refuses a server of another name, an expired certificate, and an unknown authority")
 def _():
     ca = ["--tls-ca", "ca.pem"]
     with Server(*shown("elsewhere")) as server:

@@ -20,7 +20,7 @@ import {
     world,
 } from './page_support.mjs';
 
-test('a restart of the server is noticed, said and lived through', async () => {
+test('a restart of the server is noticed and shown, and the page reconnects', async () => {
     const ports = [await lastingPort(), await lastingPort()];
     const own = await Server.start(['--store', `file:${path.join(top, 'restarts')}`], {}, ports);
     const asker = new Client(own);
@@ -60,7 +60,7 @@ async function faulty(name, ...options) {
     return { made, order, asker: new Client(made) };
 }
 
-test('a stopped log is said in a banner, and actions say why they fail', async () => {
+test('a stopped log is shown in a banner, and actions report why they fail', async () => {
     const { made, order, asker } = await faulty('stops');
     await asker.ask('PUSH', 's', 'x');
     const page = await openPage(made.address, '#/stage/s');
@@ -79,7 +79,7 @@ test('a stopped log is said in a banner, and actions say why they fail', async (
     made.process.kill('SIGKILL');
 });
 
-test('a full disk is said in a banner, until it has room again', async () => {
+test('a full disk is shown in a banner, until it has room again', async () => {
     const { made, order, asker } = await faulty('fills');
     const page = await openPage(made.address, '#/');
     order('allocate ENOSPC\n');
@@ -97,7 +97,7 @@ test('a full disk is said in a banner, until it has room again', async () => {
     await made.stop();
 });
 
-test('full memory is said in a banner', async () => {
+test('full memory is shown in a banner', async () => {
     const small = await Server.start(['--store', 'mem:', '--max-bytes', '48M']);
     const asker = new Client(small);
     let refused = null;
@@ -171,7 +171,7 @@ test('U12: buttons that the token may not use are not offered', async () => {
     await guarded.stop();
 });
 
-test('a token is asked for; a wrong one is said; one that only reads cannot act', async () => {
+test('a token is requested; a wrong one is reported; one that only reads cannot act', async () => {
     const file = path.join(top, 'auth');
     const all = token(file, 'boss', 'admin,read,push'),
         reads = token(file, 'guest', 'read');
@@ -256,7 +256,7 @@ test('what turns the direction of writing is shown, not obeyed', async () => {
     await page.leave();
 });
 
-test('a token for some stages sees how these are, and not how large the rest is', async () => {
+test('a token for some stages sees these, and no figures of the others', async () => {
     const file = path.join(top, 'auth.few');
     const few = token(file, 'few', 'read,push', 'mail.*');
     const guarded = await Server.start(['--store', 'mem:', '--auth', file]);

@@ -51,7 +51,7 @@ test('E1: stages joined by emits are a flow, in the order in which jobs pass the
     equal(shapes([stage('g/a'), stage('g/b'), stage('g')]), []);
 });
 
-test('E1: a flow says whether it runs, waits, has only begun or is over', async () => {
+test('E1: the state of a flow is running, waiting, started or finished', async () => {
     const of = (more, plan, epics = []) =>
         flowState({ operators: [stage('f/a', [], more)], plan }, epics);
     equal(of({ running: 1 }), 'running');

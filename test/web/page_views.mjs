@@ -15,7 +15,7 @@ import {
     world,
 } from './page_support.mjs';
 
-test('the overview shows stages, what holds them and what would change that', async () => {
+test('the overview shows stages, why their jobs wait and how to change that', async () => {
     await push('over.idle');
     await push('over.paused');
     await world.client.ask('PAUSE', 'over.paused');
@@ -32,7 +32,7 @@ test('the overview shows stages, what holds them and what would change that', as
     await page.leave();
 });
 
-test('an empty server says what to do next', async () => {
+test('an empty server shows what to do next', async () => {
     const empty = await Server.start(['--store', 'mem:']);
     const page = await openPage(empty.address, '#/');
     await page.sees('millrace push mail hello');
@@ -52,7 +52,7 @@ test('an empty server says what to do next', async () => {
     await empty.stop();
 });
 
-test('U12: rates are steps, and nothing is drawn over an idle gap but nothing', async () => {
+test('U12: rates are steps, and zero over an idle gap', async () => {
     const times = [0, 1000, 2000, 60000, 61000];
     const [seconds, rates, waits] = steps(
         times,
@@ -143,7 +143,7 @@ test('a stage is paused, resumed and drained, and asks before it drains', async 
     await page.leave();
 });
 
-test('the policy of a stage is shown and changed; what is wrong is said', async () => {
+test('the policy of a stage is shown and changed; an invalid value is reported', async () => {
     await push('rules');
     const page = await open('#/stage/rules/policy');
     const attempts = page.getByLabel('attempts', { exact: true });
@@ -190,7 +190,7 @@ test('jobs of a stage are listed by status, page by page', async () => {
     await page.leave();
 });
 
-test('a job shows its attempts and its body, as JSON, text and digits', async () => {
+test('a job shows its attempts and its body, as JSON, text and hexadecimal', async () => {
     const id = await push('one', '{"to": "ann", "list": [1, 2]}', 'KEY', 'ann');
     const [[, token]] = await world.client.ask('TAKE', 'one');
     await world.client.ask('FAIL', id, token, 'no answer', 'RETRY', '3600000');
@@ -227,7 +227,7 @@ test('JSON is shown value by value, and every one as it was sent', async () => {
     await page.leave();
 });
 
-test('a done job shows its result, and bytes that are no text are digits', async () => {
+test('a done job shows its result, and bytes that are not text in hexadecimal', async () => {
     const id = await push('results', Buffer.from([0, 255, 1]));
     const page = await open(`#/job/${id}`);
     await page.sees('00 ff 01', 'pre');
@@ -277,7 +277,7 @@ test('dead letters are found by stage, key and reason', async () => {
     await page.leave();
 });
 
-test('the first 5,000 dead letters are looked through, that is said, and one can go on', async () => {
+test('the first 5,000 dead letters are examined, this is shown, and a button examines more', async () => {
     const ask = (...words) => world.client.ask(...words);
     const items = (from) => Array.from({ length: 1000 }, (_, i) => [`k${from + i}`, 'x']).flat();
     for (let from = 0; from < 5500; from += 1000)
@@ -341,7 +341,7 @@ test('workers are shown with what they run, since when, and their level', async 
     await page.leave();
 });
 
-test('who works for several stages is one worker, and of many running jobs it is said how many', async () => {
+test('a worker of several stages counts once, and the number of running jobs not shown is given', async () => {
     const server = await Server.start(['--store', 'mem:', '--shards', '3']);
     const worker = new Client(server);
     for (let i = 0; i < 101; i++) await worker.ask('PUSH', 'one', 'x');
@@ -388,7 +388,7 @@ test('epics are shown with their progress', async () => {
     await page.leave();
 });
 
-test('a job is pushed by hand, and what is refused is said', async () => {
+test('a job is pushed by hand, and a refusal is reported', async () => {
     const page = await open('#/push');
     await page.getByLabel('Stage').fill('by.hand');
     await page.getByLabel('Key').fill('ann');
