@@ -15,7 +15,7 @@
 
 #define ALL INT64_C(1000000000000)
 
-static enum cli_exit refuse(const struct input *in, const char *why) {
+static enum cli_exit acts_refuse(const struct input *in, const char *why) {
     complain("%s: %s; see: millrace help %s", in->command->name, why, in->command->name);
     return CLI_USAGE;
 }
@@ -57,7 +57,7 @@ static enum cli_exit answer_ids(const struct input *in, int64_t count, const cha
 }
 
 // If jobs are refused it is for their status, which is a failure and no wrong usage.
-static enum cli_exit act_on_ids(const struct input *in, const char *name, const char *what) {
+static enum cli_exit acts_act_on_ids(const struct input *in, const char *name, const char *what) {
     struct talks *ts;
     struct talk *t;
     struct words w = { 0 };
@@ -84,18 +84,18 @@ static enum cli_exit act_on_ids(const struct input *in, const char *name, const 
     return code;
 }
 
-static enum cli_exit act(const struct input *in, const char *name, const char *what,
-                         answered *answer) {
+static enum cli_exit acts_act(const struct input *in, const char *name, const char *what,
+                              answered *answer) {
     bool dead = input_option(in, "--dead") != NULL, of_stage = dead || waiting(in);
     struct words w = { 0 };
     if (dead && waiting(in))
-        return refuse(in, "either --dead or --waiting");
+        return acts_refuse(in, "either --dead or --waiting");
     if (of_stage && in->count > 1)
-        return refuse(in, "with --dead or --waiting it takes one stage");
+        return acts_refuse(in, "with --dead or --waiting it takes one stage");
     if (!of_stage && narrows(in))
-        return refuse(in, "these options narrow down a stage: STAGE --dead …");
+        return acts_refuse(in, "these options narrow down a stage: STAGE --dead …");
     if (!of_stage)
-        return act_on_ids(in, name, what);
+        return acts_act_on_ids(in, name, what);
     words_text(&w, name);
     if (!add_stage(in, &w)) {
         words_finish(&w);
@@ -115,11 +115,11 @@ static enum cli_exit answer_drop(const struct input *in, const struct response_v
 }
 
 enum cli_exit retry_run(const struct input *in) {
-    return act(in, "RETRY", "retried", answer_retry);
+    return acts_act(in, "RETRY", "retried", answer_retry);
 }
 
 enum cli_exit drop_run(const struct input *in) {
-    return act(in, "DROP", "dropped", answer_drop);
+    return acts_act(in, "DROP", "dropped", answer_drop);
 }
 
 // ---- Stages -----------------------------------------------------------------------------------
@@ -141,13 +141,13 @@ static enum cli_exit print_done(const struct input *in, bool is_new, const char 
 
 // A command that changes the state of a stage, and what is printed. A stage that did not exist
 // before may be intended, or its name is misspelt: so that is mentioned.
-struct stage_change {
+struct policy_change {
     const char *command;
     const char *known, *unknown; // unknown NULL: such a stage is refused
 };
 
 static enum cli_exit ask_change(const struct input *in, struct talk *t, struct words *w,
-                                const struct stage_change *change) {
+                                const struct policy_change *change) {
     const char *stage = in->arguments[0];
     const struct response_value *reply;
     words_text(w, "STAGES");
@@ -169,7 +169,7 @@ static enum cli_exit ask_change(const struct input *in, struct talk *t, struct w
                             : code;
 }
 
-static enum cli_exit change_stage(const struct input *in, const struct stage_change *change) {
+static enum cli_exit change_stage(const struct input *in, const struct policy_change *change) {
     struct talks *ts;
     struct talk *t;
     struct words w = { 0 };
@@ -183,19 +183,19 @@ static enum cli_exit change_stage(const struct input *in, const struct stage_cha
 }
 
 enum cli_exit pause_run(const struct input *in) {
-    static const struct stage_change change = { "PAUSE",
-                                                "is paused: it accepts jobs and starts none",
-                                                "is new: paused before its first job" };
+    static const struct policy_change change = { "PAUSE",
+                                                 "is paused: it accepts jobs and starts none",
+                                                 "is new: paused before its first job" };
     return change_stage(in, &change);
 }
 
 enum cli_exit resume_run(const struct input *in) {
-    static const struct stage_change change = { "RESUME", "goes on", NULL };
+    static const struct policy_change change = { "RESUME", "goes on", NULL };
     return change_stage(in, &change);
 }
 
 enum cli_exit drain_run(const struct input *in) {
-    static const struct stage_change change = {
+    static const struct policy_change change = {
         "DRAIN", "drains: it finishes what it has and accepts no jobs",
         "is new: it accepts no jobs until it is resumed"
     };
@@ -230,7 +230,7 @@ static bool add_policy(const char *pair, struct words *w) {
 }
 
 // Durations get their units. A policy that this program does not know is printed as it came.
-static void print_policy(mr_bytes name, mr_bytes value) {
+static void acts_print_policy(mr_bytes name, mr_bytes value) {
     char text[128];
     const struct policy_row *row = policy_find(name);
     struct policy p = { 0 };
@@ -248,7 +248,7 @@ static enum cli_exit answer_stage(const struct input *in, const struct response_
         return show_map(in, reply);
     for (uint32_t i = 1; i + 1 <= reply->count;
          i += 2) // names and texts: no value has others inside
-        print_policy(reply[i].bytes, reply[i + 1].bytes);
+        acts_print_policy(reply[i].bytes, reply[i + 1].bytes);
     return CLI_DONE;
 }
 

@@ -35,21 +35,21 @@ int names_distance(const char *a, const char *b) {
     return row[b_size] < NAMES_APART ? row[b_size] : NAMES_APART;
 }
 
-static bool refuse(const struct command *c, const char *what, const char *word) {
+static bool arguments_refuse(const struct cli_command *c, const char *what, const char *word) {
     complain("%s: %s%s%s%s; see: millrace help %s", c->name, what, word ? " '" : "",
              word ? word : "", word ? "'" : "", c->name);
     return false;
 }
 
-const char *option_name(const struct option *o) {
+const char *option_name(const struct cli_option *o) {
     const char *space = strrchr(o->name, ' ');
     return space ? space + 1 : o->name;
 }
 
-static bool refuse_option(const struct command *c, const char *given) {
+static bool refuse_option(const struct cli_command *c, const char *given) {
     const char *nearest = NULL;
     int distance = NAMES_APART;
-    for (const struct option *o = c->options; o->name; o++) {
+    for (const struct cli_option *o = c->options; o->name; o++) {
         int d = names_distance(given, option_name(o));
         if (d < distance && option_name(o)[2]) { // every other letter is as similar
             distance = d;
@@ -57,14 +57,14 @@ static bool refuse_option(const struct command *c, const char *given) {
         }
     }
     if (!nearest)
-        return refuse(c, "there is no option", given);
+        return arguments_refuse(c, "there is no option", given);
     complain("%s: there is no option '%s'; did you mean %s?", c->name, given, nearest);
     return false;
 }
 
 // Whether `word` is this option: alone, with "=value" behind it, or, if it is a letter that takes a
 // value, with that at once, as in -j4. The value is NULL if there was none.
-static bool option_is(const struct option *o, const char *word, const char **out_value) {
+static bool option_is(const struct cli_option *o, const char *word, const char **out_value) {
     size_t given = strcspn(word, "=");
     for (const char *name = o->name; *name; name += strspn(name, ", ")) {
         size_t size = strcspn(name, ",");
@@ -78,7 +78,7 @@ static bool option_is(const struct option *o, const char *word, const char **out
     return false;
 }
 
-static int option_index(const struct command *c, const char *word, const char **out_value) {
+static int option_index(const struct cli_command *c, const char *word, const char **out_value) {
     for (int i = 0; c->options[i].name; i++)
         if (option_is(&c->options[i], word, out_value))
             return i;
@@ -91,23 +91,23 @@ static bool is_value(const char *next) {
 }
 
 // `next` is the word behind, or NULL. Returns how many words were used; 0: it was refused.
-static int option_read(struct input *in, const char *word, const char *next) {
-    const struct command *c = in->command;
+static int arguments_option_read(struct input *in, const char *word, const char *next) {
+    const struct cli_command *c = in->command;
     const char *value = NULL;
     int i = option_index(c, word, &value);
     if (i < 0)
         return refuse_option(c, word);
     if (!c->options[i].value) {
         in->values[i] = "";
-        return value ? refuse(c, "no value belongs to", option_name(&c->options[i])) : 1;
+        return value ? arguments_refuse(c, "no value belongs to", option_name(&c->options[i])) : 1;
     }
     in->values[i] = value || !is_value(next) ? value : next;
     if (!in->values[i])
-        return refuse(c, "a value is missing behind", option_name(&c->options[i]));
+        return arguments_refuse(c, "a value is missing behind", option_name(&c->options[i]));
     return value ? 1 : 2;
 }
 
-static bool missing(const struct command *c) {
+static bool missing(const struct cli_command *c) {
     complain("%s: an argument is missing; usage: millrace %s %s", c->name, c->name, c->arguments);
     return false;
 }
@@ -115,7 +115,7 @@ static bool missing(const struct command *c) {
 // ---- A command without its -- -----------------------------------------------------------------
 
 // Where the -- is missing: before the first word that is no argument of the row; -1: nowhere.
-static int divider_place(const struct command *c, int argc, char **argv) {
+static int divider_place(const struct cli_command *c, int argc, char **argv) {
     bool divided = false;
     for (int i = 0; i < argc; i++)
         divided = divided || strcmp(argv[i], "--") == 0;
@@ -135,7 +135,7 @@ static int divider_place(const struct command *c, int argc, char **argv) {
 }
 
 // Whether a shell leaves the word as it is; it would expand {1..3}.
-static bool is_plain(const char *word) {
+static bool arguments_is_plain(const char *word) {
     size_t size = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "_@%+=:./{}#-");
     return *word && !word[size] && *word != '#' && !strstr(word, "..");
@@ -143,7 +143,7 @@ static bool is_plain(const char *word) {
 
 static int append_quoted(struct buffer *out, const char *word) {
     int err = buffer_append(out, " ", 1);
-    if (is_plain(word))
+    if (arguments_is_plain(word))
         return err < 0 ? err : buffer_append(out, word, strlen(word));
     if (err >= 0)
         err = buffer_append(out, "'", 1);
@@ -153,7 +153,7 @@ static int append_quoted(struct buffer *out, const char *word) {
 }
 
 // Prints the command line as it should be; a secret in it is not repeated.
-static bool refuse_undivided(const struct command *c, int argc, char **argv, int place) {
+static bool refuse_undivided(const struct cli_command *c, int argc, char **argv, int place) {
     struct buffer line = { 0 };
     int err = 0;
     for (int i = 0; i < argc && err >= 0; i++) {
@@ -182,7 +182,7 @@ static bool words_read(struct input *in, int argc, char **argv) {
     return true;
 }
 
-bool input_read(const struct command *c, int argc, char **argv, struct input *out) {
+bool input_read(const struct cli_command *c, int argc, char **argv, struct input *out) {
     struct input in = { .command = c };
     int count = 0;
     bool options = true;
@@ -199,13 +199,13 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
                 return false;
             break;
         } else if (options && argv[i][0] == '-' && argv[i][1]) {
-            int used = option_read(&in, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+            int used = arguments_option_read(&in, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
             if (!used)
                 return false;
             i += used;
         } else {
             if (count == c->most)
-                return refuse(c, "there is one argument too many:", argv[i]);
+                return arguments_refuse(c, "there is one argument too many:", argv[i]);
             if (count < CLI_ARGUMENTS)
                 in.arguments[count] = argv[i];
             argv[count++] = argv[i++]; // arguments gather at the front of argv

@@ -108,7 +108,7 @@ static void roles_write(uint32_t roles, char *to, size_t room) {
                                      role_name(all[i]));
 }
 
-static void print_json(const struct auth *auth) {
+static void auth_print_json(const struct auth *auth) {
     struct json j = { 0 };
     char roles[64];
     json_open(&j, NULL, '[');
@@ -146,7 +146,7 @@ enum cli_exit auth_list_run(const struct input *in) {
     if (err < 0)
         return report_failed(in, err);
     if (input_option(in, "--json"))
-        print_json(auth);
+        auth_print_json(auth);
     else
         print_rows(auth);
     auth_destroy(auth);

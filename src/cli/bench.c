@@ -42,23 +42,23 @@ struct bench {
     struct histogram start_us;
 };
 
-static enum cli_exit report(const struct bench_client *p, int err) {
+static enum cli_exit bench_report(const struct bench_client *p, int err) {
     return err < 0 ? talk_failed(p->talk, err) : CLI_DONE;
 }
 
 // The next reply, which is no error; NULL: it has not come yet.
-static enum cli_exit receive(struct bench_client *p, const struct response_value **out) {
+static enum cli_exit bench_receive(struct bench_client *p, const struct response_value **out) {
     *out = NULL;
     int received = talk_receive(p->talk, out);
     if (received <= 0)
-        return report(p, received);
+        return bench_report(p, received);
     p->pending--;
     return (*out)->type == RESPONSE_ERROR ? talk_refused(p->talk, *out) : CLI_DONE;
 }
 
 // ---- Producers --------------------------------------------------------------------------------
 
-static int push_one(struct bench *b, struct bench_client *p) {
+static int bench_push_one(struct bench *b, struct bench_client *p) {
     struct words *w = &b->words;
     uint64_t now = monotonic_us();
     char key[24];
@@ -78,13 +78,13 @@ static int push_one(struct bench *b, struct bench_client *p) {
 static enum cli_exit produce(struct bench *b, struct bench_client *p) {
     const struct response_value *reply;
     enum cli_exit code;
-    while ((code = receive(p, &reply)) == CLI_DONE && reply)
+    while ((code = bench_receive(p, &reply)) == CLI_DONE && reply)
         if (++b->accepted == b->jobs)
             b->accepted_us = monotonic_us();
     int err = 0;
     while (code == CLI_DONE && err == 0 && p->pending < b->window && b->pushed < b->jobs)
-        err = push_one(b, p);
-    return code != CLI_DONE ? code : report(p, err);
+        err = bench_push_one(b, p);
+    return code != CLI_DONE ? code : bench_report(p, err);
 }
 
 // ---- Workers ----------------------------------------------------------------------------------
@@ -120,13 +120,13 @@ static enum cli_exit work_all(struct bench *b, struct bench_client *p,
     int err = 0;
     for (uint32_t i = 0; err == 0 && i < jobs->count; i++, job = value_next(job))
         err = work_one(b, p, job);
-    return report(p, err);
+    return bench_report(p, err);
 }
 
 static enum cli_exit work(struct bench *b, struct bench_client *p) {
     const struct response_value *reply;
     enum cli_exit code;
-    while ((code = receive(p, &reply)) == CLI_DONE && reply) {
+    while ((code = bench_receive(p, &reply)) == CLI_DONE && reply) {
         if (reply->type == RESPONSE_ARRAY)
             code = work_all(b, p, reply);
         else if (++b->done == b->jobs)
@@ -134,7 +134,7 @@ static enum cli_exit work(struct bench *b, struct bench_client *p) {
         if (code != CLI_DONE)
             break;
     }
-    return code != CLI_DONE || p->pending ? code : report(p, take_more(b, p));
+    return code != CLI_DONE || p->pending ? code : bench_report(p, take_more(b, p));
 }
 
 // ---- A run ------------------------------------------------------------------------------------
@@ -156,17 +156,17 @@ static enum cli_exit drop_rest(struct bench *b) {
     return err < 0 ? talk_failed(b->talk, err) : CLI_DONE;
 }
 
-static bool is_over(const struct bench *b) {
+static bool bench_is_over(const struct bench *b) {
     return b->accepted == b->jobs && (!b->workers || b->done == b->jobs);
 }
 
-static enum cli_exit run_all(struct bench *b) {
+static enum cli_exit bench_run_all(struct bench *b) {
     enum cli_exit code = CLI_DONE;
     b->begun_us = monotonic_us();
-    while (code == CLI_DONE && !is_over(b)) {
+    while (code == CLI_DONE && !bench_is_over(b)) {
         for (uint64_t i = 0; code == CLI_DONE && i < b->producers + b->workers; i++)
             code = i < b->producers ? produce(b, &b->clients[i]) : work(b, &b->clients[i]);
-        if (code != CLI_DONE || is_over(b))
+        if (code != CLI_DONE || bench_is_over(b))
             break;
         int err = talks_turn(b->talks, -1, -1);
         if (err < 0)
@@ -183,7 +183,7 @@ static double per_s(uint64_t count, uint64_t from_us, uint64_t to_us) {
     return to_us > from_us ? (double)count * 1e6 / (double)(to_us - from_us) : 0;
 }
 
-static void print_words(const struct bench *b) {
+static void bench_print_words(const struct bench *b) {
     const struct histogram *h = &b->start_us;
     char size[SIZE_WORDS];
     printf("%" PRIu64 " jobs of %s, producers: %" PRIu64 " with a window of %" PRIu64
@@ -202,7 +202,7 @@ static void print_words(const struct bench *b) {
     printf("            %9.2f ms  longest\n", (double)h->max / 1000);
 }
 
-static void print_json(const struct bench *b) {
+static void bench_print_json(const struct bench *b) {
     struct json j = { 0 };
     json_open(&j, NULL, '{');
     json_number(&j, "jobs", b->jobs);
@@ -224,12 +224,12 @@ static void print_json(const struct bench *b) {
 
 // ---- The command ------------------------------------------------------------------------------
 
-static bool refuse(const char *why) {
+static bool bench_refuse(const char *why) {
     complain("bench: %s", why);
     return false;
 }
 
-static bool options_read(struct bench *b) {
+static bool bench_options_read(struct bench *b) {
     const struct input *in = b->in;
     b->jobs = 100000, b->body = 256, b->window = 256, b->producers = b->workers = 1;
     if (!input_count(in, "--jobs", UINT32_MAX, &b->jobs) ||
@@ -240,9 +240,9 @@ static bool options_read(struct bench *b) {
         !input_count(in, "--workers", CLIENTS, &b->workers))
         return false;
     if (!b->jobs || !b->window || !b->producers)
-        return refuse("--jobs, --window and --producers are at least 1");
+        return bench_refuse("--jobs, --window and --producers are at least 1");
     if (b->body < STAMP)
-        return refuse("--body is at least 8: a body carries the time of its push");
+        return bench_refuse("--body is at least 8: a body carries the time of its push");
     return true;
 }
 
@@ -253,14 +253,14 @@ static enum cli_exit bench_all(struct bench *b) {
     if (code == CLI_DONE)
         code = open_clients(b);
     if (code == CLI_DONE)
-        code = run_all(b);
+        code = bench_run_all(b);
     if (code == CLI_DONE && !b->workers)
         code = drop_rest(b);
     talks_close(b->talks);
     if (code == CLI_DONE && input_option(b->in, "--json"))
-        print_json(b);
+        bench_print_json(b);
     else if (code == CLI_DONE)
-        print_words(b);
+        bench_print_words(b);
     return code;
 }
 
@@ -271,7 +271,7 @@ enum cli_exit bench_run(const struct input *in) {
         return CLI_FAILED;
     }
     b->in = in;
-    enum cli_exit code = options_read(b) ? bench_all(b) : CLI_USAGE;
+    enum cli_exit code = bench_options_read(b) ? bench_all(b) : CLI_USAGE;
     words_finish(&b->words);
     mem_free(b);
     return code;

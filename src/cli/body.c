@@ -11,7 +11,7 @@
 enum { PIECE = 64 << 10 };
 
 // 0 or a negative code, with its sentence.
-static int read_stdin(struct buffer *b) {
+static int body_read_stdin(struct buffer *b) {
     uint8_t piece[PIECE];
     if (isatty(STDIN_FILENO))
         complain("reading from the terminal; Ctrl-D ends it");
@@ -30,7 +30,7 @@ static int read_stdin(struct buffer *b) {
 bool body_read(const char *argument, size_t most, struct buffer *out) {
     struct buffer b = { .limit = most };
     bool from_stdin = !argument || strcmp(argument, "-") == 0;
-    int err = from_stdin ? read_stdin(&b) : buffer_append(&b, argument, strlen(argument));
+    int err = from_stdin ? body_read_stdin(&b) : buffer_append(&b, argument, strlen(argument));
     if (err < 0) {
         complain("%s", error_text());
         buffer_finish(&b);

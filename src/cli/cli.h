@@ -32,7 +32,7 @@ enum cli_exit {
 enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 24, CLI_ANY = -1 }; // the last option is an empty one
 enum { CLI_HELP_LINE = 128 }; // bytes of a line of a table in the help
 
-struct option {
+struct cli_option {
     const char *name;  // "--from"; if it has several: "-j, -P, --jobs"
     const char *value; // "POSITION"; NULL: it takes none
     const char *doc;
@@ -40,7 +40,7 @@ struct option {
 
 struct input;
 
-struct command {
+struct cli_command {
     const char *name; // one or two words
     const char *arguments;
     int least, most;   // arguments; most CLI_ANY: any number
@@ -50,7 +50,7 @@ struct command {
     // Writes line `index` of a table that follows the help; false: there is none.
     bool (*help_row)(size_t index, char *out, size_t size);
     const char *examples; // lines; an indented one says what the one before it does
-    struct option options[CLI_OPTIONS];
+    struct cli_option options[CLI_OPTIONS];
     enum cli_exit (*run)(const struct input *);
 };
 
@@ -58,16 +58,16 @@ struct command {
 // row.
 struct chapter {
     const char *title;
-    const struct command *commands;
+    const struct cli_command *commands;
 };
 
 extern const struct chapter chapters[];
 
-const struct command *command_at(size_t index); // in the order of the table; NULL: no more
+const struct cli_command *command_at(size_t index); // in the order of the table; NULL: no more
 
 // A command line that fits its row. Strings are argv's.
 struct input {
-    const struct command *command;
+    const struct cli_command *command;
     const char *arguments[CLI_ARGUMENTS]; // the first ones; NULL: not given
     const char *const *list;              // all of them …
     int count;                            // … and how many
@@ -78,10 +78,10 @@ struct input {
 };
 
 // Reads `argv` by the row of `command`. False: it does not fit, and the reason was printed.
-bool input_read(const struct command *command, int argc, char **argv, struct input *out);
+bool input_read(const struct cli_command *command, int argc, char **argv, struct input *out);
 
 // An option's name; of several the last, which is the longest.
-const char *option_name(const struct option *);
+const char *option_name(const struct cli_option *);
 
 // An option's value ("" for one that takes none), or NULL when it was not given. The row must have
 // an option of that name.
@@ -96,16 +96,16 @@ enum { NAMES_APART = 3 };
 int names_distance(const char *a, const char *b);
 
 // The row called `first`, or `first second` (which may be NULL).
-const struct command *command_find(const char *first, const char *second);
+const struct cli_command *command_find(const char *first, const char *second);
 
 // Prints that there is no such command, and which one has a similar name. Returns CLI_USAGE.
 enum cli_exit command_unknown(const char *first, const char *second);
 
 // The length of the first word of a command's name.
-size_t command_group(const struct command *);
+size_t command_group(const struct cli_command *);
 
 void help_overview(void);
-void help_command(const struct command *);
+void help_command(const struct cli_command *);
 bool help_group(const char *first); // false: no command begins with that word
 void manual_print(void);            // the man page
 void completion_print(void);        // for bash

@@ -39,10 +39,10 @@ struct config_reader {
     int seen[CLI_OPTIONS]; // the line in which an option stood
 };
 
-static int refuse_line(const struct config_reader *r, const char *format, ...)
+static int config_refuse_line(const struct config_reader *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static int refuse_line(const struct config_reader *r, const char *format, ...) {
+static int config_refuse_line(const struct config_reader *r, const char *format, ...) {
     char what[512];
     va_list values;
     va_start(values, format);
@@ -52,10 +52,10 @@ static int refuse_line(const struct config_reader *r, const char *format, ...) {
 }
 
 static int refuse_name(const struct config_reader *r, const char *name) {
-    const struct command *c = r->in->command;
+    const struct cli_command *c = r->in->command;
     const char *nearest = NULL;
     int distance = NAMES_APART;
-    for (const struct option *o = c->options; o->name; o++) {
+    for (const struct cli_option *o = c->options; o->name; o++) {
         int d = names_distance(name, o->name + 2);
         if (d < distance) {
             distance = d;
@@ -63,24 +63,26 @@ static int refuse_name(const struct config_reader *r, const char *name) {
         }
     }
     if (nearest)
-        return refuse_line(r, "there is no option '%s'; did you mean %s?", name, nearest);
-    return refuse_line(r, "there is no option '%s'; millrace help %s lists them", name, c->name);
+        return config_refuse_line(r, "there is no option '%s'; did you mean %s?", name, nearest);
+    return config_refuse_line(r, "there is no option '%s'; millrace help %s lists them", name,
+                              c->name);
 }
 
-static int take_option(struct config_reader *r, int index, const char *value) {
+static int config_take_option(struct config_reader *r, int index, const char *value) {
     struct input *in = r->in;
-    const struct option *o = &in->command->options[index];
+    const struct cli_option *o = &in->command->options[index];
     const char *name = o->name + 2;
     bool no = !o->value && strcmp(value, "no") == 0;
     if (strcmp(name, "config") == 0)
-        return refuse_line(r, "a file of options cannot name another one: put its lines here");
+        return config_refuse_line(r,
+                                  "a file of options cannot name another one: put its lines here");
     if (r->seen[index])
-        return refuse_line(r, "%s stands in line %d already: keep one of them", name,
-                           r->seen[index]);
+        return config_refuse_line(r, "%s stands in line %d already: keep one of them", name,
+                                  r->seen[index]);
     if (!*value)
-        return refuse_line(r, "%s has no value; without the line it has its default", name);
+        return config_refuse_line(r, "%s has no value; without the line it has its default", name);
     if (!o->value && !no && strcmp(value, "yes") != 0)
-        return refuse_line(r, "%s is yes or no, not '%s'", name, value);
+        return config_refuse_line(r, "%s is yes or no, not '%s'", name, value);
     r->seen[index] = r->line;
     if (in->values[index] || no) // a flag wins
         return 0;
@@ -96,18 +98,18 @@ static int read_line(struct config_reader *r, char *text) {
         return 0;
     char *equals = strchr(text, '=');
     if (!equals)
-        return refuse_line(r, "'%s' has no value; lines are NAME = VALUE", text);
+        return config_refuse_line(r, "'%s' has no value; lines are NAME = VALUE", text);
     *equals = 0;
     const char *name = trim(text), *value = trim(equals + 1);
     for (int i = 0; r->in->command->options[i].name; i++)
         if (strcmp(r->in->command->options[i].name + 2, name) == 0)
-            return take_option(r, i, value);
+            return config_take_option(r, i, value);
     return refuse_name(r, name);
 }
 
 // ---- The file ---------------------------------------------------------------------------------
 
-static int read_lines(struct input *in, char *text) {
+static int config_read_lines(struct input *in, char *text) {
     struct config_reader r = { .in = in, .line = 1 };
     for (char *next; text; text = next, r.line++) {
         next = strchr(text, '\n');
@@ -131,7 +133,7 @@ static int read_text(const char *path, FILE *from, char *text) {
     return 0;
 }
 
-static int read_file(const char *path, char *text) {
+static int config_read_file(const char *path, char *text) {
     FILE *from = fopen(path, "re");
     if (!from)
         return error_set(MR_EIO, "%s: cannot be opened: %s", path, strerror(errno));
@@ -148,9 +150,9 @@ int config_read(struct input *in, struct config *out) {
     if (!text)
         return error_set(MR_ENOMEM, "no memory to read %s", path);
     in->file = path;
-    int err = read_file(path, text);
+    int err = config_read_file(path, text);
     if (err == 0)
-        err = read_lines(in, text);
+        err = config_read_lines(in, text);
     if (err < 0) {
         mem_free(text);
         return err;

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-static enum cli_exit refuse(void) {
+static enum cli_exit emit_refuse(void) {
     complain("emit: %s", error_text());
     return CLI_USAGE;
 }
@@ -24,7 +24,7 @@ enum cli_exit emit_run(const struct input *in) {
     if (err >= 0 && key.size > KEY_MOST)
         err = error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", key.size, KEY_MOST);
     if (err < 0)
-        return refuse();
+        return emit_refuse();
     struct buffer body;
     if (!body_read(in->arguments[1], BODY_MOST, &body))
         return CLI_FAILED;

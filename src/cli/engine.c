@@ -13,7 +13,8 @@
 
 // ---- Its address ------------------------------------------------------------------------------
 
-static const char *option_or(const struct input *in, const char *option, const char *variable) {
+static const char *engine_option_or(const struct input *in, const char *option,
+                                    const char *variable) {
     const char *value = input_option(in, option);
     if (!value)
         value = getenv(variable);
@@ -39,7 +40,7 @@ static int check_certificates(const struct input *in, const struct address *a) {
 }
 
 int address_read(const struct input *in, struct address *out) {
-    const char *url = option_or(in, "--at", "MILLRACE_URL");
+    const char *url = engine_option_or(in, "--at", "MILLRACE_URL");
     *out = (struct address){ .text = url ? url : CLI_URL };
     int err = url_read(out->text, &out->url);
     if (err == 0)
@@ -49,9 +50,10 @@ int address_read(const struct input *in, struct address *out) {
     else if (err == 0)
         err = secret_find(out->secret, sizeof out->secret);
     if (err == 0 && out->url.secure)
-        out->tls = (struct tls_files){ .cert = option_or(in, "--tls-cert", "MILLRACE_TLS_CERT"),
-                                       .key = option_or(in, "--tls-key", "MILLRACE_TLS_KEY"),
-                                       .ca = option_or(in, "--tls-ca", "MILLRACE_TLS_CA") };
+        out->tls =
+            (struct tls_files){ .cert = engine_option_or(in, "--tls-cert", "MILLRACE_TLS_CERT"),
+                                .key = engine_option_or(in, "--tls-key", "MILLRACE_TLS_KEY"),
+                                .ca = engine_option_or(in, "--tls-ca", "MILLRACE_TLS_CA") };
     if (err < 0)
         out->text = NULL;
     return err;

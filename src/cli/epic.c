@@ -54,7 +54,7 @@ static int wait_and_draw(mr *engine, const char *stage, const char *name, int64_
 }
 
 // Waits until the epic is over, and goes on waiting when the server is restarted.
-static enum cli_exit wait_for_end(const struct input *in, int64_t wait_ms) {
+static enum cli_exit epic_wait_for_end(const struct input *in, int64_t wait_ms) {
     struct engine_use u;
     enum cli_exit code = engine_begin(in, STORE_MUST_EXIST, &u);
     if (code != CLI_DONE)
@@ -66,7 +66,7 @@ static enum cli_exit wait_for_end(const struct input *in, int64_t wait_ms) {
     return code;
 }
 
-static bool options_read(const struct input *in, int64_t *out_wait_ms, uint64_t *out_skip) {
+static bool epic_options_read(const struct input *in, int64_t *out_wait_ms, uint64_t *out_skip) {
     bool given[] = { input_option(in, "--wait"), input_option(in, "--drop"),
                      input_option(in, "--skip") };
     if (!input_duration(in, "--wait", out_wait_ms) ||
@@ -85,13 +85,13 @@ enum cli_exit epic_run(const struct input *in) {
     struct words w = { 0 };
     struct address address;
     bool drop = input_option(in, "--drop") != NULL;
-    if (!options_read(in, &wait_ms, &skip))
+    if (!epic_options_read(in, &wait_ms, &skip))
         return CLI_USAGE;
     words_text(&w, "EPIC");
     words_text(&w, in->arguments[0]);
     words_text(&w, in->arguments[1]);
     if (wait_ms) {
-        enum cli_exit code = wait_for_end(in, wait_ms);
+        enum cli_exit code = epic_wait_for_end(in, wait_ms);
         if (code == CLI_DONE)
             return talk_once(in, STORE_MUST_EXIST, &w, answer_wait);
         words_finish(&w);

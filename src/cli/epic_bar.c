@@ -52,7 +52,7 @@ static double all_of(const struct epic_bar *b, const mr_epic_info *e) {
     return b->share > 0 ? (double)b->read / b->share : 0;
 }
 
-static void draw(const struct epic_bar *b, const mr_epic_info *e) {
+static void epic_bar_draw(const struct epic_bar *b, const mr_epic_info *e) {
     uint64_t ended = ended_of(e);
     double all = all_of(b, e), per_s = rate_of(b, ended);
     struct progress_text t = { 0 };
@@ -116,7 +116,7 @@ void epic_bar_show(struct epic_bar *b, const mr_epic_info *e) {
         b->looked = true;
     }
     if (b->rich)
-        draw(b, e);
+        epic_bar_draw(b, e);
     else
         print_held(b, e);
 }

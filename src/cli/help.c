@@ -7,25 +7,25 @@
 
 enum { USAGE = 22 }; // columns; a longer usage is in the command's own help
 
-size_t command_group(const struct command *c) {
+size_t command_group(const struct cli_command *c) {
     return strcspn(c->name, " ");
 }
 
-static bool in_group(const struct command *c, const char *first) {
+static bool in_group(const struct cli_command *c, const char *first) {
     size_t size = command_group(c);
     return c->name[size] && strlen(first) == size && memcmp(c->name, first, size) == 0;
 }
 
 static bool is_group(const char *first) {
-    const struct command *c;
+    const struct cli_command *c;
     for (size_t i = 0; (c = command_at(i)) != NULL; i++)
         if (in_group(c, first))
             return true;
     return false;
 }
 
-const struct command *command_find(const char *first, const char *second) {
-    const struct command *c;
+const struct cli_command *command_find(const char *first, const char *second) {
+    const struct cli_command *c;
     for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         if (in_group(c, first) && second && strcmp(c->name + command_group(c) + 1, second) == 0)
             return c;
@@ -36,7 +36,7 @@ const struct command *command_find(const char *first, const char *second) {
 }
 
 static void list(const struct chapter *chapter, const char *first) {
-    for (const struct command *c = chapter->commands; c->name; c++) {
+    for (const struct cli_command *c = chapter->commands; c->name; c++) {
         if (first && !in_group(c, first))
             continue;
         char usage[64];
@@ -64,7 +64,7 @@ static int nearer(int distance, const char *a, const char *b) {
 
 // How far what was typed is from the command: from its name, from the second word alone (as in
 // "millrace check"), or from the first, when what follows may be anything.
-static int command_distance(const struct command *c, const char *first, const char *second) {
+static int command_distance(const struct cli_command *c, const char *first, const char *second) {
     char typed[64], group[32];
     snprintf(typed, sizeof typed, "%s%s%s", first, second ? " " : "", second ? second : "");
     snprintf(group, sizeof group, "%.*s", (int)command_group(c), c->name);
@@ -74,8 +74,8 @@ static int command_distance(const struct command *c, const char *first, const ch
     return is_group(first) ? distance : nearer(distance, group, first);
 }
 
-static const struct command *nearest(const char *first, const char *second) {
-    const struct command *found = NULL, *c;
+static const struct cli_command *nearest(const char *first, const char *second) {
+    const struct cli_command *found = NULL, *c;
     int distance = NAMES_APART;
     for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         int d = command_distance(c, first, second);
@@ -93,7 +93,7 @@ enum cli_exit command_unknown(const char *first, const char *second) {
         complain("%s: a subcommand is missing; millrace help %s lists them", first, first);
         return CLI_USAGE;
     }
-    const struct command *c = nearest(first, second);
+    const struct cli_command *c = nearest(first, second);
     const char *space = group ? " " : "", *rest = group ? second : "";
     if (c)
         complain("there is no command '%s%s%s'; did you mean '%s'?", first, space, rest, c->name);
@@ -125,9 +125,9 @@ static void print_indented(const char *text) {
     }
 }
 
-static void print_options(const struct command *c) {
+static void print_options(const struct cli_command *c) {
     printf("\nOptions:\n");
-    for (const struct option *o = c->options; o->name; o++) {
+    for (const struct cli_option *o = c->options; o->name; o++) {
         char usage[64];
         snprintf(usage, sizeof usage, "%s%s%s", o->name, o->value ? " " : "",
                  o->value ? o->value : "");
@@ -135,13 +135,13 @@ static void print_options(const struct command *c) {
     }
 }
 
-static void print_help_rows(const struct command *c) {
+static void print_help_rows(const struct cli_command *c) {
     char line[CLI_HELP_LINE];
     for (size_t i = 0; c->help_row && c->help_row(i, line, sizeof line); i++)
         printf("    %s\n", line);
 }
 
-void help_command(const struct command *c) {
+void help_command(const struct cli_command *c) {
     printf("millrace %s%s%s\n\n%s", c->name, *c->arguments ? " " : "", c->arguments, c->help);
     print_help_rows(c);
     if (c->options[0].name)
@@ -152,7 +152,7 @@ void help_command(const struct command *c) {
 
 enum cli_exit help_run(const struct input *in) {
     const char *first = in->arguments[0], *second = in->arguments[1];
-    const struct command *c = first ? command_find(first, second) : NULL;
+    const struct cli_command *c = first ? command_find(first, second) : NULL;
     if (input_option(in, "--man"))
         manual_print();
     else if (input_option(in, "--bash"))

@@ -109,7 +109,7 @@ static bool end_is_stuck(void) {
 }
 
 // Whether a signal that waits is read in time.
-static bool is_read(void) {
+static bool interrupts_is_read(void) {
     for (int ms = 0; ms < INTERRUPT_UNREAD_MS; ms += STEP_MS) {
         if (!signal_waits(0))
             return true;
@@ -120,7 +120,7 @@ static bool is_read(void) {
 
 static void *guard_signals(void *arg) {
     (void)arg;
-    while (!end_is_stuck() && (!signal_waits(STEP_MS) || is_read()))
+    while (!end_is_stuck() && (!signal_waits(STEP_MS) || interrupts_is_read()))
         ;
     complain("%s", guarded.sentence);
     _exit(CLI_INTERRUPTED);

@@ -85,7 +85,8 @@ static const struct column job_columns[] = {
     { 0 },
 };
 
-static const struct listing jobs_listing = { &job_replies, job_columns, "there are no such jobs" };
+static const struct cli_listing jobs_listing = { &job_replies, job_columns,
+                                                 "there are no such jobs" };
 
 static const struct column dead_columns[] = {
     { JOB(id), "ID", SHAPE_NUMBER },
@@ -97,7 +98,7 @@ static const struct column dead_columns[] = {
     { 0 },
 };
 
-static const struct listing dead_listing = { &job_replies, dead_columns, "no job is dead" };
+static const struct cli_listing dead_listing = { &job_replies, dead_columns, "no job is dead" };
 
 enum cli_exit jobs_run(const struct input *in) {
     struct words w = { 0 };

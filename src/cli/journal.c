@@ -24,7 +24,7 @@ static void path_of(char *out, const struct journal *j, const char *name) {
     snprintf(out, PATH_MAX, "%s/%s", j->dir, name);
 }
 
-static int failed(const char *path, const char *doing) {
+static int journal_failed(const char *path, const char *doing) {
     return error_set(MR_EIO, "cannot %s %s: %s", doing, path, strerror(errno));
 }
 
@@ -69,11 +69,11 @@ static int refuse_identity(const struct journal *j, mr_bytes before, mr_bytes no
 static int read_identity(const char *path, struct buffer *out) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return failed(path, "open");
+        return journal_failed(path, "open");
     int err = buffer_reserve(out, IDENTITY_MOST);
     ssize_t got = err < 0 ? 0 : read(fd, out->data, IDENTITY_MOST);
     if (got < 0)
-        err = failed(path, "read");
+        err = journal_failed(path, "read");
     else
         out->size = (size_t)got;
     close(fd);
@@ -94,7 +94,7 @@ static int compare_identity(const struct journal *j, const char *path, mr_bytes 
 
 static int sync_dir(const char *dir) {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int err = fd < 0 || fsync(fd) < 0 ? failed(dir, "sync") : 0;
+    int err = fd < 0 || fsync(fd) < 0 ? journal_failed(dir, "sync") : 0;
     if (fd >= 0)
         close(fd);
     return err;
@@ -107,14 +107,14 @@ static int write_whole(const struct journal *j, const char *path, const char *ne
     path_of(new, j, new_name);
     int fd = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, DISK_FILE_MODE);
     if (fd < 0)
-        return failed(new, "make");
+        return journal_failed(new, "make");
     int err = file_write(fd, bytes.data, bytes.size);
     if (err < 0 || fsync(fd) < 0)
-        err = failed(new, "write");
+        err = journal_failed(new, "write");
     if (close(fd) < 0 && err >= 0)
-        err = failed(new, "write");
+        err = journal_failed(new, "write");
     if (err >= 0 && rename(new, path) < 0)
-        err = failed(path, "make");
+        err = journal_failed(path, "make");
     return err < 0 ? err : sync_dir(j->dir);
 }
 
@@ -124,17 +124,17 @@ static int write_whole(const struct journal *j, const char *path, const char *ne
 static int remove_dir(const char *path) {
     DIR *dir = opendir(path);
     if (!dir)
-        return errno == ENOENT ? 0 : failed(path, "open");
+        return errno == ENOENT ? 0 : journal_failed(path, "open");
     int err = 0;
     for (struct dirent *e; err >= 0 && (e = readdir(dir));) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         if (unlinkat(dirfd(dir), e->d_name, 0) < 0)
-            err = failed(path, "empty");
+            err = journal_failed(path, "empty");
     }
     closedir(dir);
     if (err >= 0 && rmdir(path) < 0)
-        err = failed(path, "remove");
+        err = journal_failed(path, "remove");
     return err;
 }
 
@@ -149,7 +149,7 @@ static int remove_rest(const struct journal *j) {
     for (size_t i = 0; err >= 0 && i < sizeof names / sizeof *names; i++) {
         path_of(path, j, names[i]);
         if (unlink(path) < 0 && errno != ENOENT)
-            err = failed(path, "remove");
+            err = journal_failed(path, "remove");
     }
     return err;
 }
@@ -157,7 +157,7 @@ static int remove_rest(const struct journal *j) {
 int journal_retire(const struct journal *j) {
     char finished[PATH_MAX];
     path_of(finished, j, "finished");
-    return rename(j->store, finished) < 0 ? failed(finished, "make") : 0;
+    return rename(j->store, finished) < 0 ? journal_failed(finished, "make") : 0;
 }
 
 int journal_remove(const struct journal *j) {
@@ -176,7 +176,7 @@ int journal_forget(const char *dir) {
         return 0;
     int err = remove_dir(finished);
     if (err >= 0 && rename(store, finished) < 0 && errno != ENOENT)
-        err = failed(finished, "make");
+        err = journal_failed(finished, "make");
     return err < 0 ? err : remove_rest(&j);
 }
 
@@ -184,7 +184,7 @@ int journal_forget(const char *dir) {
 static int foreign_entry(const struct journal *j, char *out, size_t size) {
     DIR *dir = opendir(j->dir);
     if (!dir)
-        return failed(j->dir, "open");
+        return journal_failed(j->dir, "open");
     *out = 0;
     for (struct dirent *e; !*out && (e = readdir(dir));)
         if (e->d_name[0] != '.' && strcmp(e->d_name, "journal.new") != 0)
@@ -283,13 +283,13 @@ static int round_read(struct journal *j) {
     path_of(path, j, "round");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? 0 : failed(path, "open");
-    int err = fstat(fd, &st) < 0 ? failed(path, "read") : 0;
+        return errno == ENOENT ? 0 : journal_failed(path, "open");
+    int err = fstat(fd, &st) < 0 ? journal_failed(path, "read") : 0;
     if (err >= 0)
         err = buffer_reserve(&bytes, (size_t)st.st_size + 1);
     ssize_t got = err < 0 ? 0 : read(fd, bytes.data, (size_t)st.st_size);
     if (err >= 0 && got != (ssize_t)st.st_size)
-        err = failed(path, "read");
+        err = journal_failed(path, "read");
     close(fd);
     struct reader r = reader_of((mr_bytes){ bytes.data, err < 0 ? 0 : (size_t)got });
     if (err >= 0)
@@ -314,7 +314,7 @@ static int round_encode(const struct journal *j, uint64_t upto, struct failed_li
     for (; list.count && err >= 0; list.count--, list.at += ROUND_NUMBER) {
         uint8_t bytes[ROUND_NUMBER];
         if (pread(list.fd, bytes, sizeof bytes, list.at) != sizeof bytes)
-            return failed(j->dir, "read what was printed of");
+            return journal_failed(j->dir, "read what was printed of");
         struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
         err = append_u64(out, number_at(j, get_u64(&r)));
     }
@@ -339,7 +339,7 @@ static int open_dir(struct journal *j, mr_bytes identity) {
     struct stat st;
     path_of(failed_list, j, "failed");
     if (mkdir(j->dir, DISK_DIR_MODE) < 0 && errno != EEXIST)
-        return failed(j->dir, "make");
+        return journal_failed(j->dir, "make");
     path_of(finished, j, "finished");
     path_of(path, j, "journal");
     bool ours = stat(path, &st) == 0;
@@ -389,7 +389,7 @@ int journal_mark(const struct journal *j) {
     char path[PATH_MAX];
     path_of(path, j, "printed");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
-    return fd < 0 ? failed(path, "open") : fd;
+    return fd < 0 ? journal_failed(path, "open") : fd;
 }
 
 // ---- Counts -----------------------------------------------------------------------------------
@@ -400,10 +400,10 @@ int journal_count(const struct journal *j, const uint64_t counts[2]) {
     path_of(new, j, "counts.new");
     FILE *file = fopen(new, "we");
     if (!file)
-        return failed(new, "make");
+        return journal_failed(new, "make");
     bool written = fprintf(file, "%" PRIu64 " %" PRIu64 "\n", counts[0], counts[1]) > 0;
     written = fclose(file) == 0 && written;
-    return written && rename(new, path) == 0 ? 0 : failed(path, "write");
+    return written && rename(new, path) == 0 ? 0 : journal_failed(path, "write");
 }
 
 void journal_counted(const struct journal *j, uint64_t out_counts[2]) {
@@ -436,7 +436,7 @@ int journal_note_failure(const struct journal *j, const char *name, const char *
         err = buffer_append(&entry, "\n", 1);
     int fd = err < 0 ? -1 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
     if (err >= 0 && (fd < 0 || write(fd, entry.data, entry.size) != (ssize_t)entry.size))
-        err = failed(path, "write");
+        err = journal_failed(path, "write");
     if (fd >= 0)
         close(fd);
     buffer_finish(&entry);
@@ -449,7 +449,7 @@ int journal_forget_failures(struct journal *j) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         path_of(path, j, names[i]);
         if (unlink(path) < 0 && errno != ENOENT)
-            return failed(path, "remove");
+            return journal_failed(path, "remove");
     }
     j->again = false;
     return 0;
@@ -460,13 +460,13 @@ int journal_keep_failures(const struct journal *j) {
     path_of(from, j, "failures");
     path_of(to, j, "failed");
     if (rename(from, to) < 0)
-        return failed(to, "make");
+        return journal_failed(to, "make");
     return sync_dir(j->dir);
 }
 
 // ---- Lines ------------------------------------------------------------------------------------
 
-static off_t place_of(uint64_t number) {
+static off_t journal_place_of(uint64_t number) {
     return (off_t)((number - 1) * HASH);
 }
 
@@ -482,15 +482,15 @@ int journal_resume(struct journal *j, mr *engine) {
     path_of(path, j, "lines");
     j->lines = open(path, O_RDWR | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
     if (j->lines < 0 || fstat(j->lines, &st) < 0)
-        return failed(path, "open");
-    if (st.st_size < place_of(known + 1))
+        return journal_failed(path, "open");
+    if (st.st_size < journal_place_of(known + 1))
         return error_set(MR_ECORRUPT,
                          "%s knows %" PRIu64 " lines, its store has read %" PRIu64
                          ": the journal is damaged; its store, file:%s, is not",
                          path, (uint64_t)st.st_size / HASH, known, j->store);
     // Lines beyond that were read, but never pushed: they may differ now.
-    if (ftruncate(j->lines, place_of(known + 1)) < 0)
-        return failed(path, "write");
+    if (ftruncate(j->lines, journal_place_of(known + 1)) < 0)
+        return journal_failed(path, "write");
     return 0;
 }
 
@@ -499,9 +499,10 @@ static int read_hashes(struct journal *j) {
     int err = buffer_reserve(&j->seen, HASHES_A_READ * HASH);
     if (err < 0)
         return err;
-    ssize_t got = pread(j->lines, j->seen.data, HASHES_A_READ * HASH, place_of(j->seen_upto + 1));
+    ssize_t got =
+        pread(j->lines, j->seen.data, HASHES_A_READ * HASH, journal_place_of(j->seen_upto + 1));
     if (got < HASH)
-        return failed(j->dir, "read the lines of");
+        return journal_failed(j->dir, "read the lines of");
     j->seen.size = (size_t)got;
     return 0;
 }
@@ -530,11 +531,11 @@ int journal_note(struct journal *j, uint64_t number, const uint64_t *hashes, siz
         size_t n = 0;
         for (; n < count && n < sizeof bytes / HASH; n++)
             put_u64(&w, hashes[n]);
-        if (pwrite(j->lines, bytes, w.size, place_of(number)) != (ssize_t)w.size)
-            return failed(j->dir, "write the lines of");
+        if (pwrite(j->lines, bytes, w.size, journal_place_of(number)) != (ssize_t)w.size)
+            return journal_failed(j->dir, "write the lines of");
         number += n;
         hashes += n;
         count -= n;
     }
-    return fdatasync(j->lines) < 0 ? failed(j->dir, "sync the lines of") : 0;
+    return fdatasync(j->lines) < 0 ? journal_failed(j->dir, "sync the lines of") : 0;
 }

@@ -13,7 +13,7 @@ static struct doc *doc_of(struct json *j) {
     return &j->doc;
 }
 
-static void print(struct json *j) {
+static void json_print(struct json *j) {
     if (j->text.size)
         fwrite(j->text.data, 1, j->text.size, j->to ? j->to : stdout);
     buffer_clear(&j->text);
@@ -21,17 +21,17 @@ static void print(struct json *j) {
 
 static void raw(struct json *j, const char *name, const char *text) {
     doc_raw(doc_of(j), name, text);
-    print(j);
+    json_print(j);
 }
 
 void json_open(struct json *j, const char *name, char bracket) {
     doc_open(doc_of(j), name, bracket);
-    print(j);
+    json_print(j);
 }
 
 void json_close(struct json *j, char bracket) {
     doc_close(doc_of(j), bracket);
-    print(j);
+    json_print(j);
 }
 
 void json_end(struct json *j) {
@@ -60,7 +60,7 @@ void json_flag(struct json *j, const char *name, bool value) {
 
 void json_text(struct json *j, const char *name, const char *text) {
     doc_text(doc_of(j), name, mr_str(text));
-    print(j);
+    json_print(j);
 }
 
 void json_time(struct json *j, const char *name, uint64_t ms) {
@@ -80,10 +80,10 @@ void json_real(struct json *j, const char *name, double value) {
 
 void json_signed(struct json *j, const char *name, int64_t value) {
     doc_number(doc_of(j), name, value);
-    print(j);
+    json_print(j);
 }
 
 void json_bytes(struct json *j, const char *name, mr_bytes bytes) {
     doc_bytes(doc_of(j), name, bytes);
-    print(j);
+    json_print(j);
 }

@@ -24,8 +24,8 @@ static const struct column stage_columns[] = {
     { 0 },
 };
 
-static const struct listing stages_listing = { &stage_replies, stage_columns,
-                                               "there are no stages yet; a push makes one" };
+static const struct cli_listing stages_listing = { &stage_replies, stage_columns,
+                                                   "there are no stages yet; a push makes one" };
 
 enum cli_exit stages_run(const struct input *in) {
     struct words w = { 0 };
@@ -41,8 +41,8 @@ static const struct column channel_columns[] = {
     { CHANNEL(parked_ms), "PARKED", SHAPE_AGE }, { 0 },
 };
 
-static const struct listing channels_listing = { &channel_replies, channel_columns,
-                                                 "no key of this stage has two jobs or more" };
+static const struct cli_listing channels_listing = { &channel_replies, channel_columns,
+                                                     "no key of this stage has two jobs or more" };
 
 enum cli_exit channels_run(const struct input *in) {
     struct words w = { 0 };
@@ -65,8 +65,8 @@ static const struct column worker_columns[] = {
     { 0 },
 };
 
-static const struct listing workers_listing = { &worker_replies, worker_columns,
-                                                "no worker is connected" };
+static const struct cli_listing workers_listing = { &worker_replies, worker_columns,
+                                                    "no worker is connected" };
 
 enum cli_exit workers_run(const struct input *in) {
     struct words w = { 0 };
@@ -91,7 +91,8 @@ static const struct column epic_columns[] = {
     { 0 },
 };
 
-static const struct listing epics_listing = { &epics_replies, epic_columns, "there are no epics" };
+static const struct cli_listing epics_listing = { &epics_replies, epic_columns,
+                                                  "there are no epics" };
 
 enum cli_exit epics_run(const struct input *in) {
     struct words w = { 0 };

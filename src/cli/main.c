@@ -22,7 +22,7 @@ static bool asks_for_help(int argc, char **argv) {
 
 static enum cli_exit run(int argc, char **argv) {
     const char *second = argc > 2 ? argv[2] : NULL;
-    const struct command *c = command_find(argv[1], second);
+    const struct cli_command *c = command_find(argv[1], second);
     if (!c && second && is_help(second) && help_group(argv[1]))
         return CLI_DONE;
     if (!c)

@@ -57,7 +57,7 @@ static void man_help(const char *text) {
     printf("%s", table ? ".fi\n" : "");
 }
 
-static void man_help_rows(const struct command *c) {
+static void man_help_rows(const struct cli_command *c) {
     char line[CLI_HELP_LINE];
     if (!c->help_row)
         return;
@@ -67,8 +67,8 @@ static void man_help_rows(const struct command *c) {
     printf(".fi\n");
 }
 
-static void man_options(const struct command *c) {
-    for (const struct option *o = c->options; o->name; o++) {
+static void man_options(const struct cli_command *c) {
+    for (const struct cli_option *o = c->options; o->name; o++) {
         printf(".TP\n.B ");
         man_text(o->name, strlen(o->name), o->value ? " " : "\n");
         if (o->value)
@@ -77,7 +77,7 @@ static void man_options(const struct command *c) {
     }
 }
 
-static void man_command(const struct command *c) {
+static void man_command(const struct cli_command *c) {
     printf(".SS millrace %s %s\n", c->name, c->arguments);
     man_help(c->help);
     man_help_rows(c);
@@ -116,7 +116,7 @@ void manual_print(void) {
            "everything else to the standard error.\n"
            ".SH COMMANDS\n",
            mr_version());
-    const struct command *c;
+    const struct cli_command *c;
     for (size_t i = 0; (c = command_at(i)) != NULL; i++)
         man_command(c);
     printf(
@@ -148,7 +148,7 @@ void protocol_print(void) {
 // ---- The file of options ----------------------------------------------------------------------
 
 // The parentheses that end a doc hold the default, unless that is "none".
-static void config_default(const struct option *o) {
+static void config_default(const struct cli_option *o) {
     const char *from = strrchr(o->doc, '('), *end = strrchr(o->doc, ')');
     bool known = from && end && !end[1] && strncmp(from, "(none)", 6) != 0;
     if (known)
@@ -158,10 +158,10 @@ static void config_default(const struct option *o) {
 }
 
 void config_print(void) {
-    const struct command *serve = command_find("serve", NULL);
+    const struct cli_command *serve = command_find("serve", NULL);
     printf("# Options of millrace serve, by the names of its flags; a flag overrides this file. A\n"
            "# commented line shows the default, or in capitals the kind of value.\n");
-    for (const struct option *o = serve->options; o->name; o++) {
+    for (const struct cli_option *o = serve->options; o->name; o++) {
         if (strcmp(o->name, "--config") == 0)
             continue;
         printf("\n# %s\n", o->doc);
@@ -173,20 +173,20 @@ void config_print(void) {
 
 // Whether the row before belongs to the same group: rows of a group stand together.
 static bool goes_on(size_t index) {
-    const struct command *c = command_at(index), *before = index ? command_at(index - 1) : NULL;
+    const struct cli_command *c = command_at(index), *before = index ? command_at(index - 1) : NULL;
     size_t size = c ? command_group(c) : 0;
     return c && before && command_group(before) == size && memcmp(before->name, c->name, size) == 0;
 }
 
 static void complete_first_words(void) {
-    const struct command *c;
+    const struct cli_command *c;
     for (size_t i = 0; (c = command_at(i)) != NULL; i++)
         if (!goes_on(i))
             printf("%.*s ", (int)command_group(c), c->name);
 }
 
 static void complete_second_words(void) {
-    const struct command *c;
+    const struct cli_command *c;
     for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         size_t size = command_group(c);
         if (!c->name[size])
@@ -200,10 +200,10 @@ static void complete_second_words(void) {
 }
 
 static void complete_options(void) {
-    const struct command *c;
+    const struct cli_command *c;
     for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         printf("        '%s%s) words='--help", c->name, strchr(c->name, ' ') ? "'" : " '*");
-        for (const struct option *o = c->options; o->name; o++)
+        for (const struct cli_option *o = c->options; o->name; o++)
             printf(" %s", option_name(o));
         printf("' ;;\n");
     }

@@ -73,7 +73,7 @@ static void draw_row(const char *line, size_t size, size_t columns) {
     fprintf(stderr, "%.*s\033[K", (int)text_fits(row, columns - 1), row);
 }
 
-static void draw(void) {
+static void progress_draw(void) {
     struct winsize size = terminal();
     int before = shown.rows;
     go_to_first_row();
@@ -102,14 +102,14 @@ void progress_show(const struct progress_text *text) {
     flockfile(stderr);
     shown.text = *text;
     shown.drawn_ms = monotonic_ms();
-    draw();
+    progress_draw();
     funlockfile(stderr);
 }
 
 void progress_again(void) {
     flockfile(stderr);
     if (shown.text.text[0])
-        draw();
+        progress_draw();
     funlockfile(stderr);
 }
 

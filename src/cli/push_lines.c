@@ -79,7 +79,7 @@ static bool read_delimiter(const struct input *in, char *out) {
     return true;
 }
 
-static bool options_read(struct pushing *p) {
+static bool push_lines_options_read(struct pushing *p) {
     const struct input *in = p->in;
     if (!push_options_read(in, &p->options) || !read_delimiter(in, &p->lines.delimiter))
         return false;
@@ -123,7 +123,7 @@ static bool input_open(struct pushing *p) {
 
 // ---- Where to begin ---------------------------------------------------------------------------
 
-static const char *stage_of(const struct pushing *p) {
+static const char *push_lines_stage_of(const struct pushing *p) {
     return p->in->arguments[0];
 }
 
@@ -136,7 +136,7 @@ static enum cli_exit push_failed(int err) {
     return exit_of_error(err);
 }
 
-static enum cli_exit open_engine(struct pushing *p) {
+static enum cli_exit push_lines_open_engine(struct pushing *p) {
     int err = address_read(p->in, &p->address);
     if (err >= 0)
         err = p->signals = interrupts_open();
@@ -156,10 +156,10 @@ static enum cli_exit find_beginning(struct pushing *p) {
     p->is_windowed = !p->address.url.local;
     p->epic.ahead = p->is_windowed ? 0 : UINT32_MAX;
     epic_bar_init(&p->bar, "push", p->epic.name);
-    sums_open(&p->sums, p->address.url.where, stage_of(p), p->epic.name);
+    sums_open(&p->sums, p->address.url.where, push_lines_stage_of(p), p->epic.name);
     int err = mr_epic_begin(p->engine, &p->epic);
     if (err >= 0)
-        err = mr_epic_look(p->engine, stage_of(p), p->epic.name, &info);
+        err = mr_epic_look(p->engine, push_lines_stage_of(p), p->epic.name, &info);
     if (err < 0 && err != MR_EGONE)
         return push_failed(err);
     p->resume = p->epic.next;
@@ -169,12 +169,13 @@ static enum cli_exit find_beginning(struct pushing *p) {
 
 // ---- Lines ------------------------------------------------------------------------------------
 
-static enum cli_exit refuse_line(const struct pushing *p, uint64_t number, const char *why) {
+static enum cli_exit push_lines_refuse_line(const struct pushing *p, uint64_t number,
+                                            const char *why) {
     char at[ADDRESS_OPTION];
     complain("push: line %" PRIu64 ": %s", number, why);
     if (has_epic(p))
         complain("push: millrace epic%s %s %s --skip %" PRIu64 " leaves it out",
-                 address_option(p->in, at), stage_of(p), p->epic.name, number);
+                 address_option(p->in, at), push_lines_stage_of(p), p->epic.name, number);
     return CLI_USAGE;
 }
 
@@ -187,7 +188,7 @@ static enum cli_exit refuse_changed(const struct pushing *p, uint64_t number) {
     char at[ADDRESS_OPTION];
     complain("push: the first %" PRIu64 " lines are not those that epic %s has begun with; "
              "push them under another name, or forget it: millrace epic%s %s %s --drop",
-             number, p->epic.name, address_option(p->in, at), stage_of(p), p->epic.name);
+             number, p->epic.name, address_option(p->in, at), push_lines_stage_of(p), p->epic.name);
     return CLI_USAGE;
 }
 
@@ -214,7 +215,7 @@ static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
 }
 
 // Lines without a key may be intended, or the expression is mistaken: say it once.
-static void note_keyless(struct pushing *p, uint64_t number) {
+static void push_lines_note_keyless(struct pushing *p, uint64_t number) {
     char sentence[KEYS_MISSING];
     if (p->keyless++)
         return;
@@ -229,10 +230,10 @@ static enum cli_exit add_line(struct pushing *p, const struct line *line) {
         return CLI_USAGE;
     }
     if (line->size > line->text.size)
-        return refuse_line(p, line->number, "it is longer than a job may be");
+        return push_lines_refuse_line(p, line->number, "it is longer than a job may be");
     int err = keys_find(&p->keys, line->text, &p->key);
     if (p->keys.from != KEY_NONE && !p->key.size)
-        note_keyless(p, line->number);
+        push_lines_note_keyless(p, line->number);
     p->key_at[p->count] = p->key_text.size;
     if (err >= 0)
         err = buffer_append(&p->key_text, p->key.data, p->key.size);
@@ -262,7 +263,7 @@ static enum cli_exit gather(struct pushing *p) {
 
 // ---- Pushing ----------------------------------------------------------------------------------
 
-static void draw(struct pushing *p, bool moved) {
+static void push_lines_draw(struct pushing *p, bool moved) {
     mr_epic_info info;
     if (!p->is_windowed && p->file_size)
         progress_bytes("pushing", p->bytes, p->file_size);
@@ -276,7 +277,7 @@ static void draw(struct pushing *p, bool moved) {
         epic_bar_moved(&p->bar);
     if (epic_bar_wait_ms(&p->bar) > 0)
         return;
-    int err = mr_epic_look(p->engine, stage_of(p), p->epic.name, &info);
+    int err = mr_epic_look(p->engine, push_lines_stage_of(p), p->epic.name, &info);
     epic_bar_show(&p->bar, err < 0 ? NULL : &info); // pushing reports what is wrong
 }
 
@@ -290,7 +291,7 @@ static int wait_for_input(const struct pushing *p, int fd, int64_t wait_ms) {
     return fds[0].revents ? MR_ECANCELLED : fds[1].revents != 0;
 }
 
-static int push_some(struct pushing *p, size_t done, int64_t room_ms, size_t *out_n) {
+static int push_lines_push_some(struct pushing *p, size_t done, int64_t room_ms, size_t *out_n) {
     mr_push_options o = p->options;
     o.room_ms = room_ms;
     const mr_item *items = p->items + done;
@@ -298,8 +299,9 @@ static int push_some(struct pushing *p, size_t done, int64_t room_ms, size_t *ou
     if (p->file_size && p->bytes) // estimate the number of lines
         p->epic.expected =
             (uint64_t)((double)p->file_size / (double)p->bytes * (double)p->accepted);
-    return has_epic(p) ? mr_epic_push_many(p->engine, &p->epic, items, count, &o, NULL, out_n)
-                       : mr_push_many(p->engine, stage_of(p), items, count, &o, NULL, out_n);
+    return has_epic(p)
+               ? mr_epic_push_many(p->engine, &p->epic, items, count, &o, NULL, out_n)
+               : mr_push_many(p->engine, push_lines_stage_of(p), items, count, &o, NULL, out_n);
 }
 
 static enum cli_exit refused(const struct pushing *p, int err) {
@@ -318,7 +320,7 @@ static enum cli_exit push_batch(struct pushing *p) {
         int64_t left_ms = room_ms < 0 || room_ms - passed_ms > SLICE_MS ? SLICE_MS
                           : room_ms > passed_ms                         ? room_ms - passed_ms
                                                                         : 0;
-        int err = push_some(p, done, left_ms, &n);
+        int err = push_lines_push_some(p, done, left_ms, &n);
         bool again = err == MR_EFULL && (room_ms < 0 || passed_ms + left_ms < room_ms);
         if (err < 0 && !again)
             return refused(p, err);
@@ -329,14 +331,14 @@ static enum cli_exit push_batch(struct pushing *p) {
             p->accepted += n;
             since_ms = monotonic_ms();
         }
-        draw(p, err >= 0);
+        push_lines_draw(p, err >= 0);
         if ((err = wait_for_input(p, -1, 0)) < 0)
             return err == MR_ECANCELLED ? CLI_INTERRUPTED : push_failed(err);
     }
     return CLI_DONE;
 }
 
-static enum cli_exit push_all(struct pushing *p) {
+static enum cli_exit push_lines_push_all(struct pushing *p) {
     enum cli_exit code = CLI_DONE;
     while (code == CLI_DONE && !p->lines.ended) {
         int64_t wait_ms = p->is_windowed ? epic_bar_wait_ms(&p->bar) : -1;
@@ -350,7 +352,7 @@ static enum cli_exit push_all(struct pushing *p) {
             code = push_batch(p);
             code = code == CLI_DONE ? wrong : code;
         } while (code == CLI_DONE && p->count);
-        draw(p, false);
+        push_lines_draw(p, false);
     }
     return code;
 }
@@ -367,7 +369,7 @@ static enum cli_exit finish_epic(struct pushing *p) {
     return err < 0 ? push_failed(err) : CLI_DONE;
 }
 
-static void report(const struct pushing *p, enum cli_exit code) {
+static void push_lines_report(const struct pushing *p, enum cli_exit code) {
     uint64_t before = p->resume - 1 < p->accepted ? p->resume - 1 : p->accepted;
     struct json j = { 0 };
     if (code == CLI_USAGE && p->accepted == before) {
@@ -395,21 +397,21 @@ static void report(const struct pushing *p, enum cli_exit code) {
 
 enum cli_exit push_lines(const struct input *in) {
     struct pushing p = { .in = in };
-    if (!options_read(&p) || !input_open(&p)) {
+    if (!push_lines_options_read(&p) || !input_open(&p)) {
         keys_close(&p.keys);
         return CLI_USAGE;
     }
-    enum cli_exit code = open_engine(&p);
+    enum cli_exit code = push_lines_open_engine(&p);
     bool begun = code == CLI_DONE;
     if (begun)
         code = find_beginning(&p);
     if (code == CLI_DONE)
-        code = push_all(&p);
+        code = push_lines_push_all(&p);
     if (code == CLI_DONE && has_epic(&p))
         code = finish_epic(&p);
     progress_clear();
     if (begun)
-        report(&p, code);
+        push_lines_report(&p, code);
     if (mr_close(p.engine) < 0)
         complain("push: %s", error_text());
     sums_close(&p.sums);

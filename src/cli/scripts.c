@@ -176,8 +176,8 @@ static bool may_be_script(const struct reader_of_scripts *r, const char *const *
 }
 
 // Whether the word `last` is a script, or has one, or may be one; `words` are those of the reader.
-static bool is_script(const struct reader_of_scripts *r, const char *const *words,
-                      const char *const *last, bool *out_sure) {
+static bool scripts_is_script(const struct reader_of_scripts *r, const char *const *words,
+                              const char *const *last, bool *out_sure) {
     bool named = false, ended = false;
     size_t operands = 0;
     for (const char *const *at = words; at < last; at++) {
@@ -220,7 +220,7 @@ enum script_kind script_kind_of(const char *const *words, size_t index, const ch
         if (!reader || (!begins && reader->place > REST))
             continue; // more likely the argument of another program
         *out_program = name;
-        if (is_script(reader, words + i + 1, words + index, &sure))
+        if (scripts_is_script(reader, words + i + 1, words + index, &sure))
             return sure && is_shell(reader) ? SCRIPT_SHELL : SCRIPT_OTHER;
     }
     return SCRIPT_NONE;
@@ -268,7 +268,7 @@ static struct level *top(struct shell_reader *s) {
     return &s->levels[s->depth];
 }
 
-static bool is_plain(struct shell_reader *s) {
+static bool scripts_is_plain(struct shell_reader *s) {
     return top(s)->within <= SUBSTITUTION;
 }
 
@@ -324,7 +324,7 @@ static void word_add(struct shell_reader *s, char c) {
         s->word[s->word_size++] = c;
 }
 
-static void command_end(struct shell_reader *s) {
+static void scripts_command_end(struct shell_reader *s) {
     word_end(s);
     s->before[0] = 0;
     top(s)->command = true;
@@ -336,7 +336,7 @@ static bool would_be_name(struct shell_reader *s) {
     static const char *const anywhere[] = { ".", "-v", NULL };
     static const char *const first[] = { "read", "local", "readonly", "export", "getopts", NULL };
     size_t size = s->word_begun ? strlen(s->word) : 0;
-    bool index = is_plain(s) && size > 1 && s->word[size - 1] == '[' &&
+    bool index = scripts_is_plain(s) && size > 1 && s->word[size - 1] == '[' &&
                  (isalnum((unsigned char)s->word[size - 2]) || s->word[size - 2] == '_');
     return index || is_one_of(anywhere, s->before, strlen(s->before)) ||
            (!s->word_begun && is_one_of(first, s->before, strlen(s->before)));
@@ -345,20 +345,20 @@ static bool would_be_name(struct shell_reader *s) {
 // With `?` a shell stops if a wrapper (env -i, sudo) has taken the variable away, instead of going
 // on with an empty value.
 static int put_variable(struct shell_reader *s, const char *name, size_t size) {
-    const char *quote = is_plain(s) ? "\"" : "";
+    const char *quote = scripts_is_plain(s) ? "\"" : "";
     char text[WORD];
     if (top(s)->within == PARAMETER)
         s->why = too_involved;
     else if (top(s)->reads)
         s->why = other_reader;
-    else if (is_plain(s) && !s->word_begun && top(s)->command)
+    else if (scripts_is_plain(s) && !s->word_begun && top(s)->command)
         s->why = "it would be the command itself (scripts are read from stdin: run --stdin -- sh, "
                  "or work STAGE -- sh)";
     else if (would_be_name(s))
         s->why = other_reader;
     if (s->why)
         return 0;
-    if (is_plain(s))
+    if (scripts_is_plain(s))
         word_add(s, '"');
     s->at += size;
     snprintf(text, sizeof text, "%s${%s?}%s", quote, name, quote);
@@ -379,7 +379,7 @@ static int copy_opaque(struct shell_reader *s, char end, const char *why) {
 static int read_dollar(struct shell_reader *s) {
     if (strncmp(s->at, "$((", 3) == 0 || strncmp(s->at, "$[", 2) == 0)
         s->why = arithmetic;
-    else if (s->at[1] == '\'' && is_plain(s))
+    else if (s->at[1] == '\'' && scripts_is_plain(s))
         s->why = too_involved;
     if (s->why)
         return 0;
@@ -400,7 +400,7 @@ static int read_parenthesis(struct shell_reader *s) {
     bool opens = *s->at == '(';
     if (opens && s->at[1] == '(')
         s->why = arithmetic;
-    command_end(s);
+    scripts_command_end(s);
     if (opens)
         enter(s, PARENTHESES);
     else if (top(s)->within != PLAIN)
@@ -420,7 +420,7 @@ static int read_plain(struct shell_reader *s) {
         word_add(s, c);
         enter(s, QUOTES);
     } else if (strchr(";&|\n", c)) {
-        command_end(s);
+        scripts_command_end(s);
     } else if (c == ' ' || c == '\t') {
         word_end(s);
     } else if (c == '#' && !s->word_begun) {
@@ -464,7 +464,7 @@ static int read_on(struct shell_reader *s) {
         return copy_opaque(s, '`', too_involved);
     if (*s->at == '$' && top(s)->within != PARAMETER)
         return read_dollar(s);
-    if (is_plain(s))
+    if (scripts_is_plain(s))
         return read_plain(s);
     if (top(s)->within == PARAMETER)
         return read_parameter(s);

@@ -13,7 +13,7 @@ static int too_long(const char *where) {
     return error_set(MR_EINVAL, "the secret in %.400s is too long", where);
 }
 
-static int read_file(const char *path, char *out, size_t room) {
+static int secret_read_file(const char *path, char *out, size_t room) {
     FILE *file = fopen(path, "re");
     if (!file)
         return error_set(MR_EINVAL, "cannot read MILLRACE_TOKEN_FILE %.400s: %s", path,
@@ -32,7 +32,7 @@ int secret_find(char *out, size_t room) {
     out[0] = 0;
     if (secret && *secret)
         return snprintf(out, room, "%s", secret) < (int)room ? 0 : too_long("MILLRACE_TOKEN");
-    return path && *path ? read_file(path, out, room) : 0;
+    return path && *path ? secret_read_file(path, out, room) : 0;
 }
 
 // Where the part before the @ of an engine's URL stands; NULL: there is none.

@@ -33,14 +33,15 @@ struct serving {
     bool json;
 };
 
-static const char *option_or(const struct input *in, const char *name, const char *otherwise) {
+static const char *serve_option_or(const struct input *in, const char *name,
+                                   const char *otherwise) {
     const char *value = input_option(in, name);
     return value ? value : otherwise;
 }
 
 // A value with an @ may be a URL with a secret, which is not to be repeated.
 static int read_store(struct input *in, struct server_options *o) {
-    o->store = option_or(in, "--store", "file:./data");
+    o->store = serve_option_or(in, "--store", "file:./data");
     if (strcmp(o->store, "mem:") == 0)
         return 0;
     if (strncmp(o->store, "file:", 5) == 0 && o->store[5]) {
@@ -93,13 +94,13 @@ static int read_place(const struct input *in, const char *option, const char *va
 
 static int read_listen(const struct input *in, struct serving *s) {
     s->options.host = s->host;
-    return read_place(in, "--listen", option_or(in, "--listen", CLI_LISTEN), s->host,
+    return read_place(in, "--listen", serve_option_or(in, "--listen", CLI_LISTEN), s->host,
                       &s->options.port);
 }
 
 static int read_http(const struct input *in, struct serving *s) {
     struct server_options *o = &s->options;
-    const char *value = option_or(in, "--http", CLI_HTTP);
+    const char *value = serve_option_or(in, "--http", CLI_HTTP);
     o->front_asked = input_option(in, "--http") != NULL;
     o->front_names = input_option(in, "--http-name");
     if (strcmp(value, "off") == 0)
@@ -112,7 +113,7 @@ static int read_http(const struct input *in, struct serving *s) {
 }
 
 static int read_sync(const struct input *in, struct server_options *o) {
-    const char *value = option_or(in, "--sync", "always");
+    const char *value = serve_option_or(in, "--sync", "always");
     char *end = NULL;
     if (strcmp(value, "always") == 0) {
         o->sync = LOG_SYNC_ALWAYS;
@@ -129,7 +130,8 @@ static int read_sync(const struct input *in, struct server_options *o) {
 }
 
 // `out` stays as it is when the option was not given.
-static int read_size(const struct input *in, const char *option, uint64_t most, uint64_t *out) {
+static int serve_read_size(const struct input *in, const char *option, uint64_t most,
+                           uint64_t *out) {
     const char *value = input_option(in, option);
     if (!value)
         return 0;
@@ -164,7 +166,7 @@ static int read_clients(const struct input *in, const char *option, uint32_t *ou
                       out);
 }
 
-static int read_timeout(const struct input *in, const char *option, uint64_t *out_ms) {
+static int serve_read_timeout(const struct input *in, const char *option, uint64_t *out_ms) {
     const char *value = input_option(in, option);
     int64_t ms = 0;
     if (value && duration_read(value, &ms) < 0)
@@ -175,21 +177,21 @@ static int read_timeout(const struct input *in, const char *option, uint64_t *ou
 
 // Options that are not given stay zero, which means the default.
 static int read_limits(const struct input *in, struct server_options *o) {
-    int err = read_size(in, "--max-bytes", UINT64_MAX >> 1, &o->max_bytes);
+    int err = serve_read_size(in, "--max-bytes", UINT64_MAX >> 1, &o->max_bytes);
     if (err == 0)
-        err = read_size(in, "--max-client-bytes", UINT64_MAX >> 1, &o->max_client_bytes);
+        err = serve_read_size(in, "--max-client-bytes", UINT64_MAX >> 1, &o->max_client_bytes);
     if (err == 0)
         err = read_clients(in, "--max-clients", &o->max_clients);
     if (err == 0)
         err = read_clients(in, "--max-per-address", &o->max_per_address);
     if (err == 0)
-        err = read_timeout(in, "--max-idle", &o->max_idle_ms);
-    return err < 0 ? err : read_timeout(in, "--max-unread", &o->max_unread_ms);
+        err = serve_read_timeout(in, "--max-idle", &o->max_idle_ms);
+    return err < 0 ? err : serve_read_timeout(in, "--max-unread", &o->max_unread_ms);
 }
 
 static int read_log(const struct input *in, struct serving *s) {
     s->json = input_option(in, "--log-json") != NULL;
-    if (!notice_level_read(option_or(in, "--log-level", "info"), &s->level))
+    if (!notice_level_read(serve_option_or(in, "--log-level", "info"), &s->level))
         return input_refuse(in, "--log-level", "it is error, warn, info or debug");
     return 0;
 }
@@ -263,7 +265,7 @@ static int read_values(struct input *in, struct serving *s) {
     uint64_t max_body = BODY_MOST;
     int err = read_log(in, s);
     if (err == 0)
-        err = read_size(in, "--max-body", BODY_MOST, &max_body);
+        err = serve_read_size(in, "--max-body", BODY_MOST, &max_body);
     if (err == 0)
         err = read_limits(in, &s->options);
     if (err == 0)
@@ -288,7 +290,7 @@ static int read_values(struct input *in, struct serving *s) {
 static void on_reload(void *arg);
 
 // What `out` points to is its own, and that of the flags.
-static int read_options(const struct input *flags, struct serving *out) {
+static int serve_read_options(const struct input *flags, struct serving *out) {
     *out = (struct serving){ .flags = flags,
                              .in = *flags,
                              .options = { .drain_ms = DRAIN_MS,
@@ -315,7 +317,7 @@ static bool is_live(const char *option) {
 }
 
 static void note_changes(const struct serving *before, const struct serving *now) {
-    const struct option *options = now->in.command->options;
+    const struct cli_option *options = now->in.command->options;
     for (int i = 0; options[i].name; i++)
         if (!is_live(options[i].name) && !is_same(before->in.values[i], now->in.values[i]))
             notice(NOTICE_WARN,
@@ -326,7 +328,7 @@ static void note_changes(const struct serving *before, const struct serving *now
 static void on_reload(void *arg) {
     const struct serving *s = arg;
     struct serving now;
-    if (read_options(s->flags, &now) < 0) {
+    if (serve_read_options(s->flags, &now) < 0) {
         notice(NOTICE_ERROR, "not reloaded: %s", error_text());
         return;
     }
@@ -341,7 +343,7 @@ static void on_reload(void *arg) {
 // The exit code shows whether a restart may help: an address may become free, another process may
 // close the store, a disk may be repaired. Wrong options, credentials and damage stay until an
 // operator corrects them. The unit in tools/systemd relies on these codes.
-static enum cli_exit exit_of(int err) {
+static enum cli_exit serve_exit_of(int err) {
     return err >= 0                             ? CLI_DONE
            : err == MR_ECORRUPT                 ? CLI_FAILED
            : err == MR_EINVAL                   ? CLI_USAGE
@@ -361,7 +363,7 @@ static void leave_no_core(void) {
 
 static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     struct serving s;
-    int err = read_options(flags, &s);
+    int err = serve_read_options(flags, &s);
     if (err < 0) {
         complain("serve: %s", error_text());
         return err == MR_ENOMEM ? CLI_UNOPENED : CLI_USAGE;
@@ -376,7 +378,7 @@ static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     else
         notice(NOTICE_INFO, "closed");
     config_finish(&s.config);
-    return exit_of(err);
+    return serve_exit_of(err);
 }
 
 // A socket from systemd counts as if its address had been given.

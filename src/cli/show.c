@@ -150,7 +150,7 @@ static void print_cell(const struct table *t, size_t i, const char *text, enum c
     printf("%*s", left && !last ? pad : 0, "");
 }
 
-static void print_row(const struct table *t, const struct response_value *row) {
+static void show_print_row(const struct table *t, const struct response_value *row) {
     char cell[CELL];
     for (size_t i = 0; i < t->count; i++) {
         const struct column *c = &t->columns[i];
@@ -175,7 +175,7 @@ static void show_table(const struct reply_table *fields, const struct column *co
     printf("\n");
     const struct response_value *row = rows + 1;
     for (uint32_t r = 0; r < rows->count; r++, row = value_next(row))
-        print_row(&t, row);
+        show_print_row(&t, row);
 }
 
 // ---- Maps -------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ enum cli_exit show_map(const struct input *in, const struct response_value *map)
     return CLI_DONE;
 }
 
-enum cli_exit show_rows(const struct input *in, const struct listing *listing,
+enum cli_exit show_rows(const struct input *in, const struct cli_listing *listing,
                         const struct response_value *rows) {
     if (input_option(in, "--json"))
         show_json(rows);

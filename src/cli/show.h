@@ -41,13 +41,13 @@ enum cli_exit show_map(const struct input *, const struct response_value *map);
 
 // How an array of maps is shown: which fields they have, which of them become columns, and what is
 // printed, on stderr, if there are no rows.
-struct listing {
+struct cli_listing {
     const struct reply_table *fields;
     const struct column *columns;
     const char *none;
 };
 
-enum cli_exit show_rows(const struct input *, const struct listing *,
+enum cli_exit show_rows(const struct input *, const struct cli_listing *,
                         const struct response_value *rows);
 enum cli_exit show_result(const struct input *, mr_bytes result);
 

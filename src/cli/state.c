@@ -14,7 +14,7 @@ static enum cli_exit answer(int err) {
     return CLI_FAILED;
 }
 
-static enum cli_exit print(const char *path) {
+static enum cli_exit state_print(const char *path) {
     struct buffer state = { 0 };
     int err = side_file_read_state(path, &state);
     fwrite(state.data, 1, state.size, stdout); // output_finish reports a failure
@@ -43,5 +43,5 @@ enum cli_exit state_run(const struct input *in) {
         return CLI_USAGE;
     }
     const char *value = input_option(in, "--set");
-    return value ? set(path, value) : print(path);
+    return value ? set(path, value) : state_print(path);
 }

@@ -2,7 +2,7 @@
 // engine; table_jobs.c and table_looks.c have those of clients.
 #include "cli/table.h"
 
-static const struct command work_commands[] = {
+static const struct cli_command work_commands[] = {
     {
         .name = "serve",
         .arguments = "",
@@ -263,7 +263,7 @@ static const struct command work_commands[] = {
     { 0 },
 };
 
-static const struct command store_commands[] = {
+static const struct cli_command store_commands[] = {
     {
         .name = "store check",
         .arguments = "URL",
@@ -359,7 +359,7 @@ static const struct command store_commands[] = {
     { 0 },
 };
 
-static const struct command help_commands[] = {
+static const struct cli_command help_commands[] = {
     {
         .name = "help",
         .arguments = "[COMMAND]",
@@ -388,9 +388,9 @@ const struct chapter chapters[] = {
     { 0 },
 };
 
-const struct command *command_at(size_t index) {
+const struct cli_command *command_at(size_t index) {
     for (const struct chapter *chapter = chapters; chapter->title; chapter++)
-        for (const struct command *c = chapter->commands; c->name; c++)
+        for (const struct cli_command *c = chapter->commands; c->name; c++)
             if (index-- == 0)
                 return c;
     return NULL;

@@ -17,8 +17,8 @@
 #define JOBS                                                                                       \
     { "-j, -P, --jobs", "N", "N at once; auto (default): the fastest number" }
 
-extern const struct command auth_commands[];
-extern const struct command jobs_commands[];
-extern const struct command looks_commands[];
+extern const struct cli_command auth_commands[];
+extern const struct cli_command jobs_commands[];
+extern const struct cli_command looks_commands[];
 
 #endif

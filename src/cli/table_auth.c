@@ -4,7 +4,7 @@
 #define AUTH                                                                                       \
     { "--auth", "FILE", "the file of tokens (millrace.auth)" }
 
-const struct command auth_commands[] = {
+const struct cli_command auth_commands[] = {
     {
         .name = "auth add",
         .arguments = "NAME",

@@ -5,7 +5,7 @@
 #define OF_PUSH(member, kind, word, value, name, argument, most, about)                            \
     { "--" name, argument, about },
 
-const struct command jobs_commands[] = {
+const struct cli_command jobs_commands[] = {
     {
         .name = "push",
         .arguments = "STAGE [BODY | FILE]",

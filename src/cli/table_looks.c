@@ -11,7 +11,7 @@
         "--dry-run", NULL, "only count the jobs"                                                   \
     }
 
-const struct command looks_commands[] = {
+const struct cli_command looks_commands[] = {
     {
         .name = "top",
         .arguments = "",

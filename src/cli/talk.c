@@ -203,7 +203,7 @@ enum cli_exit talk_get(struct talk *t, const struct words *w, const struct respo
 // Sends one request; `answer` prints its reply, or, if that is NULL, it is printed as a listing.
 static enum cli_exit ask_once(const struct input *in, enum engine_store store,
                               const struct words *w, answered *answer,
-                              const struct listing *listing) {
+                              const struct cli_listing *listing) {
     struct talks *ts;
     struct talk *t;
     const struct response_value *reply;
@@ -225,7 +225,7 @@ enum cli_exit talk_once(const struct input *in, enum engine_store store, struct 
 }
 
 enum cli_exit talk_page(const struct input *in, struct words *w, const char *option,
-                        const struct listing *listing) {
+                        const struct cli_listing *listing) {
     uint64_t top = TALK_ROWS;
     enum cli_exit code = CLI_USAGE;
     if (input_count(in, "--top", TALK_ROWS_MOST, &top)) {

@@ -87,8 +87,8 @@ enum cli_exit talk_once(const struct input *, enum engine_store, struct words *,
 // For a command that lists: requests as many rows as --top says, by the `option` of the wire, and
 // prints them (show.h). Frees the words.
 enum { TALK_ROWS = 50, TALK_ROWS_MOST = 1000 };
-struct listing;
+struct cli_listing;
 enum cli_exit talk_page(const struct input *, struct words *, const char *option,
-                        const struct listing *);
+                        const struct cli_listing *);
 
 #endif

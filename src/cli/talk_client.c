@@ -17,7 +17,7 @@ static int remote_open(struct talks *ts) {
     return err;
 }
 
-static void remote_close(struct talks *ts) {
+static void talk_client_remote_close(struct talks *ts) {
     struct engine *engine = ts->engine;
     (void)engine->impl->close(engine); // nothing of it is in use any more
 }
@@ -34,7 +34,7 @@ static void remote_leave(struct talk *t) {
     client_connection_close(t->connection);
 }
 
-static int remote_send(struct talk *t, const mr_bytes *words, size_t count) {
+static int talk_client_remote_send(struct talk *t, const mr_bytes *words, size_t count) {
     return client_request(t->connection, words, count);
 }
 
@@ -49,9 +49,9 @@ static int remote_work(struct talks *ts, int64_t *wait_ms) {
 }
 
 const struct talk_impl remote_talk = { .open = remote_open,
-                                       .close = remote_close,
+                                       .close = talk_client_remote_close,
                                        .join = remote_join,
                                        .leave = remote_leave,
-                                       .send = remote_send,
+                                       .send = talk_client_remote_send,
                                        .receive = remote_receive,
                                        .work = remote_work };

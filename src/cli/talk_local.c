@@ -167,7 +167,7 @@ static void feed(struct local_connection *k) {
 }
 
 // Replies that may be released go to their connections. 1: there were some.
-static int collect(struct host *h) {
+static int talk_local_collect(struct host *h) {
     int got = 0;
     host_durable(h);
     while (!list_empty(&h->ready)) {
@@ -186,7 +186,7 @@ static int collect(struct host *h) {
     return got;
 }
 
-static int run_all(struct talks *ts) {
+static int talk_local_run_all(struct talks *ts) {
     struct host *h = &((struct local *)ts->engine)->host;
     int got = 0;
     do {
@@ -194,7 +194,7 @@ static int run_all(struct talks *ts) {
         for (struct talk *t = ts->first; t; t = t->next)
             feed(t->connection);
         host_end(h);
-        int some = collect(h);
+        int some = talk_local_collect(h);
         if (some < 0)
             return some;
         got |= some;
@@ -204,7 +204,7 @@ static int run_all(struct talks *ts) {
 
 static int local_work(struct talks *ts, int64_t *wait_ms) {
     struct local *l = ts->engine;
-    int got = run_all(ts);
+    int got = talk_local_run_all(ts);
     int64_t due_ms = got ? 0 : host_next_ms(&l->host);
     if (due_ms >= 0 && (*wait_ms < 0 || due_ms < *wait_ms))
         *wait_ms = due_ms;

@@ -52,7 +52,7 @@ static int fail(struct working *w, mr_job *job, const char *reason, int printed)
     return FAILED;
 }
 
-static int commit(struct working *w, mr_job *job, struct job_exec *run) {
+static int work_commit(struct working *w, mr_job *job, struct job_exec *run) {
     mr_bytes output;
     int err = spool_bytes(&run->result.output, &output);
     if (err >= 0)
@@ -74,7 +74,7 @@ static int release(mr_job *job) {
 static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
     const struct exec_result *x = &run->result;
     if (exec_ended_well(x))
-        return commit(w, job, run);
+        return work_commit(w, job, run);
     if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
         return release(job);
     if (exec_is_missing(x) && !w->template.varies) {
@@ -85,7 +85,7 @@ static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
     return fail(w, job, x->reason, x->end == EXEC_STOPPED ? 0 : exec_how_size(x));
 }
 
-static int run_command(struct working *w, mr_job *job) {
+static int work_run_command(struct working *w, mr_job *job) {
     struct job_exec run;
     mr_bytes body = mr_job_body(job);
     struct job_exec_order order = { .template = &w->template,
@@ -106,7 +106,7 @@ static int run_command(struct working *w, mr_job *job) {
 
 static int work_job(mr_job *job, void *arg) {
     struct working *w = arg;
-    int err = run_command(w, job);
+    int err = work_run_command(w, job);
     if (job_execs_are_refused(&w->execs, err))
         complain("work: no command can be started: %s; trying again", mr_error());
     if (err == MR_EBUSY)
@@ -122,7 +122,7 @@ static void stop_job(mr_job *job, void *arg) {
 // ---- The worker -------------------------------------------------------------------------------
 
 // Whether a signal came within this time.
-static bool is_interrupted(struct working *w, int wait_ms) {
+static bool work_is_interrupted(struct working *w, int wait_ms) {
     struct pollfd p = { .fd = w->signals, .events = POLLIN };
     return poll(&p, 1, wait_ms) > 0 && interrupt_read(&w->interrupts, w->signals);
 }
@@ -145,9 +145,9 @@ static int stop(struct working *w) {
 }
 
 // After one signal what runs may finish; after two it is ended and released.
-static void drain(struct working *w) {
+static void work_drain(struct working *w) {
     while (stop(w) == MR_EBUSY) {
-        if (!is_interrupted(w, 0) || atomic_exchange(&w->ending, true))
+        if (!work_is_interrupted(w, 0) || atomic_exchange(&w->ending, true))
             continue;
         complain("work: ending what runs");
         execs_stop_any(w->execs.execs);
@@ -155,11 +155,11 @@ static void drain(struct working *w) {
 }
 
 static enum cli_exit work_on(struct working *w) {
-    while (!is_interrupted(w, LOOK_MS) && !atomic_load(&w->is_missing) &&
+    while (!work_is_interrupted(w, LOOK_MS) && !atomic_load(&w->is_missing) &&
            !engine_is_lost(&w->engine))
         report_server(w);
     if (engine_is_lost(&w->engine)) {
-        drain(w);
+        work_drain(w);
         return exit_of_error(w->engine.trouble);
     }
     report_server(w);
@@ -168,7 +168,7 @@ static enum cli_exit work_on(struct working *w) {
                  w->engine.trouble == MR_ENET
                      ? "waiting for the server, to send it what has ended (again to leave)"
                      : "what runs may finish (again to end it)");
-    drain(w);
+    work_drain(w);
     if (atomic_load(&w->is_missing))
         return CLI_USAGE;
     complain("work: %" PRIu64 " done, %" PRIu64 " failed attempts", atomic_load(&w->done),
@@ -177,8 +177,8 @@ static enum cli_exit work_on(struct working *w) {
 }
 
 // False: an option is refused, and the reason was printed.
-static bool read_options(const struct input *in, struct working *w, mr_work_options *out,
-                         const char **shell) {
+static bool work_read_options(const struct input *in, struct working *w, mr_work_options *out,
+                              const char **shell) {
     uint64_t batch = 1;
     if (in->count > STAGES_MOST) {
         complain("work: %d stages are too many: %d at most", in->count, STAGES_MOST);
@@ -203,7 +203,7 @@ static bool read_options(const struct input *in, struct working *w, mr_work_opti
     return false;
 }
 
-static int open_engine(const struct input *in, struct working *w) {
+static int work_open_engine(const struct input *in, struct working *w) {
     int err = address_read(in, &w->address);
     if (err >= 0)
         err = w->signals = interrupts_open();
@@ -219,7 +219,7 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
         more[i - 1] = in->list[i];
     o.more_stages = more;
     o.on_stop = stop_job;
-    int err = open_engine(in, w);
+    int err = work_open_engine(in, w);
     if (err < 0)
         return engine_unopened("work", &w->address, err);
     err = job_execs_open(&w->execs);
@@ -235,7 +235,7 @@ enum cli_exit work_run(const struct input *in) {
     static const char *shell[5];
     struct working w = { .signals = -1 };
     mr_work_options o = { 0 };
-    if (!read_options(in, &w, &o, shell))
+    if (!work_read_options(in, &w, &o, shell))
         return CLI_USAGE;
     enum cli_exit code = work_start(in, &w, o);
     if (mr_close(w.engine.engine) < 0)

@@ -161,7 +161,7 @@ static void take_later(struct client_puller *p) {
     p->wants = p->options.ring && !p->interrupted; // a loop is not woken for that
 }
 
-static void note_refused(struct client_puller *p, const struct exchange *x) {
+static void take_note_refused(struct client_puller *p, const struct exchange *x) {
     p->refused = x->err < 0 && x->err != MR_ENET ? x->err : 0;
     if (p->refused)
         snprintf(p->why, sizeof p->why, "%s", exchange_sentence(x));
@@ -188,7 +188,7 @@ static void take_hook(struct client *c, struct exchange *x, const struct respons
     else
         p->taking--;
     pthread_cond_broadcast(&p->changed);
-    note_refused(p, x);
+    take_note_refused(p, x);
     if (err >= 0 && (err = client_jobs_read(p, x->link, x->sent_ms, v, &jobs)) < 0)
         link_lose(x->link, err, "%s", error_text());
     if (jobs) {

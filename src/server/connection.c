@@ -572,7 +572,7 @@ static int connection_set_up(struct connection *c, bool front) {
 }
 
 // Of many in a row the first is noticed.
-static void note_refused(const struct connection *c) {
+static void connection_note_refused(const struct connection *c) {
     struct server *server = c->loop->server;
     uint64_t now_ms = uv_now(&c->loop->uv);
     pthread_mutex_lock(&server->lock);
@@ -599,7 +599,7 @@ static void connection_write_refused(struct connection *c, bool front) {
     if (!v->server->credentials.tls.cert)
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
     v->host.rejections++;
-    note_refused(c);
+    connection_note_refused(c);
 }
 
 static void on_refused(uv_handle_t *refused) {

@@ -93,7 +93,7 @@ struct route_words {
     uint32_t count, ends[ROUTE_COMMANDS], commands;
 };
 
-static void words_add(struct route_words *w, mr_bytes word) {
+static void route_words_add(struct route_words *w, mr_bytes word) {
     w->words[w->count++] = word;
 }
 
@@ -107,7 +107,7 @@ static int add_field(struct route_words *w, mr_bytes name, bool required) {
     if (x && x->kind == FORM_ITEM)
         return route_refuse("'%.*s' must be a single value, not a list", name);
     if (x)
-        words_add(w, form_value(w->form, x));
+        route_words_add(w, form_value(w->form, x));
     return x || !required ? 0 : route_refuse("'%.*s' is missing", name);
 }
 
@@ -118,7 +118,7 @@ static int add_list(struct route_words *w, mr_bytes name) {
         if (number_parse(form_value(w->form, x), &id) < 0)
             return route_refuse("every item of '%.*s' must be a number",
                                 name); // a word would be an option
-        words_add(w, form_value(w->form, x));
+        route_words_add(w, form_value(w->form, x));
     }
     return w->count > before ? 0
                              : route_refuse("'%.*s' is missing: a list of at least one item", name);
@@ -129,8 +129,8 @@ static int add_rest(struct route_words *w) {
         if (x->kind != FORM_TEXT)
             return route_refuse("the value of '%.*s' must be text or a number",
                                 form_name(w->form, x));
-        words_add(w, form_name(w->form, x));
-        words_add(w, form_value(w->form, x));
+        route_words_add(w, form_name(w->form, x));
+        route_words_add(w, form_value(w->form, x));
         if (w->count > WEB_WORDS)
             return error_set(MR_EINVAL, "the request has too many values");
     }
@@ -142,7 +142,7 @@ static int add_token(struct route_words *w, mr_bytes token) {
     mr_bytes name = { p + 1, token.size - 1 };
     switch (*p) {
     case '*':
-        words_add(w, (mr_bytes){ w->form->text.data + w->part, w->part_size });
+        route_words_add(w, (mr_bytes){ w->form->text.data + w->part, w->part_size });
         return 0;
     case '$':
         return add_field(w, name, true);
@@ -156,7 +156,7 @@ static int add_token(struct route_words *w, mr_bytes token) {
         w->ends[w->commands++] = w->count;
         return 0;
     default:
-        words_add(w, token);
+        route_words_add(w, token);
         return 0;
     }
 }
@@ -177,9 +177,9 @@ static int add_option(struct route_words *w, mr_bytes token) {
         return route_refuse("the value of '%.*s' must be text or a number", name);
     if (flag && x->kind == FORM_TEXT && !is_set(form_value(w->form, x)))
         return 0;
-    words_add(w, name);
+    route_words_add(w, name);
     if (!flag)
-        words_add(w, form_value(w->form, x));
+        route_words_add(w, form_value(w->form, x));
     return 0;
 }
 

@@ -77,7 +77,7 @@ static int send_lines(struct actor *a, mr_flow_out *out, mr_pair pair, mr_bytes 
 
 // ---- Its emits and state -----------------------------------------------------------
 
-struct collecting {
+struct flow_collecting {
     struct actor *actor;
     mr_flow_out *out;
     mr_pair pair;
@@ -97,8 +97,8 @@ static bool output_is_taken(const struct actor *a, const char *output) {
     return false;
 }
 
-static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *arg) {
-    struct collecting *c = arg;
+static int flow_command_collect_emit(const char *output, mr_bytes key, mr_bytes body, void *arg) {
+    struct flow_collecting *c = arg;
     if (!output_is_taken(c->actor, output))
         return step_fail(c->out, c->pair, MR_EINVAL,
                          "it emits to '%.60s', and no step has from: %s:%.60s", output,
@@ -108,8 +108,8 @@ static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *a
     return send(c->actor, c->out, output, key.size ? key : c->pair.key, body);
 }
 
-static int collect_state(mr_bytes state, void *arg) {
-    struct collecting *c = arg;
+static int flow_command_collect_state(mr_bytes state, void *arg) {
+    struct flow_collecting *c = arg;
     if (!c->pair.key.size)
         return step_fail(c->out, c->pair, MR_EINVAL,
                          "state is kept for a key, and this line has none: key: field 1");
@@ -118,7 +118,8 @@ static int collect_state(mr_bytes state, void *arg) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static int refuse(struct actor *a, mr_flow_out *out, mr_pair pair, const struct exec_result *x) {
+static int flow_command_refuse(struct actor *a, mr_flow_out *out, mr_pair pair,
+                               const struct exec_result *x) {
     if (x->end == EXEC_STOPPED)
         return MR_EBUSY;
     if (exec_is_missing(x) && !a->template.varies)
@@ -153,8 +154,8 @@ static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, bool is_
 }
 
 static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out, struct job_exec *run) {
-    struct collecting c = { a, out, pair };
-    struct side_file_reader taker = { collect_emit, collect_state, &c };
+    struct flow_collecting c = { a, out, pair };
+    struct side_file_reader taker = { flow_command_collect_emit, flow_command_collect_state, &c };
     mr_bytes text;
     int err = spool_bytes(&run->result.output, &text);
     if (err >= 0)
@@ -162,13 +163,13 @@ static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out, struct j
     return err < 0 ? err : side_file_read(&run->side, &taker);
 }
 
-static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
+static int flow_command_run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
     struct job_exec run = { 0 };
     int err = run_process(a, pair, out, false, &run);
     if (err < 0)
         return err;
     err = exec_ended_well(&run.result) ? take_output(a, pair, out, &run)
-                                       : refuse(a, out, pair, &run.result);
+                                       : flow_command_refuse(a, out, pair, &run.result);
     job_exec_finish(&run);
     return err;
 }
@@ -248,7 +249,7 @@ static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
     if (err < 0)
         return step_fail(out, pair, err, "%s", error_text());
     bool well = exec_ended_well(&x) && !x.reason[0];
-    err = well ? spool_bytes(&x.output, &text) : refuse(a, out, pair, &x);
+    err = well ? spool_bytes(&x.output, &text) : flow_command_refuse(a, out, pair, &x);
     if (well && err >= 0)
         err = send_lines(a, out, pair, text);
     exec_result_finish(&x);
@@ -258,7 +259,7 @@ static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
 int program_run(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     a->in++;
-    int err = a->filters ? ask_filter(a, pair, out) : run_job(a, pair, out);
+    int err = a->filters ? ask_filter(a, pair, out) : flow_command_run_job(a, pair, out);
     if (err < 0)
         a->in--;
     return err;
@@ -273,7 +274,7 @@ int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
         return err;
     const struct exec_result *x = &run.result;
     bool decided = x->end == EXEC_EXITED && (x->code == 0 || x->code == 1);
-    int keeps = decided ? x->code == 0 : refuse(a, out, pair, x);
+    int keeps = decided ? x->code == 0 : flow_command_refuse(a, out, pair, x);
     a->out += keeps > 0;
     job_exec_finish(&run);
     return keeps;

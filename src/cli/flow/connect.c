@@ -280,7 +280,7 @@ static void check_input(struct plan *p, struct place at, const char *path) {
         plan_refuse(p, at, "%s is a directory", path);
 }
 
-static bool is_read(const struct plan *p, const struct stat *file) {
+static bool flow_connect_is_read(const struct plan *p, const struct stat *file) {
     struct stat about;
     for (size_t i = 0; i < p->count; i++)
         for (size_t k = 0; p->nodes[i].verb == VERB_LINES && k < p->nodes[i].word_count; k++)
@@ -318,7 +318,7 @@ static void check_output(struct plan *p, const struct flow_node *n) {
     snprintf(copy, sizeof copy, "%s", n->text);
     const char *folder = dirname(copy);
     bool exists = stat(n->text, &about) == 0;
-    if (exists && is_read(p, &about))
+    if (exists && flow_connect_is_read(p, &about))
         plan_refuse(p, n->words_at[0], "%s is read by the flow, too", n->text);
     else if (exists && !S_ISREG(about.st_mode))
         plan_refuse(p, n->words_at[0],

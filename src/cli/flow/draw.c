@@ -40,10 +40,10 @@ const char *verb_word(enum flow_verb verb) {
 }
 
 // Adds to the text as much as fits.
-static void add(char *out, size_t size, const char *format, ...)
+static void flow_draw_add(char *out, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void add(char *out, size_t size, const char *format, ...) {
+static void flow_draw_add(char *out, size_t size, const char *format, ...) {
     size_t used = strlen(out);
     va_list values;
     va_start(values, format);
@@ -53,29 +53,29 @@ static void add(char *out, size_t size, const char *format, ...) {
 
 static void add_words(char *out, size_t size, const struct flow_node *n) {
     for (size_t i = 0; i < n->word_count; i++)
-        add(out, size, " %s", strcmp(n->words[i], "-") == 0 ? "stdin" : n->words[i]);
+        flow_draw_add(out, size, " %s", strcmp(n->words[i], "-") == 0 ? "stdin" : n->words[i]);
 }
 
 // What a node does, in a few words: "flat_map ./split, long-lived".
 static void node_describe(const struct flow_node *n, char *out, size_t size) {
     *out = 0;
-    add(out, size, "%s", verb_word(n->verb));
+    flow_draw_add(out, size, "%s", verb_word(n->verb));
     if (n->word_count)
         add_words(out, size, n);
     else if (n->text && *n->text)
-        add(out, size, " %s", n->text);
+        flow_draw_add(out, size, " %s", n->text);
     if (node_is_command(n) && n->mode == MODE_FILTER)
-        add(out, size, ", long-lived");
+        flow_draw_add(out, size, ", long-lived");
     if (n->key.text)
-        add(out, size, ", key %s", n->key.text);
+        flow_draw_add(out, size, ", key %s", n->key.text);
     if (n->value.text)
-        add(out, size, ", value %s", n->value.text);
+        flow_draw_add(out, size, ", value %s", n->value.text);
     if (n->window_size)
-        add(out, size, ", window %" PRIu64, n->window_size);
+        flow_draw_add(out, size, ", window %" PRIu64, n->window_size);
     if (n->window_size && n->window_slide != n->window_size)
-        add(out, size, " by %" PRIu64, n->window_slide);
+        flow_draw_add(out, size, " by %" PRIu64, n->window_slide);
     for (size_t i = 0; i < n->loop_count; i++)
-        add(out, size, "%s %s", i ? "," : "  ↺ from", n->loop[i].name);
+        flow_draw_add(out, size, "%s %s", i ? "," : "  ↺ from", n->loop[i].name);
 }
 
 // ---- Columns ----------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ static const char *const strokes[16] = {
     [UP | DOWN | LEFT | RIGHT] = "┼",
 };
 
-static size_t column_of(struct drawing *d, size_t node) {
+static size_t flow_draw_column_of(struct drawing *d, size_t node) {
     for (size_t i = 0; i < d->width; i++)
         if (d->columns[i] == node)
             return i;
@@ -117,7 +117,7 @@ static size_t column_of(struct drawing *d, size_t node) {
 }
 
 static size_t column_take(struct drawing *d, size_t node) {
-    size_t i = column_of(d, NO_NODE);
+    size_t i = flow_draw_column_of(d, NO_NODE);
     if (i == NO_NODE)
         i = d->width++;
     d->columns[i] = node;
@@ -144,7 +144,7 @@ static void columns_lead(struct drawing *d, size_t node, size_t own, bool *marks
     for (size_t i = node + 1; i < d->plan->count; i++) {
         if (!takes_from(&d->plan->nodes[i], node))
             continue;
-        size_t column = column_of(d, i);
+        size_t column = flow_draw_column_of(d, i);
         if (column == NO_NODE && d->columns[own] == NO_NODE)
             d->columns[column = own] = i;
         else if (column == NO_NODE)
@@ -191,7 +191,7 @@ static void draw_turn(const struct drawing *d, const bool *before, const bool *m
 
 static void draw_step(struct drawing *d, size_t node) {
     bool before[FLOW_NODES] = { false }, marks[FLOW_NODES] = { false }, any = false;
-    size_t own = column_of(d, node);
+    size_t own = flow_draw_column_of(d, node);
     if (own == NO_NODE)
         own = column_take(d, node);
     d->widest = d->width > d->widest ? d->width : d->widest;

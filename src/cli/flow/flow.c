@@ -45,7 +45,7 @@ static bool enter_folder(struct flow *f, struct input *in) {
     return false;
 }
 
-static bool options_read(const struct input *in, struct flow_options *o) {
+static bool flow_options_read(const struct input *in, struct flow_options *o) {
     o->fresh = input_option(in, "--fresh") != NULL;
     o->progress = input_option(in, "--progress") != NULL;
     o->json = input_option(in, "--json") != NULL;
@@ -108,7 +108,7 @@ enum cli_exit flow_run(const struct input *given) {
     flow = (struct flow){
         .plan = &plan, .signals = -1, .halt = -1, .lock = PTHREAD_MUTEX_INITIALIZER
     };
-    if (!options_read(&in, &flow.options))
+    if (!flow_options_read(&in, &flow.options))
         return CLI_USAGE;
     enum cli_exit code = flow_do(&flow, &in);
     plan_report_rest(&plan);

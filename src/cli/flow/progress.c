@@ -147,7 +147,7 @@ void flow_count(struct flow *f) {
         complain("flow: %s", mr_error());
 }
 
-static void print_words(const struct flow *f, bool over) {
+static void flow_progress_print_words(const struct flow *f, bool over) {
     struct totals t = totals_of(f);
     double seconds = (double)(monotonic_us() - f->begun_us) / 1e6;
     fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " line%s read, %" PRIu64 " written in %.1f s",
@@ -178,7 +178,7 @@ static void print_actor(struct json *j, const struct actor *a) {
     json_close(j, '}');
 }
 
-static void print_json(const struct flow *f, enum cli_exit code, bool over) {
+static void flow_progress_print_json(const struct flow *f, enum cli_exit code, bool over) {
     struct json j = { .to = stderr };
     struct totals t = totals_of(f);
     json_open(&j, NULL, '{');
@@ -202,7 +202,7 @@ static void print_json(const struct flow *f, enum cli_exit code, bool over) {
 
 void flow_summary(struct flow *f, enum cli_exit code, bool over) {
     if (f->options.json)
-        print_json(f, code, over);
+        flow_progress_print_json(f, code, over);
     else if (f->options.progress || code != CLI_DONE || isatty(STDERR_FILENO))
-        print_words(f, over);
+        flow_progress_print_words(f, over);
 }

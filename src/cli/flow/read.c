@@ -18,7 +18,7 @@ bool name_is_good(const char *name) {
            !strstr(name, "--");
 }
 
-static const char *name_of(struct plan *p, const yaml_node_t *n, const char *what) {
+static const char *flow_read_name_of(struct plan *p, const yaml_node_t *n, const char *what) {
     const char *name = word_of(p, n, what);
     if (!name || name_is_good(name))
         return name;
@@ -28,7 +28,7 @@ static const char *name_of(struct plan *p, const yaml_node_t *n, const char *wha
 }
 
 static void read_name(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    node->name = name_of(p, n, "a name");
+    node->name = flow_read_name_of(p, n, "a name");
 }
 
 static void read_input(struct plan *p, const yaml_node_t *n, struct flow_input *list,
@@ -63,7 +63,7 @@ static void read_inputs(struct plan *p, const yaml_node_t *n, struct flow_input 
         plan_refuse(p, place_of(n), "this list is empty");
 }
 
-static void read_from(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
+static void flow_read_read_from(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     read_inputs(p, n, node->from, &node->from_count);
 }
 
@@ -120,7 +120,7 @@ static void read_duration(struct plan *p, const yaml_node_t *n, const char *what
         plan_refuse(p, place_of(n), "%s: %s", what, error_text());
 }
 
-static void read_timeout(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
+static void flow_read_read_timeout(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     read_duration(p, n, "timeout", &node->timeout_ms);
 }
 
@@ -180,7 +180,7 @@ static void read_on_dead(struct plan *p, struct flow_node *node, const yaml_node
     node->has_on_dead = true;
 }
 
-static void read_size(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
+static void flow_read_read_size(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     number_of(p, n, "size", UINT32_MAX, &node->window_size);
 }
 
@@ -189,7 +189,7 @@ static void read_slide(struct plan *p, struct flow_node *node, const yaml_node_t
 }
 
 static void read_window(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    static const struct field fields[] = { { .name = "size", .read = read_size },
+    static const struct field fields[] = { { .name = "size", .read = flow_read_read_size },
                                            { .name = "slide", .read = read_slide },
                                            { 0 } };
     unsigned before = p->mistakes;
@@ -320,7 +320,7 @@ static void read_crash(struct plan *p, struct flow_node *node, const yaml_node_t
                     text);
 }
 
-static void read_lines(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
+static void flow_read_read_lines(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     if (n->type == YAML_SEQUENCE_NODE) {
         read_words(p, node, n, "a file");
         return;
@@ -336,7 +336,7 @@ static void read_stage(struct plan *p, struct flow_node *node, const yaml_node_t
         plan_refuse(p, place_of(n), "stage: %s", error_text());
 }
 
-static void read_file(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
+static void flow_read_read_file(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     node->text = word_of(p, n, "file");
     node->words_at[0] = place_of(n);
 }
@@ -350,13 +350,13 @@ static void read_bare(struct plan *p, struct flow_node *node, const yaml_node_t 
 }
 
 // A sink that needs no value may be a bare word.
-static bool is_word(const yaml_node_t *n, const char *word) {
+static bool flow_read_is_word(const yaml_node_t *n, const char *word) {
     return n->type == YAML_SCALAR_NODE && strcmp((const char *)n->data.scalar.value, word) == 0;
 }
 
 // stdin is the file -.
-static void read_stdin(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    if (!is_word(n, "stdin"))
+static void flow_read_read_stdin(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
+    if (!flow_read_is_word(n, "stdin"))
         read_bare(p, node, n);
     node->verb = VERB_LINES;
     node->words[0] = "-";
@@ -366,8 +366,8 @@ static void read_stdin(struct plan *p, struct flow_node *node, const yaml_node_t
 
 static const struct field source_fields[] = {
     { .name = "name", .read = read_name },
-    { .name = "stdin", .read = read_stdin, .verb = VERB_LINES },
-    { .name = "lines", .read = read_lines, .verb = VERB_LINES },
+    { .name = "stdin", .read = flow_read_read_stdin, .verb = VERB_LINES },
+    { .name = "lines", .read = flow_read_read_lines, .verb = VERB_LINES },
     { .name = "stage", .read = read_stage, .verb = VERB_TAKE },
     { .name = "key", .read = read_key },
     { 0 },
@@ -375,7 +375,7 @@ static const struct field source_fields[] = {
 
 static const struct field step_fields[] = {
     { .name = "name", .read = read_name },
-    { .name = "from", .read = read_from },
+    { .name = "from", .read = flow_read_read_from },
     { .name = "loop", .read = read_loop },
     { .name = "map", .read = read_map, .verb = VERB_MAP },
     { .name = "flat_map", .read = read_flat_map, .verb = VERB_FLAT_MAP },
@@ -386,7 +386,7 @@ static const struct field step_fields[] = {
     { .name = "key", .read = read_key },
     { .name = "value", .read = read_value },
     { .name = "window", .read = read_window },
-    { .name = "timeout", .read = read_timeout },
+    { .name = "timeout", .read = flow_read_read_timeout },
     { .name = "jobs", .read = read_jobs },
     { .name = "partitions", .read = read_partitions },
     { .name = "attempts", .read = read_attempts },
@@ -397,8 +397,8 @@ static const struct field step_fields[] = {
 
 static const struct field sink_fields[] = {
     { .name = "name", .read = read_name },
-    { .name = "from", .read = read_from },
-    { .name = "file", .read = read_file, .verb = VERB_FILE },
+    { .name = "from", .read = flow_read_read_from },
+    { .name = "file", .read = flow_read_read_file, .verb = VERB_FILE },
     { .name = "stdout", .read = read_bare, .verb = VERB_STDOUT },
     { .name = "stage", .read = read_stage, .verb = VERB_PUSH },
     { .name = "nothing", .read = read_bare, .verb = VERB_NOTHING },
@@ -425,8 +425,8 @@ static void read_source(struct plan *p, const yaml_node_t *n) {
     if (!node)
         return;
     unsigned before = p->mistakes;
-    if (is_word(n, "stdin"))
-        read_stdin(p, node, n);
+    if (flow_read_is_word(n, "stdin"))
+        flow_read_read_stdin(p, node, n);
     else
         read_mapping(p, node, source_fields, "a source", n);
     if (p->mistakes == before && node->verb == VERB_NONE)
@@ -453,9 +453,9 @@ static void read_sink(struct plan *p, const yaml_node_t *n) {
         return;
     unsigned before = p->mistakes;
     node->verb_at = node->at;
-    if (is_word(n, "stdout"))
+    if (flow_read_is_word(n, "stdout"))
         node->verb = VERB_STDOUT;
-    else if (is_word(n, "nothing"))
+    else if (flow_read_is_word(n, "nothing"))
         node->verb = VERB_NOTHING;
     else
         read_mapping(p, node, sink_fields, "a sink", n);
@@ -481,7 +481,7 @@ static void read_each(struct plan *p, const yaml_node_t *n,
 
 static void top_name(struct plan *p, struct flow_node *top, const yaml_node_t *n) {
     (void)top;
-    p->name = name_of(p, n, "the name of a flow");
+    p->name = flow_read_name_of(p, n, "the name of a flow");
 }
 
 static void top_on_dead(struct plan *p, struct flow_node *top, const yaml_node_t *n) {

@@ -23,7 +23,7 @@
 
 enum { LOOK_MS = 50, NEWS_MS = 100, COUNT_MS = 1000, DEAD_PRINTED = 10 };
 
-static enum cli_exit exit_of(int err) {
+static enum cli_exit flow_run_exit_of(int err) {
     switch (err) {
     case MR_EINVAL:
         return CLI_USAGE;
@@ -41,16 +41,16 @@ static enum cli_exit exit_of(int err) {
     }
 }
 
-static enum cli_exit refuse(int err) {
+static enum cli_exit flow_run_refuse(int err) {
     complain("flow: %s", mr_error());
-    return exit_of(err);
+    return flow_run_exit_of(err);
 }
 
 // ---- The engine -------------------------------------------------------------------------------
 
 // The identity of a flow: its name and what it reads. Steps may be changed between runs, as far as
 // the library allows.
-static int identity_of(const struct plan *p, struct buffer *out) {
+static int flow_run_identity_of(const struct plan *p, struct buffer *out) {
     int err = identity_add(out, "millrace-flow", "1");
     if (err >= 0)
         err = identity_add(out, "flow", p->name);
@@ -62,10 +62,10 @@ static int identity_of(const struct plan *p, struct buffer *out) {
     return err;
 }
 
-static int journal_begin(struct flow *f) {
+static int flow_run_journal_begin(struct flow *f) {
     struct buffer identity = { 0 };
     f->engine.local = true;
-    int err = identity_of(f->plan, &identity);
+    int err = flow_run_identity_of(f->plan, &identity);
     if (err >= 0 && f->options.fresh)
         err = journal_forget(f->options.journal);
     if (err >= 0)
@@ -80,9 +80,9 @@ static int journal_begin(struct flow *f) {
     return engine_open_url(f->where, NULL, f->signals, &f->engine.engine);
 }
 
-static int open_engine(struct flow *f, const struct input *in) {
+static int flow_run_open_engine(struct flow *f, const struct input *in) {
     if (!input_option(in, "--at"))
-        return journal_begin(f);
+        return flow_run_journal_begin(f);
     int err = address_read(in, &f->address);
     if (err < 0)
         return err;
@@ -114,7 +114,7 @@ static int flow_open(struct flow *f, const struct input *in) {
                                "flow: the engine does not answer; leaving without it (what runs "
                                "is released, and the same command continues)");
     if (err >= 0)
-        err = open_engine(f, in);
+        err = flow_run_open_engine(f, in);
     if (err >= 0)
         err = job_execs_open(&f->execs);
     return err < 0 ? err : flow_build(f);
@@ -174,12 +174,12 @@ static uint64_t each_dead(struct flow *f, bool retries) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static bool is_interrupted(struct flow *f) {
+static bool flow_run_is_interrupted(struct flow *f) {
     struct pollfd p = { .fd = f->signals, .events = POLLIN };
     return poll(&p, 1, 0) > 0 && interrupt_read(&f->interrupts, f->signals);
 }
 
-static void end_all(struct flow *f) {
+static void flow_run_end_all(struct flow *f) {
     f->ending_us = monotonic_us();
     atomic_store(&f->ending, true);
     execs_stop_any(f->execs.execs);
@@ -219,14 +219,14 @@ static void guard_end(struct flow *f) {
 }
 
 // Waits for what runs; a signal ends that, and a filter that does not answer is not waited for.
-static void drain(struct flow *f) {
+static void flow_run_drain(struct flow *f) {
     uint64_t since_us = monotonic_us();
     int err = halt(f);
     for (; err == MR_EBUSY; err = mr_flow_stop(f->flow, LOOK_MS)) {
         guard_end(f);
-        if (is_interrupted(f) && !atomic_load(&f->ending)) {
+        if (flow_run_is_interrupted(f) && !atomic_load(&f->ending)) {
             complain("flow: ending what runs");
-            end_all(f);
+            flow_run_end_all(f);
         }
         end_silent(f, since_us);
         flow_draw(f);
@@ -241,13 +241,13 @@ static enum cli_exit interrupted(struct flow *f) {
         interrupts_guard_end();
     if (halt(f) == MR_EBUSY)
         complain("flow: reading no more; what runs may finish (again to end it)");
-    drain(f);
+    flow_run_drain(f);
     return CLI_INTERRUPTED;
 }
 
 static enum cli_exit given_up(struct flow *f) {
-    end_all(f);
-    drain(f);
+    flow_run_end_all(f);
+    flow_run_drain(f);
     if (f->why[0])
         complain("flow: %s", f->why);
     return f->why[0] ? CLI_FAILED : CLI_INTERRUPTED;
@@ -256,7 +256,7 @@ static enum cli_exit given_up(struct flow *f) {
 // Jobs are dead: the flow halts, or has finished without them.
 static enum cli_exit died(struct flow *f, bool over) {
     if (!over)
-        drain(f);
+        flow_run_drain(f);
     each_dead(f, false);
     if (!over)
         complain("flow: halted, because of on-dead: halt; correct it and run the same command "
@@ -266,9 +266,9 @@ static enum cli_exit died(struct flow *f, bool over) {
 }
 
 // It cannot go on: a source or the engine has failed.
-static enum cli_exit failed(struct flow *f, int err) {
-    enum cli_exit code = refuse(err);
-    drain(f);
+static enum cli_exit flow_run_failed(struct flow *f, int err) {
+    enum cli_exit code = flow_run_refuse(err);
+    flow_run_drain(f);
     return code;
 }
 
@@ -289,7 +289,7 @@ static void count_now_and_then(struct flow *f) {
     flow_count(f);
 }
 
-static enum cli_exit watch(struct flow *f, bool *out_over) {
+static enum cli_exit flow_run_watch(struct flow *f, bool *out_over) {
     for (;;) {
         mr_flow_info info = { 0 };
         int err = mr_flow_wait(f->flow, LOOK_MS);
@@ -300,12 +300,12 @@ static enum cli_exit watch(struct flow *f, bool *out_over) {
             return died(f, info.over);
         }
         if (err < 0 && err != MR_EAGAIN)
-            return failed(f, err);
+            return flow_run_failed(f, err);
         if (err == 0) {
             *out_over = true;
             return CLI_DONE;
         }
-        if (is_interrupted(f))
+        if (flow_run_is_interrupted(f))
             return interrupted(f);
         report_silent(f);
         flow_draw(f);
@@ -351,7 +351,7 @@ static void reporter_end(struct reporter *r) {
 }
 
 // A flow that has finished leaves nothing behind but dead jobs.
-static void finish(struct flow *f, enum cli_exit code) {
+static void flow_run_finish(struct flow *f, enum cli_exit code) {
     if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
         complain("flow: %s", mr_error());
     for (size_t i = 0; i < f->plan->count; i++)
@@ -382,14 +382,14 @@ static enum cli_exit flow_go(struct flow *f) {
     f->draws = flow_is_drawn(f);
     int err = mr_flow_start(f->flow);
     if (err < 0) {
-        refuse(err);
+        flow_run_refuse(err);
         if (err == MR_EINVAL && f->journal.dir)
             complain("flow: or begin anew: --fresh");
-        return exit_of(err);
+        return flow_run_exit_of(err);
     }
     struct reporter reporter = { .flow = f };
     bool reports = reporter_begin(&reporter);
-    enum cli_exit code = watch(f, &over);
+    enum cli_exit code = flow_run_watch(f, &over);
     if (reports)
         reporter_end(&reporter);
     progress_clear();
@@ -397,7 +397,7 @@ static enum cli_exit flow_go(struct flow *f) {
     if (!over)
         flow_count(f);
     if (over)
-        finish(f, code);
+        flow_run_finish(f, code);
     else if (f->journal.dir || strcmp(f->where, "mem:") != 0)
         complain("flow: the same command goes on from here (%s)",
                  f->journal.dir ? f->journal.dir : f->where);
@@ -407,7 +407,7 @@ static enum cli_exit flow_go(struct flow *f) {
 enum cli_exit flow_start(struct flow *f, const struct input *in) {
     int err = flow_open(f, in);
     enum cli_exit code = err == MR_EAUTH ? engine_unopened("flow", &f->address, err)
-                         : err < 0       ? refuse(err)
+                         : err < 0       ? flow_run_refuse(err)
                                          : flow_go(f);
     if (err == MR_EIO)
         code = CLI_UNOPENED;

@@ -268,7 +268,7 @@ static int check_end(struct reading *r, uint64_t number) {
 }
 
 // The engine has all blocks before `number`.
-static int resume(struct reading *r, uint64_t number) {
+static int flow_source_resume(struct reading *r, uint64_t number) {
     const struct sum *kept = sums_find(&r->sums, number - 1);
     int err = kept ? skip_lines(r, kept) : skip_blocks(r, number);
     if (err >= 0)
@@ -289,7 +289,7 @@ int reading_read(uint64_t number, mr_flow_out *out, void *arg) {
     struct reading *r = a->reading;
     int err = r->epic[0] ? 0 : sums_begin(r);
     if (err >= 0 && number > r->number + 1)
-        err = resume(r, number);
+        err = flow_source_resume(r, number);
     if (err >= 0)
         err = emit_block(r, out);
     if (err > 0 && r->total)

@@ -95,7 +95,7 @@ int step_crash(mr_pair pair, mr_flow_out *out, void *arg) {
 
 // ---- Lines into lines -------------------------------------------------------------------------
 
-static bool is_word(uint8_t c) {
+static bool flow_steps_is_word(uint8_t c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c >= 0x80;
 }
 
@@ -105,10 +105,10 @@ int step_words(mr_pair pair, mr_flow_out *out, void *arg) {
     int err = 0;
     a->in++;
     while (err >= 0 && p < end) {
-        while (p < end && !is_word(*p))
+        while (p < end && !flow_steps_is_word(*p))
             p++;
         const uint8_t *begin = p;
-        while (p < end && is_word(*p))
+        while (p < end && flow_steps_is_word(*p))
             p++;
         if (p > begin)
             err = emit(a, out, pair.key, (mr_bytes){ begin, (size_t)(p - begin) });

@@ -84,7 +84,7 @@ struct batch {
 };
 
 // Lines without a key may be intended, or the expression is mistaken: say it once.
-static void note_keyless(struct run *r, uint64_t number) {
+static void run_input_note_keyless(struct run *r, uint64_t number) {
     char sentence[KEYS_MISSING];
     if (r->keyless++ == 0)
         output_complain(&r->output, "run: %s", keys_missing(&r->options->keys, number, sentence));
@@ -98,7 +98,7 @@ static int batch_add(struct run *r, struct batch *b, const struct line *line) {
         return err;
     mr_bytes key = key_channel(buffer_bytes(&b->key), room);
     if (o->keys.from != KEY_NONE && !key.size)
-        note_keyless(r, line->number);
+        run_input_note_keyless(r, line->number);
     size_t before = b->bytes.size;
     err = key.size ? buffer_append(&b->bytes, key.data, key.size) : 0;
     size_t begin = b->bytes.size;
@@ -123,7 +123,7 @@ static void batch_point(struct batch *b) {
     }
 }
 
-static int push_all(struct run *r, const struct batch *b) {
+static int run_input_push_all(struct run *r, const struct batch *b) {
     for (size_t pushed = 0, n; pushed < b->count; pushed += n) {
         const mr_item *items = b->items + pushed;
         size_t left = b->count - pushed;
@@ -147,7 +147,7 @@ static int batch_push(struct run *r, struct batch *b) {
     batch_point(b);
     r->read += b->count; // before any of them can end
     r->bytes += (int64_t)b->bytes.size;
-    return push_all(r, b);
+    return run_input_push_all(r, b);
 }
 
 static void batch_finish(struct batch *b) {

@@ -30,7 +30,7 @@ enum verdict { VERDICT_DONE, VERDICT_FAILED, VERDICT_AGAIN, VERDICT_NOT_RUN };
 // ---- Running ----------------------------------------------------------------------------------
 
 // The line cannot be run, or what it leaves cannot be used: it has failed.
-static void refuse(struct exec_result *out, const char *why) {
+static void run_job_refuse(struct exec_result *out, const char *why) {
     out->end = EXEC_UNSTARTED;
     out->code = 0;
     snprintf(out->reason, sizeof out->reason, "%s", why);
@@ -47,7 +47,7 @@ static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struc
     return err;
 }
 
-struct collecting {
+struct run_collecting {
     const struct run *run;
     mr_job *job;
     struct buffer state;
@@ -55,8 +55,8 @@ struct collecting {
 };
 
 // What it emits must come back to this run: no other program would ever take it.
-static int collect_emit(const char *stage, mr_bytes key, mr_bytes body, void *arg) {
-    const struct collecting *c = arg;
+static int run_job_collect_emit(const char *stage, mr_bytes key, mr_bytes body, void *arg) {
+    const struct run_collecting *c = arg;
     mr_push_options options = { .key = key };
     if (c->run->output.in_order)
         return error_set(MR_EINVAL, "it emits, and --keep-order has no place for that");
@@ -66,8 +66,8 @@ static int collect_emit(const char *stage, mr_bytes key, mr_bytes body, void *ar
     return mr_job_emit(c->job, stage, body, &options);
 }
 
-static int collect_state(mr_bytes state, void *arg) {
-    struct collecting *c = arg;
+static int run_job_collect_state(mr_bytes state, void *arg) {
+    struct run_collecting *c = arg;
     buffer_clear(&c->state);
     c->has_state = true;
     return state.size ? buffer_append(&c->state, state.data, state.size) : 0;
@@ -75,9 +75,9 @@ static int collect_state(mr_bytes state, void *arg) {
 
 // What a command that ended well leaves for the commit. If it cannot be used the line has failed;
 // in order a failed line is committed, too: so the state is set last.
-static int collect(const struct run *r, const struct side_file *side, mr_job *job) {
-    struct collecting c = { .run = r, .job = job };
-    struct side_file_reader reader = { collect_emit, collect_state, &c };
+static int run_job_collect(const struct run *r, const struct side_file *side, mr_job *job) {
+    struct run_collecting c = { .run = r, .job = job };
+    struct side_file_reader reader = { run_job_collect_emit, run_job_collect_state, &c };
     int err = side_file_read(side, &reader);
     if (err >= 0 && c.has_state)
         err = mr_job_set_state(job, buffer_bytes(&c.state));
@@ -85,8 +85,8 @@ static int collect(const struct run *r, const struct side_file *side, mr_job *jo
     return err;
 }
 
-static int run_command(struct run *r, mr_job *job, const struct line *line,
-                       const struct parts *parts, struct job_exec *out) {
+static int run_job_run_command(struct run *r, mr_job *job, const struct line *line,
+                               const struct parts *parts, struct job_exec *out) {
     const struct run_options *o = r->options;
     bool kept = r->output.in_order && r->journal.dir;
     struct job_exec_order order = { .template = &o->template,
@@ -97,8 +97,8 @@ static int run_command(struct run *r, mr_job *job, const struct line *line,
                                     .timeout_ms = o->timeout_ms,
                                     .max_output = kept ? kept_output : 0 };
     int err = job_exec_run(&r->execs, &order, out);
-    if (err >= 0 && exec_ended_well(&out->result) && collect(r, &out->side, job) < 0)
-        refuse(&out->result, error_text());
+    if (err >= 0 && exec_ended_well(&out->result) && run_job_collect(r, &out->side, job) < 0)
+        run_job_refuse(&out->result, error_text());
     return err;
 }
 
@@ -108,18 +108,18 @@ static int try_line(struct run *r, mr_job *job, const struct line *line, struct 
     if (line->size > line->text.size) {
         snprintf(why, sizeof why, "it has %" PRIu64 " bytes; %d are the most", line->size,
                  LINE_MOST);
-        refuse(&out->result, why);
+        run_job_refuse(&out->result, why);
         return 0;
     }
     struct buffer key = { 0 };
     struct parts parts = { .line = line->text, .number = line->number };
     int err = find_key(r, job, line->text, &key, &parts.key);
     if (err >= 0)
-        err = run_command(r, job, line, &parts, out);
+        err = run_job_run_command(r, job, line, &parts, out);
     if (err == 0 && out->result.end == EXEC_UNSTARTED && out->result.code == E2BIG)
-        refuse(&out->result, "it is too long for an argument; --stdin pipes it in instead");
+        run_job_refuse(&out->result, "it is too long for an argument; --stdin pipes it in instead");
     if (err < 0 && err != MR_EBUSY) {
-        refuse(&out->result, error_text());
+        run_job_refuse(&out->result, error_text());
         err = 0;
     }
     buffer_finish(&key);
@@ -193,7 +193,7 @@ int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
 // ---- Ending -----------------------------------------------------------------------------------
 
 // The name of a job in messages and results: the number of its line, or, if it was emitted, its id.
-static void name_of(char name[32], const mr_job *job, const struct line *line) {
+static void run_job_name_of(char name[32], const mr_job *job, const struct line *line) {
     if (line->number)
         snprintf(name, 32, "%" PRIu64, line->number);
     else
@@ -250,7 +250,7 @@ static int show_before_commit(struct run *r, const char *name, const struct exec
 // With a journal a line is done when its commit is on disk, and a failed one stays there, to be
 // tried again by a later run; but in order a failure is a result as well: it is printed in its
 // turn.
-static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x) {
+static int run_job_commit(struct run *r, mr_job *job, bool failed, struct exec_result *x) {
     mr_id id = mr_job_id(job);
     bool kept = r->output.in_order && r->journal.dir;
     int err = kept ? keep_result(job, failed, x) : 0;
@@ -269,14 +269,14 @@ static int end_line(struct run *r, mr_job *job, const struct line *line, bool fa
     int64_t bytes = (int64_t)mr_job_body(job).size;
     bool emitted = line->number == 0;
     char name[32];
-    name_of(name, job, line);
+    run_job_name_of(name, job, line);
     int err = show_before_commit(r, name, x);
     if (err < 0)
         return mr_release(job, 0);
     if (failed && r->journal.dir)
         err = journal_note_failure(&r->journal, name, x->reason, line->text);
     if (err >= 0)
-        err = commit(r, job, failed, x);
+        err = run_job_commit(r, job, failed, x);
     if (err < 0)
         return err;
     uint64_t position = journal_position(&r->journal, line->number);

@@ -10,7 +10,7 @@
 
 // ---- Options ----------------------------------------------------------------------------------
 
-static bool refuse(const struct input *in) {
+static bool run_options_refuse(const struct input *in) {
     complain("%s: %s", in->command->name, error_text());
     return false;
 }
@@ -44,10 +44,10 @@ bool run_options_read(const struct input *in, struct run_options *o) {
         return false;
     if (keys_open(input_option(in, "--key-field"), input_option(in, "--key-regex"),
                   input_option(in, "--key-json"), &o->keys) < 0)
-        return refuse(in);
+        return run_options_refuse(in);
     if (template_open(in->words, o->input, &o->template) < 0) {
         keys_close(&o->keys);
-        return refuse(in);
+        return run_options_refuse(in);
     }
     return true;
 }
@@ -60,16 +60,16 @@ void run_options_close(struct run_options *o) {
 // ---- The command ------------------------------------------------------------------------------
 
 // Whether it is a shell script rather than the name of a command; GNU parallel would run a shell.
-static bool is_script(const struct run_options *o) {
+static bool run_options_is_script(const struct run_options *o) {
     const char *name = o->template.words[0].text;
     return o->template.count == 1 && strpbrk(name, " ;|&<>$") && !strchr("./", *name);
 }
 
 bool command_check(const struct run_options *o) {
     const char *name = o->template.words[0].text;
-    if ((o->template.varies && !is_script(o)) || command_is_there(name))
+    if ((o->template.varies && !run_options_is_script(o)) || command_is_there(name))
         return true;
-    if (is_script(o))
+    if (run_options_is_script(o))
         complain("run: there is no command '%.200s'; a script is run by a shell, the line is its "
                  "$1: millrace run -- sh -c 'SCRIPT' sh",
                  name);

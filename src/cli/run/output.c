@@ -147,8 +147,8 @@ static bool ends_within_line(const struct output *o, const struct held_stream *h
 }
 
 // With the lock. After a failure nothing is written any more.
-static int print(struct output *o, const struct held_stream *output,
-                 const struct held_stream *errors) {
+static int run_output_print(struct output *o, const struct held_stream *output,
+                            const struct held_stream *errors) {
     if (o->broken)
         return error_set(MR_EIO, "an earlier output could not be written");
     if (!is_empty(output) || !is_empty(errors))
@@ -171,7 +171,7 @@ static int print(struct output *o, const struct held_stream *output,
 int output_print(struct output *o, const struct spool *output, const struct spool *errors) {
     pthread_mutex_lock(&o->lock);
     struct held_stream streams[] = { { .spool = *output }, { .spool = *errors } };
-    int err = print(o, &streams[0], &streams[1]);
+    int err = run_output_print(o, &streams[0], &streams[1]);
     pthread_mutex_unlock(&o->lock);
     return err;
 }
@@ -241,7 +241,7 @@ static int print_in_turn(struct output *o) {
         struct held *h = &o->slots[(o->printed + 1) % ORDER_AHEAD];
         if (!h->there)
             return 0;
-        int err = print(o, &h->output, &h->errors);
+        int err = run_output_print(o, &h->output, &h->errors);
         if (err < 0)
             return err;
         bool failed = h->failed;

@@ -27,7 +27,7 @@ struct figures {
     uint32_t level;
 };
 
-static struct figures look(const struct run *r) {
+static struct figures run_progress_look(const struct run *r) {
     struct figures f = { .read = r->read, .ended = r->ended, .failed = r->failed };
     double s = (double)(monotonic_us() - r->begun_us) / 1e6;
     f.per_s = s > 0 ? (double)(f.ended - r->ended_before) / s : 0;
@@ -38,7 +38,7 @@ static struct figures look(const struct run *r) {
 void bar_draw(struct run *r) {
     if (r->worker)
         (void)mr_worker_look(r->worker, &r->look); // the worker is open
-    struct figures f = look(r);
+    struct figures f = run_progress_look(r);
     struct progress_text t = { 0 };
     if (r->input_over) {
         progress_add_bar(&t, f.read ? (double)f.ended / (double)f.read : 0);
@@ -71,8 +71,8 @@ static double ms_of(const struct run *r, double share) {
     return (double)histogram_quantile(&r->job_us, share) / 1000;
 }
 
-static void print_words(struct run *r) {
-    struct figures f = look(r);
+static void run_progress_print_words(struct run *r) {
+    struct figures f = run_progress_look(r);
     fprintf(stderr, "millrace: %" PRIu64 " done, %" PRIu64 " failed", (uint64_t)r->done, f.failed);
     if (r->retried)
         fprintf(stderr, ", %" PRIu64 " retried", (uint64_t)r->retried);
@@ -90,9 +90,9 @@ static void print_words(struct run *r) {
     fprintf(stderr, "\n");
 }
 
-static void print_json(struct run *r, enum cli_exit code) {
+static void run_progress_print_json(struct run *r, enum cli_exit code) {
     struct json j = { .to = stderr };
-    struct figures f = look(r);
+    struct figures f = run_progress_look(r);
     json_open(&j, NULL, '{');
     json_number(&j, "read", f.read);
     json_number(&j, "done", r->done);
@@ -121,9 +121,9 @@ static bool is_notable(const struct run *r, enum cli_exit code) {
 void summary_print(struct run *r, enum cli_exit code) {
     progress_clear();
     if (r->options->json)
-        print_json(r, code);
+        run_progress_print_json(r, code);
     else if (r->options->progress || (is_notable(r, code) && !r->quiet))
-        print_words(r);
+        run_progress_print_words(r);
     else if (r->keyless > 1 && !r->quiet)
         complain("run: %" PRIu64 " of %" PRIu64 " lines had no key", (uint64_t)r->keyless,
                  (uint64_t)r->read);

@@ -18,7 +18,7 @@
 
 enum { NAME = 40 };
 
-static int failed(const char *path, const char *doing) {
+static int run_results_failed(const char *path, const char *doing) {
     return error_set(MR_EIO, "results: cannot %s %.200s: %s", doing, path, strerror(errno));
 }
 
@@ -26,7 +26,7 @@ static int failed(const char *path, const char *doing) {
 static int first_entry(const char *path, char *out, size_t size) {
     DIR *dir = opendir(path);
     if (!dir)
-        return failed(path, "open");
+        return run_results_failed(path, "open");
     *out = 0;
     for (struct dirent *e; !*out && (e = readdir(dir));)
         if (e->d_name[0] != '.')
@@ -50,22 +50,22 @@ int results_open(const char *dir, bool goes_on) {
     struct stat st;
     bool made = mkdir(dir, 0777) == 0;
     if (!made && errno != EEXIST)
-        return failed(dir, "make");
+        return run_results_failed(dir, "make");
     if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
         return error_set(MR_EINVAL, "results: %.200s is no directory: name a new or an empty one",
                          dir);
     if (access(dir, W_OK | X_OK) < 0)
-        return failed(dir, "write to");
+        return run_results_failed(dir, "write to");
     return made || goes_on ? 0 : refuse_used(dir);
 }
 
 static int write_spool(int dir, const char *name, const struct spool *from) {
     int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
-        return failed(name, "make");
+        return run_results_failed(name, "make");
     int err = spool_write(from, fd);
     if (close(fd) < 0 && err >= 0)
-        err = failed(name, "write");
+        err = run_results_failed(name, "write");
     return err;
 }
 
@@ -122,22 +122,22 @@ static int make_result(int results, const char *name, const struct exec_result *
     snprintf(new, sizeof new, ".%s.new", name);
     remove_result(results, new);
     if (mkdirat(results, new, 0777) < 0)
-        return failed(new, "make");
+        return run_results_failed(new, "make");
     int dir = openat(results, new, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
-        return failed(new, "open");
+        return run_results_failed(new, "open");
     int err = fill(dir, x);
     close(dir);
     if (err < 0)
         return err;
     remove_result(results, name); // of an earlier run
-    return renameat(results, new, results, name) < 0 ? failed(name, "make") : 0;
+    return renameat(results, new, results, name) < 0 ? run_results_failed(name, "make") : 0;
 }
 
 int results_write(const char *dir, const char *name, const struct exec_result *x) {
     int results = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (results < 0)
-        return failed(dir, "open");
+        return run_results_failed(dir, "open");
     int err = make_result(results, name, x);
     close(results);
     return err;

@@ -36,7 +36,7 @@ static int signals_open(struct run *r) {
     return r->wake < 0 ? error_set(MR_EIO, "no eventfd: %s", strerror(errno)) : 0;
 }
 
-static int journal_begin(struct run *r, const struct input *in) {
+static int run_journal_begin(struct run *r, const struct input *in) {
     struct buffer identity = { 0 };
     int err = run_options_identity(r->options, in, &identity);
     if (err >= 0)
@@ -47,7 +47,7 @@ static int journal_begin(struct run *r, const struct input *in) {
 
 // A line may run for any time, and run decides how often it is tried. Results are kept only for
 // lines that a later run has to print in order.
-static int open_engine(struct run *r) {
+static int run_open_engine(struct run *r) {
     static const char *const policies[][2] = { { "lease", "40d" },
                                                { "attempts", "65535" },
                                                { "backoff", "200ms..1m" } };
@@ -97,7 +97,7 @@ static int resume_counts(struct run *r) {
 }
 
 // Lines that an earlier run has ended are counted.
-static int resume(struct run *r) {
+static int run_resume_journal(struct run *r) {
     int err = journal_resume(&r->journal, r->engine);
     bool begins_round = r->journal.round > 1 && r->journal.resume == 1;
     if (err >= 0 && (r->journal.again || begins_round))
@@ -111,10 +111,10 @@ static int resume(struct run *r) {
 
 static int begin_engine(struct run *r, const struct input *in) {
     bool journal = r->options->journal != NULL;
-    int err = journal ? journal_begin(r, in) : 0;
+    int err = journal ? run_journal_begin(r, in) : 0;
     if (err >= 0)
-        err = open_engine(r);
-    return err < 0 || !journal ? err : resume(r);
+        err = run_open_engine(r);
+    return err < 0 || !journal ? err : run_resume_journal(r);
 }
 
 static int run_open(struct run *r, const struct input *in) {
@@ -174,7 +174,7 @@ void run_stop_any(struct run *r, enum cli_exit code, bool now) {
 }
 
 // Ends what runs; if something has not ended soon after its KILL the process ends without it.
-static void end_all(struct run *r, enum cli_exit code, const char *why) {
+static void run_end_all(struct run *r, enum cli_exit code, const char *why) {
     output_try_complain(&r->output, why);
     run_stop_any(r, code, true);
     if (!r->leave_at_us)
@@ -185,7 +185,7 @@ static void handle_signal(struct run *r) {
     if (!interrupt_read(&r->interrupts, r->signals))
         return;
     if (r->interrupts.count > 1) {
-        end_all(r, CLI_INTERRUPTED, "ending what runs");
+        run_end_all(r, CLI_INTERRUPTED, "ending what runs");
         return;
     }
     run_stop_any(r, CLI_INTERRUPTED, false);
@@ -229,7 +229,7 @@ static bool all_has_ended(const struct run *r) {
     return mr_stage_wait_empty(r->engine, RUN_STAGE, LAST_COMMIT_MS) != MR_EAGAIN;
 }
 
-static bool is_over(const struct run *r) {
+static bool run_is_over(const struct run *r) {
     return atomic_load(&r->stopping) ? r->running == 0 : all_has_ended(r);
 }
 
@@ -257,7 +257,7 @@ static int loop_wait(struct run *r, bool bar) {
                                { .fd = STDIN_FILENO, .events = POLLIN } };
     uint64_t count;
     bool input = wants_input(r);
-    if (!input && is_over(r))
+    if (!input && run_is_over(r))
         return 0;
     bool at_once = input && r->pending;
     int n = poll(polled, input ? 3 : 2, at_once ? 0 : loop_wait_ms(r, bar));
@@ -272,7 +272,7 @@ static int loop_wait(struct run *r, bool bar) {
 
 static void look_at_time(struct run *r, bool bar) {
     if (deadline_is_over(r) && !r->leave_at_us)
-        end_all(r, CLI_DEADLINE, "the deadline has passed; ending what runs");
+        run_end_all(r, CLI_DEADLINE, "the deadline has passed; ending what runs");
     if (r->leave_at_us && monotonic_us() >= r->leave_at_us)
         leave_at_once(r);
     if (bar && progress_is_due())
@@ -282,7 +282,7 @@ static void look_at_time(struct run *r, bool bar) {
 static int run_loop(struct run *r) {
     bool bar = bar_is_wanted(r->options);
     int err = 0;
-    while (err >= 0 && !is_over(r)) {
+    while (err >= 0 && !run_is_over(r)) {
         err = loop_wait(r, bar);
         look_at_time(r, bar);
     }
@@ -383,7 +383,7 @@ static enum cli_exit run_finish(struct run *r, int err) {
     return code;
 }
 
-static enum cli_exit run_all(struct run *r, const struct input *in) {
+static enum cli_exit run_run_all(struct run *r, const struct input *in) {
     int err = output_open(&r->output, r->options->keep_order);
     if (err >= 0)
         err = run_open(r, in);
@@ -410,7 +410,7 @@ enum cli_exit run_run(const struct input *in) {
     pthread_mutex_init(&r->lock, NULL);
     enum cli_exit code = CLI_USAGE;
     if (command_check(&o)) {
-        code = run_all(r, in);
+        code = run_run_all(r, in);
         run_close(r);
     }
     run_options_close(&o);

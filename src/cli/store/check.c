@@ -44,7 +44,7 @@ void problems_print(const char *dir, const struct findings *f) {
         printf("  … and %" PRIu64 " more\n", f->problem_count - problems_listed(f));
 }
 
-static void print_row(const char *name, uint64_t number, const char *words) {
+static void store_check_print_row(const char *name, uint64_t number, const char *words) {
     printf("  %-10s  %14" PRIu64 "%s%s\n", name, number, *words ? "  " : "", words);
 }
 
@@ -63,7 +63,7 @@ static const struct {
     { "cancelled", offsetof(struct stage_info, cancelled) },
 };
 
-static uint64_t column_of(const struct stage_info *s, size_t i) {
+static uint64_t store_check_column_of(const struct stage_info *s, size_t i) {
     uint64_t number;
     memcpy(&number, (const char *)s + columns[i].at, sizeof number);
     return number;
@@ -77,17 +77,17 @@ struct stage_table {
 static int measure_stage(void *arg, const struct stage_info *s) {
     struct stage_table *t = arg;
     for (size_t i = 0; i < COLUMNS; i++) {
-        int width = snprintf(NULL, 0, "%" PRIu64, column_of(s, i));
+        int width = snprintf(NULL, 0, "%" PRIu64, store_check_column_of(s, i));
         t->widths[i] = width > t->widths[i] ? width : t->widths[i];
     }
     t->rows++;
     return 0;
 }
 
-static int print_stage(void *arg, const struct stage_info *s) {
+static int store_check_print_stage(void *arg, const struct stage_info *s) {
     const struct stage_table *t = arg;
     for (size_t i = 0; i < COLUMNS; i++)
-        printf("  %*" PRIu64, t->widths[i], column_of(s, i));
+        printf("  %*" PRIu64, t->widths[i], store_check_column_of(s, i));
     printf("  %.*s%s%s\n", (int)s->name.size, (const char *)s->name.data,
            s->paused ? " (paused)" : "", s->draining ? " (draining)" : "");
     return 0;
@@ -105,7 +105,7 @@ static void print_stages(const struct findings *f) {
     for (size_t i = 0; i < COLUMNS; i++)
         printf("  %*s", t.widths[i], columns[i].name);
     printf("  stage\n");
-    findings_stages(f, print_stage, &t);
+    findings_stages(f, store_check_print_stage, &t);
 }
 
 static void print_sound(const char *dir, const struct findings *f) {
@@ -114,11 +114,11 @@ static void print_sound(const char *dir, const struct findings *f) {
     print_coloured(GREEN, "sound");
     printf(".\n\n");
     if (f->shards > 1)
-        print_row("shards", f->shards, "");
-    print_row("segments", f->segments, "");
-    print_row("entries", f->entries, "");
-    print_row("bytes", f->bytes, size_words(size, f->bytes));
-    print_row("live", live_bytes(f), size_words(size, live_bytes(f)));
+        store_check_print_row("shards", f->shards, "");
+    store_check_print_row("segments", f->segments, "");
+    store_check_print_row("entries", f->entries, "");
+    store_check_print_row("bytes", f->bytes, size_words(size, f->bytes));
+    store_check_print_row("live", live_bytes(f), size_words(size, live_bytes(f)));
     print_stages(f);
 }
 
@@ -138,12 +138,12 @@ void problems_json(struct json *j, const struct findings *f) {
     json_close(j, ']');
 }
 
-static int json_stage(void *arg, const struct stage_info *s) {
+static int store_check_json_stage(void *arg, const struct stage_info *s) {
     struct json *j = arg;
     json_open(j, NULL, '{');
     json_bytes(j, "name", s->name);
     for (size_t i = 0; i < COLUMNS; i++)
-        json_number(j, columns[i].name, column_of(s, i));
+        json_number(j, columns[i].name, store_check_column_of(s, i));
     json_number(j, "failed", s->failed);
     json_number(j, "states", s->states);
     json_flag(j, "paused", s->paused);
@@ -159,7 +159,7 @@ static void json_content(struct json *j, const struct findings *f) {
     json_number(j, "bytes", f->bytes);
     json_number(j, "live", live_bytes(f));
     json_open(j, "stages", '[');
-    findings_stages(f, json_stage, j);
+    findings_stages(f, store_check_json_stage, j);
     json_close(j, ']');
 }
 

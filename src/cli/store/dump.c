@@ -67,7 +67,7 @@ static int name_gather(void *arg, const struct log_seen *seen) {
     return 0;
 }
 
-static mr_bytes name_of(const struct dump *d, uint32_t number) {
+static mr_bytes store_dump_name_of(const struct dump *d, uint32_t number) {
     if (number >= d->name_count)
         return (mr_bytes){ 0 };
     return bytes_of(d->names[number].text, d->names[number].size);
@@ -101,7 +101,7 @@ static int stage_fits(struct dump *d, const struct record *r) {
         return 1;
     if (!r->stage)
         return r->id && id_is_known(d, r->id);
-    if (!bytes_equal(name_of(d, r->stage), d->stage))
+    if (!bytes_equal(store_dump_name_of(d, r->stage), d->stage))
         return 0;
     int err = id_note(d, r->id);
     return err < 0 ? err : 1;
@@ -114,7 +114,7 @@ static int show(struct dump *d, const struct log_seen *seen, const struct record
                             .shards = d->shards,
                             .at = seen->at,
                             .record = r,
-                            .stage = name_of(d, r->stage),
+                            .stage = store_dump_name_of(d, r->stage),
                             .body_size = seen->body_size,
                             .with_body = d->body };
     if (d->body || r->kind == RECORD_FAIL) {
@@ -146,7 +146,7 @@ static int dump_one(void *arg, const struct log_seen *seen) {
 
 // ---- The command ------------------------------------------------------------------------------
 
-static bool number_read(const struct input *in, const char *option, uint64_t *out) {
+static bool store_dump_number_read(const struct input *in, const char *option, uint64_t *out) {
     const char *text = input_option(in, option);
     if (!text)
         return true;
@@ -166,12 +166,13 @@ static bool dump_read(const struct input *in, struct dump *d) {
     d->json = input_option(in, "--json");
     d->body = input_option(in, "--body");
     d->stage = mr_str(stage ? stage : "");
-    return number_read(in, "--from", &d->from) && number_read(in, "--id", &d->id);
+    return store_dump_number_read(in, "--from", &d->from) &&
+           store_dump_number_read(in, "--id", &d->id);
 }
 
 static bool stage_is_known(const struct dump *d) {
     for (uint32_t i = 0; i < d->name_count; i++)
-        if (bytes_equal(name_of(d, i), d->stage))
+        if (bytes_equal(store_dump_name_of(d, i), d->stage))
             return true;
     return false;
 }
@@ -221,7 +222,7 @@ enum cli_exit store_dump_run(const struct input *in) {
     struct dump d = { 0 };
     uint64_t only = ALL;
     const char *dir = store_dir(in, in->arguments[0]);
-    if (!dir || !dump_read(in, &d) || !number_read(in, "--shard", &only))
+    if (!dir || !dump_read(in, &d) || !store_dump_number_read(in, "--shard", &only))
         return CLI_USAGE;
     store_note_use(dir);
     int err = store_shards(dir, &d.shards);

@@ -127,8 +127,8 @@ static const struct core_sink nowhere = { .append = nowhere_append, .read = nowh
 
 // ---- A shard ----------------------------------------------------------------------------------
 
-static void note_refused(const char *dir, struct findings *f, uint64_t segment_size,
-                         const struct loaded *l) {
+static void store_examine_note_refused(const char *dir, struct findings *f, uint64_t segment_size,
+                                       const struct loaded *l) {
     char path[LOG_PATH];
     snprintf(path, sizeof path, "%s", dir);
     if (l->refused)
@@ -150,13 +150,13 @@ static int examine_records(const char *dir, uint32_t shard, struct findings *f) 
     struct loaded l = { .shard = shard, .shards = f->shards };
     int err = log_file_open(dir, &(struct log_options){ .read_only = true }, &log);
     if (err == MR_ECORRUPT)
-        note_refused(dir, f, 0, &l);
+        store_examine_note_refused(dir, f, 0, &l);
     if (err < 0)
         return err == MR_ECORRUPT ? 0 : err;
     log_look(log, &state);
     err = examine_core(log, &l);
     if (err == MR_ECORRUPT)
-        note_refused(dir, f, state.segment_size, &l);
+        store_examine_note_refused(dir, f, state.segment_size, &l);
     f->entries += l.entries;
     f->bytes += state.bytes;
     f->segments += state.tail / state.segment_size - state.head / state.segment_size + 1;

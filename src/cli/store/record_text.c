@@ -49,7 +49,7 @@ static uint64_t total_of(const struct record_value *v) {
 
 // A stage is printed by its name, but by its number where the record gives it that name, or where
 // the name is not known.
-static void print_stage(const struct dump_entry *e) {
+static void store_record_text_print_stage(const struct dump_entry *e) {
     if (e->stage.size && !is_about_stage(e->record))
         printf("stage %.*s", (int)e->stage.size, (const char *)e->stage.data);
     else
@@ -75,7 +75,7 @@ static void print_value(const struct dump_entry *e, const struct record_value *v
         printf("%s %016" PRIx64, v->name, v->number);
         break;
     case field_stage:
-        print_stage(e);
+        store_record_text_print_stage(e);
         break;
     case field_flag:
     case field_present:
@@ -112,7 +112,7 @@ static void print_values(const struct dump_entry *e) {
 }
 
 // Only what is not at its default.
-static void print_policy(const struct policy *policy) {
+static void store_record_text_print_policy(const struct policy *policy) {
     struct policy usual = policy_default();
     const struct policy_row *row;
     char value[POLICY_TEXT], other[POLICY_TEXT];
@@ -153,7 +153,7 @@ void record_print(const struct dump_entry *e) {
            record_kind_name(r->kind));
     print_values(e);
     if (is_about_stage(r))
-        print_policy(&r->about->stage.policy);
+        store_record_text_print_policy(&r->about->stage.policy);
     if (r->kind == RECORD_FAIL)
         print_last_reason(e->body);
     print_body(e);
@@ -162,7 +162,7 @@ void record_print(const struct dump_entry *e) {
 
 // ---- JSON ---------------------------------------------------------------------------------------
 
-static void json_stage(struct json *j, const struct dump_entry *e) {
+static void store_record_text_json_stage(struct json *j, const struct dump_entry *e) {
     if (e->stage.size)
         json_bytes(j, "stage", e->stage);
     if (!e->stage.size || is_about_stage(e->record))
@@ -189,7 +189,7 @@ static void json_value(struct json *j, const struct dump_entry *e, const struct 
         json_text(j, v->name, hex);
         break;
     case field_stage:
-        json_stage(j, e);
+        store_record_text_json_stage(j, e);
         break;
     case field_flag:
     case field_present:

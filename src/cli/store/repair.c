@@ -140,8 +140,8 @@ static int repair_all(const char *dir, const struct findings *f, bool json,
 }
 
 // Examines it once more; prints what is still wrong.
-static enum cli_exit finish(const struct input *in, const char *dir,
-                            const struct shard_repair *all) {
+static enum cli_exit store_repair_finish(const struct input *in, const char *dir,
+                                         const struct shard_repair *all) {
     struct findings after;
     int err = store_examine(dir, &after);
     if (err < 0)
@@ -178,7 +178,7 @@ static enum cli_exit decide(const struct input *in, const char *dir, const struc
     struct shard_repair *all = mem_alloc(f->shards * sizeof *all);
     int err =
         all ? repair_all(dir, f, json, all) : error_set(MR_ENOMEM, "no memory to repair %s", dir);
-    enum cli_exit code = err < 0 ? store_failed(in, dir, err) : finish(in, dir, all);
+    enum cli_exit code = err < 0 ? store_failed(in, dir, err) : store_repair_finish(in, dir, all);
     mem_free(all);
     return code;
 }

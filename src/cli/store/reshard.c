@@ -247,12 +247,13 @@ static int reshard_write_stage(struct reshard *c, uint32_t number) {
     return write_to(c, home_of(c, number), &r, (mr_bytes){ 0 });
 }
 
-static bool has_name(const void *roster, uint32_t number, const void *name) {
+static bool store_reshard_has_name(const void *roster, uint32_t number, const void *name) {
     return bytes_equal(item_name(item_at(roster, number)), *(const mr_bytes *)name);
 }
 
 static uint32_t epic_find(const struct reshard *c, const struct map *epics, mr_bytes name) {
-    return map_find(epics, (uint32_t)bytes_hash(name, 0), has_name, &c->sources, &name);
+    return map_find(epics, (uint32_t)bytes_hash(name, 0), store_reshard_has_name, &c->sources,
+                    &name);
 }
 
 // Finds the epics whose stage is known by name: of several with one name the first.
@@ -296,7 +297,8 @@ static int reshard_write_source(struct reshard *c, uint32_t number) {
 // ---- Records of jobs -------------------------------------------------------------------------
 
 // A record without a stage is about the job of the one before, and goes to the same shard.
-static int write_job(struct reshard *c, struct record *r, mr_bytes body, uint32_t *out_to) {
+static int store_reshard_write_job(struct reshard *c, struct record *r, mr_bytes body,
+                                   uint32_t *out_to) {
     if (r->stage)
         c->job_to = home_of(c, r->stage);
     *out_to = c->job_to;
@@ -339,7 +341,7 @@ static int take_record(struct reshard_from *f, struct record *r, mr_bytes body, 
         return merge_record(f, r);
     case RECORD_COPIED:
         err = renumber(f, r);
-        return err < 0 ? err : write_job(f->reshard, r, body, out_to);
+        return err < 0 ? err : store_reshard_write_job(f->reshard, r, body, out_to);
     }
     return 0;
 }

@@ -63,7 +63,7 @@ static const char *oldest_words(char out[AGE_WORDS], int64_t ms) {
     return out;
 }
 
-static void put_number(struct screen *s, enum style style, int width, double n) {
+static void top_draw_put_number(struct screen *s, enum style style, int width, double n) {
     char words[16];
     screen_put(s, style, "%*s", width, number_words(words, n));
 }
@@ -130,12 +130,12 @@ static void draw_stage_line(const struct top_stage *st, struct screen *s, int wi
     char age[AGE_WORDS];
     bool held = st->held[0] && st->waiting + st->delayed + st->parked > 0;
     put_name(s, chosen ? STYLE_CHOSEN : STYLE_PLAIN, st->name, width);
-    put_number(s, STYLE_PLAIN, 8, (double)st->waiting);
-    put_number(s, STYLE_PLAIN, 6, (double)st->running);
-    put_number(s, st->dead ? STYLE_BAD : STYLE_PLAIN, 6, (double)st->dead);
+    top_draw_put_number(s, STYLE_PLAIN, 8, (double)st->waiting);
+    top_draw_put_number(s, STYLE_PLAIN, 6, (double)st->running);
+    top_draw_put_number(s, st->dead ? STYLE_BAD : STYLE_PLAIN, 6, (double)st->dead);
     screen_put(s, STYLE_PLAIN, " %7s", oldest_words(age, st->oldest_ms));
-    put_number(s, STYLE_PLAIN, 7, st->in_per_s);
-    put_number(s, STYLE_PLAIN, 7, st->out_per_s);
+    top_draw_put_number(s, STYLE_PLAIN, 7, st->in_per_s);
+    top_draw_put_number(s, STYLE_PLAIN, 7, st->out_per_s);
     screen_put(s, STYLE_PLAIN, " ");
     put_spark(s, st->rates, st->past, SPARK);
     screen_put(s, held ? STYLE_BAD : STYLE_DIM, " %s", st->held[0] ? st->held : "-");

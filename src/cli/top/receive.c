@@ -38,7 +38,7 @@ static struct top_stage *stage_add(struct top *t, const char *name) {
     return st;
 }
 
-static int stage_read(struct top *t, const struct stage_reply *row) {
+static int top_receive_stage_read(struct top *t, const struct stage_reply *row) {
     char name[TOP_NAME];
     text_plain(name, sizeof name, row->name);
     struct top_stage *st = top_named(t, name);
@@ -84,7 +84,7 @@ int stages_read(struct top *t, const struct response_value *reply) {
         struct stage_reply stage = { 0 };
         if (!reply_read(&stage_replies, row, &stage))
             continue;
-        int err = stage_read(t, &stage);
+        int err = top_receive_stage_read(t, &stage);
         if (err < 0)
             return err;
         rate += stage.out_per_s;

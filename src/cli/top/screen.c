@@ -55,7 +55,7 @@ void screen_end(struct screen *s) {
 
 // ---- Drawing ----------------------------------------------------------------------------------
 
-static void add(struct screen *s, const char *text, size_t size) {
+static void top_screen_add(struct screen *s, const char *text, size_t size) {
     if (buffer_append(&s->text, text, size) < 0)
         s->text.limit = s->text.size; // nothing more is added; screen_show reports it
 }
@@ -70,7 +70,7 @@ void screen_start(struct screen *s, int foot) {
     s->row = s->column = 0;
     s->text.limit = 0;
     buffer_clear(&s->text);
-    add(s, HOME, strlen(HOME));
+    top_screen_add(s, HOME, strlen(HOME));
 }
 
 void screen_foot(struct screen *s) {
@@ -78,7 +78,7 @@ void screen_foot(struct screen *s) {
     while (s->row < s->rows)
         screen_next(s);
     int size = snprintf(place, sizeof place, "\033[%d;1H", s->rows + 1);
-    add(s, place, (size_t)size);
+    top_screen_add(s, place, (size_t)size);
     s->row = s->rows;
     s->column = 0;
     s->rows += s->foot;
@@ -93,7 +93,7 @@ static const char *const style_codes[] = {
 static void add_columns(struct screen *s, const char *text) {
     size_t room = s->column < s->columns ? (size_t)(s->columns - s->column) : 0;
     size_t size = text_fits(text, room);
-    add(s, text, size);
+    top_screen_add(s, text, size);
     s->column += text[size] ? (int)room : (int)text_columns(text);
 }
 
@@ -107,10 +107,10 @@ void screen_put(struct screen *s, enum style style, const char *format, ...) {
         return;
     bool styled = s->coloured || style == STYLE_CHOSEN; // the chosen line must be visible
     if (styled)
-        add(s, style_codes[style], strlen(style_codes[style]));
+        top_screen_add(s, style_codes[style], strlen(style_codes[style]));
     add_columns(s, text);
     if (styled && style != STYLE_PLAIN)
-        add(s, "\033[0m", 4);
+        top_screen_add(s, "\033[0m", 4);
 }
 
 void screen_cell(struct screen *s, enum style style, const char *text, int width) {
@@ -121,15 +121,15 @@ void screen_cell(struct screen *s, enum style style, const char *text, int width
 
 void screen_next(struct screen *s) {
     if (s->row < s->rows)
-        add(s, LINE_END, strlen(LINE_END));
+        top_screen_add(s, LINE_END, strlen(LINE_END));
     if (++s->row < s->rows)
-        add(s, "\r\n", 2);
+        top_screen_add(s, "\r\n", 2);
     s->column = 0;
 }
 
 int screen_show(struct screen *s) {
     if (s->row < s->rows)
-        add(s, PICTURE_END, strlen(PICTURE_END));
+        top_screen_add(s, PICTURE_END, strlen(PICTURE_END));
     if (s->text.limit)
         return error_set(MR_ENOMEM, "no memory for a picture of %d lines", s->rows);
     return write_all(s->text.data, s->text.size);

@@ -87,13 +87,13 @@ struct watch {
     bool end;
 };
 
-static int draw(struct watch *w) {
+static int top_redraw(struct watch *w) {
     top_draw(&w->top, &w->screen);
     return screen_show(&w->screen);
 }
 
 // A server that does not answer is shown as such, and q still works.
-static int receive(struct watch *w, const struct response_value **out) {
+static int top_receive(struct watch *w, const struct response_value **out) {
     uint64_t since_ms = monotonic_ms();
     for (;;) {
         int received = talk_receive(w->talk, out);
@@ -110,7 +110,7 @@ static int receive(struct watch *w, const struct response_value **out) {
             continue;
         snprintf(w->top.trouble, sizeof w->top.trouble, "no answer for %d s from %s",
                  (int)(silent_ms / 1000), w->top.where);
-        int err = draw(w);
+        int err = top_redraw(w);
         if (err < 0)
             return err;
     }
@@ -119,7 +119,7 @@ static int receive(struct watch *w, const struct response_value **out) {
 static int request(struct watch *w, struct words *words, const struct response_value **out) {
     int err = talk_send(w->talk, words);
     words_finish(words);
-    return err < 0 ? err : receive(w, out);
+    return err < 0 ? err : top_receive(w, out);
 }
 
 static int ask(struct watch *w, const char *command, const char *stage,
@@ -158,7 +158,7 @@ static int look_at_chosen(struct watch *w) {
     return err;
 }
 
-static int look(struct watch *w) {
+static int top_look(struct watch *w) {
     struct top *t = &w->top;
     const struct response_value *reply;
     int err = ask(w, "STAGES", NULL, &reply);
@@ -179,7 +179,7 @@ static int look(struct watch *w) {
     return t->opened && top_chosen(t, NULL) ? look_at_chosen(w) : 0;
 }
 
-static int act(struct watch *w, const char *command, const char *done) {
+static int top_act(struct watch *w, const char *command, const char *done) {
     struct top *t = &w->top;
     const struct response_value *reply;
     if (!top_chosen(t, NULL))
@@ -191,7 +191,7 @@ static int act(struct watch *w, const char *command, const char *done) {
         text_plain(t->message, sizeof t->message, reply->bytes);
     else
         snprintf(t->message, sizeof t->message, "%s %s", t->chosen, done);
-    return look(w);
+    return top_look(w);
 }
 
 // ---- Keys -------------------------------------------------------------------------------------
@@ -206,25 +206,25 @@ static int press(struct watch *w, int key) {
     case KEY_UP:
     case KEY_DOWN:
         move(t, key == KEY_UP ? -1 : 1);
-        return t->opened ? look(w) : 0;
+        return t->opened ? top_look(w) : 0;
     case KEY_PAGE_UP:
     case KEY_PAGE_DOWN:
         move(t, key == KEY_PAGE_UP ? -PAGE : PAGE);
-        return t->opened ? look(w) : 0;
+        return t->opened ? top_look(w) : 0;
     case 's':
         t->order = (t->order + 1) % TOP_ORDERS;
         sort_stages(t);
         return 0;
     case KEY_ENTER:
         t->opened = top_chosen(t, NULL) != NULL;
-        return look(w);
+        return top_look(w);
     case KEY_ESCAPE:
         t->opened = false;
         return 0;
     case 'p':
-        return act(w, "PAUSE", "is paused: it accepts jobs and starts none");
+        return top_act(w, "PAUSE", "is paused: it accepts jobs and starts none");
     case 'r':
-        return act(w, "RESUME", "goes on");
+        return top_act(w, "RESUME", "goes on");
     default:
         snprintf(t->message, sizeof t->message, "that key does nothing here");
         return 0;
@@ -240,11 +240,11 @@ static int tolerate_loss(struct watch *w, int err) {
 }
 
 // Until q is pressed, or it cannot go on.
-static int watch(struct watch *w) {
+static int top_watch(struct watch *w) {
     uint64_t looked_ms = monotonic_ms();
-    int err = tolerate_loss(w, look(w));
+    int err = tolerate_loss(w, top_look(w));
     while (err >= 0 && !w->end) {
-        err = draw(w);
+        err = top_redraw(w);
         if (err < 0)
             break;
         uint64_t since_ms = monotonic_ms() - looked_ms;
@@ -253,14 +253,14 @@ static int watch(struct watch *w) {
         for (int key; err >= 0 && !w->end && (key = screen_key(&w->screen)) != KEY_NONE;)
             err = tolerate_loss(w, press(w, key));
         if (err >= 0 && !w->end && monotonic_ms() - looked_ms >= LOOK_MS) {
-            err = tolerate_loss(w, look(w));
+            err = tolerate_loss(w, top_look(w));
             looked_ms = monotonic_ms();
         }
     }
     return err;
 }
 
-static enum cli_exit exit_of(const struct watch *w, int err) {
+static enum cli_exit top_exit_of(const struct watch *w, int err) {
     if (w->end)
         return CLI_DONE;
     if (err == MR_ECANCELLED)
@@ -281,9 +281,9 @@ enum cli_exit top_run(const struct input *in) {
         complain("top: %s", error_text());
         code = CLI_FAILED;
     } else {
-        int err = watch(&w);
+        int err = top_watch(&w);
         screen_end(&w.screen);
-        code = exit_of(&w, err);
+        code = top_exit_of(&w, err);
     }
     mem_free(w.top.stages);
     talks_close(w.talks);
