@@ -6,6 +6,7 @@
 #include "server/access.h"
 #include "server/info.h"
 #include "server/router.h"
+#include "wire/code.h"
 #include "wire/number.h"
 
 #include <inttypes.h>
@@ -451,8 +452,21 @@ static void gather_start(struct session *s, struct gather *g, const uint32_t *lo
 
 static const struct wait_kind for_loops = { .resume = NULL }; // gather_end answers
 
+// Ids and names are short: more than this is no command that a loop would accept, and not copied.
+static bool is_too_large(const mr_bytes *words, uint32_t count) {
+    size_t size = 0;
+    for (uint32_t i = 0; i < count; i++)
+        size += words[i].size;
+    return size > LIMIT_GATHERED;
+}
+
 void gather_begin(struct session *s, const struct command *c, const mr_bytes *words, uint32_t count,
                   const uint32_t *loop) {
+    if (!loop && is_too_large(words, count)) {
+        reply_error(&s->reply, code_name(CODE_TOOBIG),
+                    mr_str("a command about stages or jobs of several loops is too large"));
+        return;
+    }
     struct gather *g = gather_create(s->host, c, words, count);
     if (!g) {
         session_usage(s, "there is no memory for %s over several loops", c->name);

@@ -23,6 +23,7 @@ enum {
     LIMIT_BUSY_STEPS = 100000,       // of all in a turn: then large commands are deferred …
     LIMIT_BUSY_SHARE = 200,          // … and a session gets this many
     LIMIT_COMMAND_STEPS = 120000,    // of one command: larger ones are divided
+    LIMIT_GATHERED = 8 << 20,        // bytes of a command that several loops answer
     LIMIT_QUEUED = 1 << 16,          // commands between MULTI and EXEC …
     LIMIT_QUEUED_BYTES = 32 << 20,   // … and bytes of them
     LIMIT_ASYNC_CALLS = 1 << 16,     // calls of one connection whose ends are told LATER
