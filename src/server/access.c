@@ -49,7 +49,7 @@ bool access_role(struct session *s, enum role role) {
     return false;
 }
 
-enum { STEP_PATTERNS = 16 }; // bytes of patterns that cost one step
+enum { STEP_PATTERNS = 64 }; // bytes of patterns that cost one step
 
 uint64_t access_steps(const struct session *s) {
     return 1 + (s->who && !s->who->all ? s->who->patterns.size / STEP_PATTERNS : 0);

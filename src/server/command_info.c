@@ -102,7 +102,10 @@ static void sum_stages(const struct session *s, struct info_reply *r) {
     struct stage_counts n;
     for (uint32_t i = h->first; i < h->end; i++)
         for (uint32_t k = 1; core_stage_counts(h->parts[i].core, k, &n); k++) {
-            if (!n.name.size || !access_sees(s, n.name))
+            if (!n.name.size)
+                continue;
+            h->steps += access_steps(s) - 1;
+            if (!access_sees(s, n.name))
                 continue;
             r->waiting += n.waiting;
             r->running += n.running;

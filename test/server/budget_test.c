@@ -196,6 +196,23 @@ static void U4_what_a_token_does_not_see_costs_too(void **state) {
     forget_heard(d, 0);
 }
 
+// U4: so it is for INFO, which adds up what the token sees.
+static void U4_INFO_costs_what_is_compared_for_it(void **state) {
+    struct dialogue *d = *state;
+    char patterns[AUTH_PATTERNS] = "";
+    for (size_t used = 0; used + 10 < sizeof patterns; used = strlen(patterns))
+        snprintf(patterns + used, sizeof patterns - used, "%snever.*", used ? "," : "");
+    struct auth_entry few = { .name = mr_str("few"),
+                              .patterns = mr_str(patterns),
+                              .roles = ROLE_READ };
+    make_stages(d);
+    d->clients[0].session->who = &few;
+    uint64_t before = d->host.steps;
+    ask(d, 0, "INFO stats", "\"*pushed:0*\"");
+    assert_true(d->host.steps - before > 10 * STAGES);
+    d->clients[0].session->who = NULL;
+}
+
 // U4: jobs that no filter lets through are looked at all the same.
 static void U4_lists_that_find_nothing_share_their_turns(void **state) {
     struct dialogue *d = *state;
@@ -638,6 +655,7 @@ int main(void) {
         DIALOGUE(U4_looks_at_many_stages_share_their_turns),
         DIALOGUE(U4_many_connections_share_their_turns),
         DIALOGUE(U4_what_a_token_does_not_see_costs_too),
+        DIALOGUE(U4_INFO_costs_what_is_compared_for_it),
         DIALOGUE(U4_an_empty_place_makes_no_look_longer),
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         cmocka_unit_test(U4_pushes_that_wait_for_memory_cost_what_is_woken),
