@@ -157,7 +157,7 @@ static void A8_the_limit_is_absolute_from_the_push(void **state) {
     for (int err = 0; err == 0; err = mr_beat(job)) // asking does not prolong it
         let_pass(m, 10);
     assert_true(mr_job_stopped(job));
-    refused(MR_EEXPIRED, mr_await(m, id, MR_FOREVER, NULL)); // nobody outlives the job
+    refused(MR_EEXPIRED, mr_await(m, id, MR_FOREVER, NULL)); // a wait ends with the job
     refused(MR_EEXPIRED, mr_release(job, 0));
     must(mr_close(m));
 }
@@ -303,7 +303,7 @@ static void C9_a_failure_inside_a_block_loses_no_later_job(void **state) {
     must(mr_close(m));
 }
 
-// The state of a block comes with its first job and is carried along: past one that nobody wants,
+// The state of a block comes with its first job and is carried along: past one that was cancelled,
 // whether it was begun or not, as the last commit left it.
 static void C9_the_state_passes_over_what_is_cancelled_inside_a_block(void **state) {
     (void)state;
@@ -316,7 +316,8 @@ static void C9_the_state_passes_over_what_is_cancelled_inside_a_block(void **sta
     must(mr_job_set_state(a, mr_str("of a")));
     must(mr_done(a));
     mr_job *c = take_waiting(m, "s");
-    if (*(const char *)mr_job_body(c).data == 'b') { // this process may not have heard of it yet
+    if (*(const char *)mr_job_body(c).data ==
+        'b') { // this process may not know of the cancellation yet
         refused(MR_ECANCELLED, mr_done(c));
         c = take(m, "s", "c");
     }

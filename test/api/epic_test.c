@@ -43,7 +43,7 @@ static void T16_a_producer_restarts_and_continues(void **state) {
     must(mr_epic_push(m, &first, mr_str("2"), NULL, &id));
     mr_epic second = begin(m, "june", 0);
     assert_int_equal(second.next, 3);
-    second.next = 2; // it was not told that this one was accepted
+    second.next = 2; // as if the reply to this one was lost
     must(mr_epic_push(m, &second, mr_str("2"), NULL, &again));
     assert_true(id == again);
     push_number(m, &second, NULL);
@@ -67,7 +67,7 @@ static void D4_the_expected_number_is_shown(void **state) {
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 2);
     e.expected = 40;
-    push_number(m, &e, NULL); // before it nobody knew of an epic
+    push_number(m, &e, NULL); // the first push makes the epic
     assert_int_equal(look_epic(m, "june").expected, -1);
     push_number(m, &e, NULL);
     assert_int_equal(look_epic(m, "june").expected, 40);
@@ -330,7 +330,7 @@ static void reader_start(struct reader *r) {
     assert_int_equal(pthread_create(&r->thread, NULL, read_epic, r), 0);
 }
 
-// The most jobs of an epic that were there at once, as whoever works sees it.
+// The most jobs of an epic that were queued at once, as seen by its worker.
 struct peak {
     mr *m;
     const char *epic;
@@ -524,7 +524,7 @@ struct restless {
     atomic_int wrong;
 };
 
-// Each number has a key of its own, so that its channel's state tells whether it ran before.
+// Each number has a separate key, so that the state of its channel shows whether it ran before.
 static int push_a_few(struct restless *r, mr *m, mr_epic *e) {
     for (int i = 0; i < 100 && e->next <= TROUBLED; i++) {
         char body[24];

@@ -279,7 +279,7 @@ static void X_workers_that_can_not_be_are_refused(void **state) {
     must(mr_close(m));
 }
 
-// ---- Jobs in hand -----------------------------------------------------------------------------
+// ---- Leased jobs ------------------------------------------------------------------------------
 
 static void refuse_job(mr_job *job) {
     refused(MR_EINVAL, mr_done(job));
@@ -362,7 +362,7 @@ static int emit_and_end(mr_job *job) {
     return err;
 }
 
-// A life of jobs; the first failure ends it, with nothing left in hand.
+// Runs jobs until the first failure, and ends all leases.
 static int live_once(mr *m) {
     mr_id id = 0;
     mr_job *job = NULL;

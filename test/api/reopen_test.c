@@ -184,7 +184,7 @@ static int stops_when_the_disk_fails(const struct store *s) {
     child_must(mr_push(m, "s", mr_str("d"), NULL, NULL) == MR_ESTOPPED);
     child_must(mr_done(job) == MR_ESTOPPED);
     child_must(mr_stage_look(m, "s", &info) == 0); // looks go on
-    pthread_join(thread, &answer);                 // nobody is left waiting
+    pthread_join(thread, &answer);                 // no thread is left waiting
     child_must((intptr_t)answer == MR_ESTOPPED);
     gate_wait(&told, 1);
     child_must(told_status == MR_ESTOPPED);
@@ -207,8 +207,7 @@ static void F24_a_failed_disk_stops_the_engine_and_ends_all_waits(void **state) 
 static const char spoiled[] = "spoiled";
 static atomic_bool spoils, fails;
 
-// The engine's disk: where it was told to, it brings these bytes back otherwise than they were, or
-// not at all.
+// The engine's disk: at the places that a test sets, reads return changed bytes, or fail.
 ssize_t pread(int fd, void *to, size_t size, off_t at) {
     ssize_t got = syscall(SYS_pread64, fd, to, size, at);
     uint8_t *found = got > 0 ? memmem(to, (size_t)got, spoiled, 7) : NULL;

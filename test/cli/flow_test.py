@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""flow_test.py BUILD: millrace flow: what its file may say and how mistakes in it are told, the stories
+"""flow_test.py BUILD: millrace flow: its file and messages about mistakes in it, the flows
 of examples/flows checked by other programs, steps that misbehave, and runs that are interrupted,
-killed and gone on with, beside a journal and on a server. Speaks TAP. Nothing waits by time. With
+killed and continued, with a journal and on a server. Speaks TAP. Nothing waits by time. With
 MILLRACE_LONG the proofs by chance last MILLRACE_SECONDS."""
 import collections
 import contextlib
@@ -21,7 +21,7 @@ import time
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from running import Running, lines_of, wait_until
 from served import Server
-from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
+from tap import BUILD, LONG, MILLRACE, TIMEOUT_S, SECONDS, case, check, equal, main, sanitized, top
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../examples/flows")
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
@@ -373,7 +373,7 @@ def _():
     equal([n["name"] for n in told["nodes"]][:4], ["source", "create", "stumble", "send"], r)
 
 
-# Windows as the manual has them: one begins every `slide` values, what was begun is told at the end.
+# Windows as documented: one begins every `slide` values; those that have begun are written at the end.
 WINDOWS = r"""
 awk -v size=%d -v slide=%d '!/^#|broken/ {
     at = count[$1]++
@@ -1092,7 +1092,7 @@ def killer_in(commands, name, start):
 
 
 def end_of(command, start):
-    """How it ends when nobody kills any more."""
+    """The last run, without a kill."""
     ended = command.end()
     return start().end() if ended.code == 3 else ended
 
@@ -1152,7 +1152,7 @@ def _():
     about = f"seed {seed}, {kills} kills"
 
     def runs():
-        """Of the first flow: killed between its end and its exit, it rightly begins anew."""
+        """Runs of the first flow: killed between its end and its exit, it correctly starts again."""
         listed = subprocess.run([MILLRACE, "epics", "--json", "--at", url], check=True, capture_output=True)
         return max((int(e["name"].split("/")[-1]) for e in json.loads(listed.stdout)
                     if e["name"].startswith("into/")), default=0)
@@ -1256,7 +1256,7 @@ def _():
     os.close(side)
     seen = b""
     while b"waiting  1 running" not in seen:
-        ready, _, _ = select.select([main], [], [], PATIENCE)
+        ready, _, _ = select.select([main], [], [], TIMEOUT_S)
         check(ready, "nothing more is drawn", seen)
         seen += os.read(main, 4096)
     check(re.search(rb"\[#*\.*\] \d+ %  \d+ lines/s", seen), seen)

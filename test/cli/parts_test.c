@@ -404,7 +404,7 @@ static const char *const rewrites[] = {
     "bash\t--noprofile\t--norc\t-eo\tpipefail\t-c\tls {}",
 };
 
-// U1: whoever reads a script is found, whatever stands before it.
+// U1: the program that reads a script is found, with any commands before it.
 static void U1_scripts_are_found_in_commands(void **state) {
     (void)state;
     struct template t;

@@ -21,7 +21,7 @@ import time
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from running import Running, lines_of, wait_until
-from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
+from tap import BUILD, LONG, MILLRACE, TIMEOUT_S, SECONDS, case, check, equal, main, sanitized, top
 
 INSTANT = os.path.join(BUILD, "test", "instant")  # the same, but commands take no time
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
@@ -62,7 +62,7 @@ def wait_in(file, text):
 def read_until(terminal, pattern, seen=b""):
     """What is shown there until it has this."""
     while not re.search(pattern, seen):
-        check(select.select([terminal], [], [], PATIENCE)[0], f"never shown: {pattern}", seen)
+        check(select.select([terminal], [], [], TIMEOUT_S)[0], f"never shown: {pattern}", seen)
         seen += os.read(terminal, 4096)
     return seen
 

@@ -13,7 +13,7 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server
-from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import BUILD, MILLRACE, TIMEOUT_S, case, check, equal, main, top
 
 KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/hostile-stores")
 
@@ -29,7 +29,7 @@ def stores():
 
 def say(*words):
     """What the command answers, and how it ends: never by a signal."""
-    done = subprocess.run([MILLRACE, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+    done = subprocess.run([MILLRACE, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S)
     heard = (done.stdout + done.stderr).decode(errors="replace")
     check(done.returncode >= 0, f"{words} died of signal {-done.returncode}", heard)
     return done.returncode, heard
@@ -129,7 +129,7 @@ class Halted:
 
     def arrives(self):
         """Until it opens a segment, or ends: whether it has opened one."""
-        ready = select.select([self.arrived, self.ended], [], [], PATIENCE)[0]
+        ready = select.select([self.arrived, self.ended], [], [], TIMEOUT_S)[0]
         check(ready, "it neither opens a segment nor ends")
         if self.arrived in ready:
             os.read(self.arrived, 1)
@@ -146,14 +146,14 @@ def interrupted(number, tidies, *words):
         with Halted(*words) as command:
             came = [command.arrives() and (command.let_go() or True) for _ in range(at)]
             if not all(came) or not command.arrives():
-                equal(command.process.wait(PATIENCE), 0, words, command.process.stderr.read())
+                equal(command.process.wait(TIMEOUT_S), 0, words, command.process.stderr.read())
                 return at
             command.process.send_signal(number)
             if tidies:
                 command.let_go()
                 while command.arrives():
                     command.let_go()
-            code = command.process.wait(PATIENCE)
+            code = command.process.wait(TIMEOUT_S)
             check(code in (130, -number), words, at, code, command.process.stderr.read())
     raise AssertionError("it opens segments without an end")
 
@@ -199,17 +199,17 @@ def a_signal_ends_what_opens_a_journal():
     run = ["run", "--journal", "run.journal", "--", "false"]
     for words in run, ["flow", "plan.yaml"]:
         with open(os.path.join(top, "in.txt")) as lines:
-            begun = subprocess.run([MILLRACE, *words], stdin=lines, capture_output=True, timeout=PATIENCE, cwd=top)
+            begun = subprocess.run([MILLRACE, *words], stdin=lines, capture_output=True, timeout=TIMEOUT_S, cwd=top)
         equal(begun.returncode, 1, begun)
     for number in signal.SIGTERM, signal.SIGINT:
         for words in run, ["flow", "plan.yaml"]:
             with Halted(*words) as command:
                 check(command.arrives())
                 command.process.send_signal(number)
-                equal(command.process.wait(PATIENCE), 130, words)
+                equal(command.process.wait(TIMEOUT_S), 130, words)
     for words in run, ["flow", "plan.yaml"]:
         with open(os.path.join(top, "in.txt")) as lines:
-            again = subprocess.run([MILLRACE, *words], stdin=lines, capture_output=True, timeout=PATIENCE, cwd=top)
+            again = subprocess.run([MILLRACE, *words], stdin=lines, capture_output=True, timeout=TIMEOUT_S, cwd=top)
         equal(again.returncode, 1, again)
 
 
@@ -224,7 +224,7 @@ def a_signal_ends_a_server_that_opens_its_store():
             while command.arrives():
                 command.let_go()
             said = command.process.stderr.read()
-            check(command.process.wait(PATIENCE) in (0, 130, -number), command.process.returncode, said)
+            check(command.process.wait(TIMEOUT_S) in (0, 130, -number), command.process.returncode, said)
             check(b"ready" not in said, said)
 
 
@@ -288,7 +288,7 @@ def journals_are_their_owners_only_whatever_the_umask():
     with open_to_all():
         done = subprocess.run([MILLRACE, "run", "--journal", journal, "--", "sh", "-c",
                                f"find {journal} -printf '%m %y\\n'"],
-                              input=b"a line\n", capture_output=True, timeout=PATIENCE)
+                              input=b"a line\n", capture_output=True, timeout=TIMEOUT_S)
     equal(done.returncode, 0, done.stderr)
     equal(set(done.stdout.split(b"\n")), {b"700 d", b"600 f", b""})
 

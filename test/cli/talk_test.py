@@ -18,7 +18,7 @@ import termios
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Server, Wire
-from tap import MILLRACE, PATIENCE, as_shown, case, check, equal, main, top
+from tap import MILLRACE, TIMEOUT_S, as_shown, case, check, equal, main, top
 
 os.chdir(top)
 for name in "MILLRACE_TOKEN", "MILLRACE_URL":
@@ -34,7 +34,7 @@ class Worker(Wire):
 
     def take(self, stage):
         """Waits for a job: its id and token."""
-        return self.ask("TAKE", stage, "WAIT", PATIENCE * 1000)[0][:2]
+        return self.ask("TAKE", stage, "WAIT", TIMEOUT_S * 1000)[0][:2]
 
     def fail(self, stage, reason):
         job, token = self.take(stage)
@@ -51,7 +51,7 @@ def start(*arguments, url=None, **more):
 
 class Ended:
     def __init__(self, process, data=b""):
-        self.out, self.err = process.communicate(data, PATIENCE)
+        self.out, self.err = process.communicate(data, TIMEOUT_S)
         self.code = process.returncode
 
     def __str__(self):
@@ -153,7 +153,7 @@ def _():
     ended = Ended(process)
     equal((ended.code, ended.out), (130, b""), ended)
     while worker.ask("JOB", job)[7] != b"cancelled":
-        pass  # the server hears of it in its own time
+        pass  # the server notices it later
 
 
 @case("work runs a command for each job: stdout is the result, a failure an attempt, emits come along")
@@ -272,7 +272,7 @@ def _():
     process.send_signal(signal.SIGINT)
     ended = Ended(process)
     equal((ended.code, ended.err), (130, b""), ended)
-    gone.process.wait(PATIENCE)
+    gone.process.wait(TIMEOUT_S)
 
 
 @case("await waits for the end, or as long as it may; cancel takes back once")
@@ -330,7 +330,7 @@ def _():
     while mr("epic", "story", "interrupted").code or read("epic", "story", "interrupted")["accepted"] < 500:
         check(process.poll() is None, "it has ended")
     process.send_signal(signal.SIGINT)
-    process.wait(PATIENCE)
+    process.wait(TIMEOUT_S)
     equal(process.returncode, 130)
     check(b"500 lines were pushed" in process.stderr.read())
     equal(read("epic", "story", "interrupted")["total"], -1)
@@ -345,7 +345,7 @@ def _():
 def work_off(worker, stage, count):
     """Takes and ends so many jobs."""
     while count:
-        jobs = worker.ask("TAKE", stage, "COUNT", min(count, 500), "WAIT", PATIENCE * 1000)
+        jobs = worker.ask("TAKE", stage, "COUNT", min(count, 500), "WAIT", TIMEOUT_S * 1000)
         for job in jobs:
             worker.say("DONE", *job[:2])
         for job in jobs:
@@ -440,7 +440,7 @@ def _():
     while mr("epic", "changes", "changed").code or read("epic", "changes", "changed")["accepted"] < 3:
         check(process.poll() is None, "it has ended")
     process.kill()
-    process.wait(PATIENCE)
+    process.wait(TIMEOUT_S)
     for lines in ["1", "x", "3", "4"], ["1", "2"], ["1", "2", "33"]:
         fails(2, "not those", "push", "changes", "--lines", write("other", lines), *name)
     elsewhere = mr("push", "changes", "--lines", write("same", [1, 2, 3, 4]), *name,
@@ -539,7 +539,7 @@ class Terminal:
             self.text += os.read(self.fd, 65536).decode()
 
     def end(self):
-        out = self.process.communicate(timeout=PATIENCE)[0]
+        out = self.process.communicate(timeout=TIMEOUT_S)[0]
         os.close(self.fd)
         return self.process.returncode, out
 
@@ -576,7 +576,7 @@ def on_terminal(*arguments):
     except OSError:
         pass  # how a terminal ends
     os.close(parent)
-    equal(process.wait(PATIENCE), 0)
+    equal(process.wait(TIMEOUT_S), 0)
     return text.decode()
 
 
@@ -739,7 +739,7 @@ def _():
         check(process.poll() is None, "it has ended")
     fails(3, "own", "stages", url=url)
     process.send_signal(signal.SIGTERM)
-    equal(process.wait(PATIENCE), 130)
+    equal(process.wait(TIMEOUT_S), 130)
     equal(subprocess.run([MILLRACE, "store", "check", url], capture_output=True).returncode, 0)
 
 
@@ -862,7 +862,7 @@ def _():
         for connection in connections:
             connection.close()
         connections = [greeted(listener), greeted(listener)]
-        [waiting], _, _ = select.select(connections, [], [], PATIENCE)
+        [waiting], _, _ = select.select(connections, [], [], TIMEOUT_S)
         check(b"AWAIT" in waiting.recv(4096))
         waiting.sendall(b"$4\r\nback\r\n")
         ended = Ended(process)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """top_test.py BUILD: millrace top in a terminal (tmux) of 80 by 24, and without one. What is on the screen
-is looked at until it is what it should be; PATIENCE ends what never is."""
+is looked at until it is what it should be; TIMEOUT_S ends what never is."""
 import os
 import re
 import signal
@@ -10,7 +10,7 @@ import time
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server
-from tap import MILLRACE, PATIENCE, as_shown, case, check, equal, main, top
+from tap import MILLRACE, TIMEOUT_S, as_shown, case, check, equal, main, top
 
 server = Server("--store", "mem:")
 client = Client(server)
@@ -20,7 +20,7 @@ os.environ.pop("TMUX", None)
 
 
 class Terminal:
-    """millrace top in a terminal of its own, which stays when that has ended, and tells its exit code."""
+    """millrace top in a separate terminal, which stays after it has ended, and shows its exit code."""
 
     count = 0
 
@@ -32,7 +32,7 @@ class Terminal:
 
     def tmux(self, *words):
         return subprocess.run(["tmux", "-u", "-S", self.socket, "-f", "/dev/null", *words],
-                              check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+                              check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
 
     def __enter__(self):
         return self
@@ -49,7 +49,7 @@ class Terminal:
 
     def shows(self, *texts):
         """Waits until the screen has all of them; its lines."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT_S
         while True:
             lines = self.lines()
             if all(any(text in line for line in lines) for text in texts):
@@ -238,7 +238,7 @@ def _():
         terminal.shows("STAGE", "mail", "q quit")
         for columns, rows in (120, 40), (30, 8), (80, 24):
             terminal.tmux("resize-window", "-t", "top", "-x", str(columns), "-y", str(rows))
-            end = time.monotonic() + PATIENCE
+            end = time.monotonic() + TIMEOUT_S
             while not ((lines := terminal.lines())[-1:] and "↑↓ choose" in lines[-1] and len(lines) == rows
                        and sum("↑↓" in line for line in lines) == 1 and lines[0].startswith("millrace top")):
                 check(time.monotonic() < end, columns, rows, *lines)
@@ -265,8 +265,8 @@ def _():
 
 @case("without a terminal it is the table of stages, once")
 def _():
-    ended = subprocess.run([MILLRACE, "top"], capture_output=True, text=True, timeout=PATIENCE)
-    plain = subprocess.run([MILLRACE, "stages"], capture_output=True, text=True, timeout=PATIENCE)
+    ended = subprocess.run([MILLRACE, "top"], capture_output=True, text=True, timeout=TIMEOUT_S)
+    plain = subprocess.run([MILLRACE, "stages"], capture_output=True, text=True, timeout=TIMEOUT_S)
     equal((ended.returncode, ended.stderr), (0, ""))
     equal([line.split()[:6] for line in ended.stdout.splitlines()],
           [line.split()[:6] for line in plain.stdout.splitlines()])

@@ -17,7 +17,7 @@ static mr *open_at(const char *url) {
     return m;
 }
 
-// An engine that soon loses patience.
+// An engine with short timeouts.
 static struct engine *open_impatient(const char *url) {
     struct engine *e = NULL;
     must(client_open(url, &(struct client_options){ .unreachable_ms = 1000 }, &e));
@@ -57,7 +57,7 @@ static void X_a_url_or_option_that_cannot_be_is_refused(void **state) {
 
 static void X_another_kind_of_server_is_recognised(void **state) {
     (void)state;
-    const char *strangers[] = {
+    const char *other_servers[] = {
         "HTTP/1.1 400 Bad Request\r\n\r\n",
         "+PONG\r\n",
         "%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n",
@@ -66,9 +66,9 @@ static void X_another_kind_of_server_is_recognised(void **state) {
         "220 mail.example.org ESMTP\r\n",
         "",
     };
-    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
+    for (size_t i = 0; i < sizeof other_servers / sizeof *other_servers; i++) {
         struct fake f;
-        fake_start(&f, fake_says, (void *)(uintptr_t)strangers[i]);
+        fake_start(&f, fake_says, (void *)(uintptr_t)other_servers[i]);
         mr *m = NULL;
         refused(MR_ENET, mr_open(f.url, NULL, &m));
         assert_non_null(strstr(mr_error(), "127.0.0.1"));
@@ -264,7 +264,7 @@ static void U22_a_number_is_not_repeated_when_its_source_may_be_removed(void **s
     assert_true(before && after && strncmp(before, after, 39) != 0);
 }
 
-// F47: what a server would not take is not said to it again and again, and harms nobody else.
+// F47: a request that a server refuses is not repeated, and does not affect others.
 static void F47_what_is_too_large_for_a_server_is_refused_here(void **state) {
     (void)state;
     struct serving server;
@@ -323,7 +323,7 @@ static void F2_a_call_whose_reply_is_lost_is_repeated_with_its_once(void **state
     assert_string_equal(forgetful.first, forgetful.second);
 }
 
-// Said again, END and SKIP change nothing; a DROP that was heard is answered GONE.
+// Repeated, END and SKIP change nothing; a DROP that has arrived is answered GONE.
 static void F2_a_command_about_an_epic_is_repeated_when_its_reply_is_lost(void **state) {
     (void)state;
     static const char map[] = "%1\r\n$6\r\nresume\r\n:3\r\n";
@@ -479,7 +479,7 @@ static void F3_a_server_that_hangs_stops_work_before_its_lease_ends(void **state
     serving_end(&server, SIGKILL);
 }
 
-// Takes a job and is killed with it in hand.
+// Takes a job and is killed while it holds the lease.
 static void take_and_die(const char *url) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -626,7 +626,7 @@ static void hear_all(struct engine *e) {
     must(e->impl->stage_look(e, mr_str("s"), &info));
 }
 
-// As if somebody else had ended the lease.
+// As if another client had ended the lease.
 static void end_lease(struct client *c, const struct mr_job *job) {
     struct exchange *x = exchange_new("RELEASE");
     exchange_number(x, job->id);
@@ -634,8 +634,8 @@ static void end_lease(struct client *c, const struct mr_job *job) {
     must(exchange_do(c, x, NULL, NULL));
 }
 
-// F9: however many jobs a worker has in hand, each is beaten for when it is due, and those that are
-// to stop are told from the others.
+// F9: a worker with many leased jobs sends beats for each when it is due, and stops only those that
+// the server names.
 static void F9_every_one_of_many_leases_is_kept(void **state) {
     (void)state;
     enum { MANY = 12000, LOST = 997 };
@@ -678,8 +678,8 @@ int clock_gettime(clockid_t clock, struct timespec *out) {
     return err;
 }
 
-// F30: leases run out while the machine is suspended: whoever wakes up with one does not believe in
-// it any longer than the server.
+// F30: leases run out while the machine is suspended: after it wakes up, a worker's lease ends no
+// later than the server's.
 static void F30_a_lease_does_not_outlive_a_suspended_machine(void **state) {
     (void)state;
     struct taking t = { 0 };
@@ -736,7 +736,7 @@ struct funeral {
     int told;
 };
 
-// The last is dropped while the first is told; each is dropped when it is.
+// The last is dropped while the first is notified; each is dropped when it is notified.
 static int bury(mr_id id, mr_bytes key, const char *reason, void *arg) {
     struct funeral *f = arg;
     (void)key;
@@ -776,8 +776,8 @@ static void F13_dead_jobs_are_listed_page_by_page(void **state) {
 
 enum { KEYS = 4, EACH = 150, CALLS = 60 };
 
-// Every job is done once as far as anybody can see if its commit is recorded once: a commit counts
-// in its channel's state, and says its number to the stage `out`.
+// A job is done once if its commit is recorded once: a commit counts in the state of its channel,
+// and emits its number to the stage `out`.
 struct storm {
     mr *m;
     mr *steady;           // over a connection that does not break

@@ -649,7 +649,7 @@ static void U7_an_empty_stage_is_removed(void **state) {
     push_to(t, "third", "k", "y"); // under the same number
     crash(t);
     push(t, "k", "b");
-    assert_int_equal(look_stage(t, "s").pushed, 1); // counted anew
+    assert_int_equal(look_stage(t, "s").pushed, 1); // counted from zero
     clean(t);
     crash(t);
     assert_int_equal(core_stage_count(t->core), 3);

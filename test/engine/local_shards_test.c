@@ -1,5 +1,5 @@
-// An engine over several shards: what must hold for all of them together. (api_test, work_test and
-// reopen_test tell their stories over three shards, too.)
+// An engine with several shards: what must hold for all of them together. (api_test, work_test and
+// reopen_test also run with three shards.)
 #include "engine/shared_take.h"
 #include "support/api.h"
 
@@ -409,7 +409,7 @@ static void D4_an_epic_does_not_end_before_its_highest_number(void **state) {
     must(mr_close(m));
 }
 
-// The engine's disk: syncs fail when they are told to.
+// The engine's disk: syncs fail when the test says so.
 static atomic_bool syncs_fail;
 
 int fdatasync(int fd) {
@@ -419,7 +419,7 @@ int fdatasync(int fd) {
     return -1;
 }
 
-// F24: what all shards are told at once is not shown either when it is not on the disk.
+// F24: a change of all shards at once is not visible either when it is not on disk.
 static void F24_an_epic_ends_and_is_dropped_only_on_a_disk_that_works(void **state) {
     (void)state;
     for (int drops = 0; drops < 2; drops++) {

@@ -1,5 +1,5 @@
-// Random flows against a naive evaluator, which pushes one pair after another through the graph and
-// never heard of stages, blocks or partitions.
+// Random flows against a naive evaluator, which pushes one pair after another through the graph
+// without stages, blocks or partitions.
 //
 //     MILLRACE_SECONDS=60   longer than the default slice
 //     MILLRACE_SEED=7       that flow alone

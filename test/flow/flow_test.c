@@ -1,4 +1,4 @@
-// Flows as their users meet them, told to an engine in this process and to a server.
+// Flows by the public API, on an engine in this process and on a server.
 #include "base/mem.h"
 #include "millrace_flow.h"
 #include "support/api.h"
@@ -323,7 +323,7 @@ static const char *sums(double p, uint64_t seed, struct heard *h) {
     return sorted(h);
 }
 
-// E6, E2: a repeat is not computed again as far as anybody can see.
+// E6, E2: a repeat has no visible effect.
 static void E6_E2_sums_with_crashes_equal_those_without(void **state) {
     struct heard without = HEARD, with = HEARD;
     (void)state;
@@ -424,7 +424,7 @@ static int key_is(mr_id id, mr_bytes key, const char *reason, void *arg) {
     return 0;
 }
 
-// Counts pairs of each key in the state of its partition, and tells each count; "bad" is poison.
+// Counts pairs of each key in the state of its partition, and emits each count; "bad" crashes it.
 static int counts_unpoisoned(mr_pair p, mr_flow_out *out, void *arg) {
     struct poison *k = arg;
     char count[24];
@@ -783,7 +783,7 @@ static int build_all_kinds(mr *m, mr_flow **f) {
     return err < 0 ? err : mr_flow_check(*f);
 }
 
-// F51: an allocation that fails is told, and nothing of what failed is left.
+// F51: a failed allocation is an error, and leaves nothing allocated.
 static void F51_building_survives_a_failed_allocation(void **state) {
     int failures = 0;
     (void)state;
@@ -851,7 +851,7 @@ static int read_fails(uint64_t number, mr_flow_out *out, void *arg) {
     return number < 3 ? 0 : say_reason(out, "the disk is on fire");
 }
 
-// T16: what was over begins anew once it was forgotten; numbers of sinks, too.
+// T16: a finished flow starts again once it was removed; so do the numbers of its sinks.
 static void T16_a_removed_flow_starts_again(void **state) {
     static const char *const blocks[] = { "a b a", NULL };
     (void)state;
@@ -894,7 +894,7 @@ static uint64_t run_of(mr_flow *f) {
     return info.run;
 }
 
-// Its second block is read when somebody says so.
+// Its second block is read when the test says so.
 struct slow_text {
     struct text text;
     struct gate half, on;
@@ -941,7 +941,7 @@ static void T16_F4_only_its_own_run_is_removed(void **state) {
     must(mr_close(m));
 }
 
-// T16, E2: who still reads when the flow is over, and forgotten, hands in nothing anew.
+// T16, E2: a process that still reads when the flow was removed pushes nothing.
 static void T16_E2_a_late_reader_adds_nothing(void **state) {
     static const char *const blocks[] = { "a b a", "a c", NULL };
     struct text text = { .blocks = blocks };

@@ -1,5 +1,5 @@
-// Anything said over HTTP on one connection, in any pieces, to a server in memory: what is heard
-// begins like a response, nothing is left over, and every invariant holds.
+// Any bytes sent over HTTP on one connection, in any pieces, to a server in memory: the output
+// begins like a response, nothing is leaked, and every invariant holds.
 //
 // The first byte says how large the pieces are. A byte of 1 lets a second pass, which is also that
 // of an event; one of 2 has an allocation fail, the nth from then on, as the byte behind it says.

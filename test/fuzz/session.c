@@ -35,7 +35,7 @@ struct client {
     struct host *host; // the loop of its connection
     struct session *session;
     struct buffer heard;
-    bool deaf;
+    bool unread;
 };
 
 static struct world {
@@ -123,7 +123,7 @@ static void leave(struct client *c) {
 
 static void client_read(struct client *c) {
     mr_bytes ready = session_ready(c->session);
-    if (ready.size && !c->deaf) {
+    if (ready.size && !c->unread) {
         int err = buffer_append(&c->heard, ready.data, ready.size);
         assert(err == 0);
         session_sent(c->session, ready.size);
@@ -217,7 +217,7 @@ static size_t act(uint8_t what, const uint8_t *data, size_t size) {
         int err = session_create(c->host, &c->session);
         assert(err == 0);
         c->session->owner = c;
-        c->deaf = false;
+        c->unread = false;
     }
     size_t some = size ? data[0] % 64 : 0;
     switch (what / CLIENTS % 8) {
@@ -232,7 +232,7 @@ static size_t act(uint8_t what, const uint8_t *data, size_t size) {
         leave(c);
         return 0;
     case 3:
-        c->deaf = !c->deaf;
+        c->unread = !c->unread;
         session_touch(c->session);
         return 0;
     default:

@@ -10,7 +10,7 @@ import sys
 import urllib.request
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from tap import BUILD, PATIENCE, case, check, equal, main, top
+from tap import BUILD, TIMEOUT_S, case, check, equal, main, top
 
 DEMO = os.path.join(sys.argv[2], "tools", "demo")
 os.environ.update(TMPDIR=top, NO_COLOR="1", PYTHONUNBUFFERED="1")
@@ -26,7 +26,7 @@ def start(seconds):
 def end(demo):
     if demo.poll() is None:
         demo.terminate()
-        demo.wait(PATIENCE)
+        demo.wait(TIMEOUT_S)
 
 
 def read_to(demo, text):
@@ -60,7 +60,7 @@ def check_nothing_left():
 @case("B1, B2, B6: the story runs in process and on a server, and both summaries hold")
 def _():
     demo = start(6)
-    out, _ = demo.communicate(timeout=PATIENCE)
+    out, _ = demo.communicate(timeout=TIMEOUT_S)
     equal(demo.returncode, 0, out[-3000:])
     equal(out.count("The summary holds."), 2)
     figures = re.search(r"(\d+) letters, (\d+) pushed, (\d+) done, (\d+) answered by 3 elves, 0 wrong,\n"
@@ -72,7 +72,7 @@ def _():
 
 def interrupt(demo, number):
     demo.send_signal(number)
-    demo.communicate(timeout=PATIENCE)
+    demo.communicate(timeout=TIMEOUT_S)
     equal(demo.returncode, 128 + number)
     check_nothing_left()
 

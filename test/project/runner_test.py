@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from tap import PATIENCE, case, check, equal, main, top
+from tap import TIMEOUT_S, case, check, equal, main, top
 
 RUNNER = os.path.join(sys.argv[2], "tools", "run-tests")
 GOOD = "echo 1..1; echo ok 1 - so it is"
@@ -19,7 +19,7 @@ def listed(*scripts):
     """A build folder whose tests are these."""
     build = tempfile.mkdtemp(dir=top)
     os.mkdir(os.path.join(build, "meson-info"))
-    tests = [{"name": f"test{i}", "cmd": ["sh", "-c", script], "env": {}, "workdir": build, "timeout": PATIENCE,
+    tests = [{"name": f"test{i}", "cmd": ["sh", "-c", script], "env": {}, "workdir": build, "timeout": TIMEOUT_S,
               "suite": []} for i, script in enumerate(scripts)]
     with open(os.path.join(build, "meson-info", "intro-tests.json"), "w") as file:
         json.dump(tests, file)
@@ -29,7 +29,7 @@ def listed(*scripts):
 def run(*scripts):
     """What it said, its last line, and its exit code."""
     done = subprocess.run([RUNNER, listed(*scripts)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=PATIENCE)
+                          timeout=TIMEOUT_S)
     return done.stdout, done.stdout.splitlines()[-1], done.returncode
 
 
@@ -68,7 +68,7 @@ def _():
 @case("what a test leaves in a session of its own is ended, and what that leaves")
 def _():
     path = os.path.join(top, "left")
-    leave = (f"setsid sh -c 'setsid sleep {PATIENCE} & echo $$ $! > {path}; exec sleep {PATIENCE}' &"
+    leave = (f"setsid sh -c 'setsid sleep {TIMEOUT_S} & echo $$ $! > {path}; exec sleep {TIMEOUT_S}' &"
              f" until test -s {path}; do :; done; {GOOD}")
     said, last, code = run(leave)
     equal((last, code), ("1 passed, 0 failed", 0), said)
@@ -80,13 +80,13 @@ def _():
 def _():
     path = os.path.join(top, "started")
     os.mkfifo(path)
-    runner = subprocess.Popen([RUNNER, listed(f"echo $$ > {path}; exec sleep {PATIENCE}")],
+    runner = subprocess.Popen([RUNNER, listed(f"echo $$ > {path}; exec sleep {TIMEOUT_S}")],
                               stdout=subprocess.DEVNULL)
     try:
         with open(path) as fifo:
             test = int(fifo.read())
         runner.send_signal(signal.SIGTERM)
-        equal(runner.wait(PATIENCE), 128 + signal.SIGTERM)
+        equal(runner.wait(TIMEOUT_S), 128 + signal.SIGTERM)
         check(is_gone(test))
     finally:
         runner.kill()

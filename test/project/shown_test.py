@@ -13,7 +13,7 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server, write
-from tap import MILLRACE, PATIENCE, case, cases, check, equal, main, top
+from tap import MILLRACE, TIMEOUT_S, case, cases, check, equal, main, top
 
 ROOT = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else ".")
 STANDS_IN = {  # for programs that it is not about; those that are there are not run
@@ -35,7 +35,7 @@ def read(path):
 
 def bash(line, **more):
     return subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True,
-                          timeout=PATIENCE, **more)
+                          timeout=TIMEOUT_S, **more)
 
 
 def ok(line):
@@ -153,9 +153,9 @@ def until_done(words, stage, options=()):
     job = client.ask("PUSH", stage, "1\n", "KEY", "ann", *options)
     worker = subprocess.Popen(["bash", "-c", f"exec {words}"], stderr=subprocess.PIPE, text=True)
     atexit.register(worker.kill)
-    check(client.ask("AWAIT", job, "WAIT", PATIENCE * 1000) is not None, words)
+    check(client.ask("AWAIT", job, "WAIT", TIMEOUT_S * 1000) is not None, words)
     worker.send_signal(signal.SIGTERM)
-    said = worker.communicate(timeout=PATIENCE)[1]
+    said = worker.communicate(timeout=TIMEOUT_S)[1]
     equal(worker.returncode, 130, words, said)
 
 

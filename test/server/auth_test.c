@@ -1,5 +1,5 @@
-// Who may do what: every command with every role, every command on stages out of bounds, secrets
-// that are wrong, strangers, and lists that are read again.
+// Permissions: every command with every role, every command on stages that the token does not
+// permit, wrong secrets, unauthenticated clients, and reloaded lists of tokens.
 #include "support/dialogue.h"
 
 #include "base/errors.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Everybody's secret is his name twice: "push" has "pushpush".
+// The secret of a token is its name twice: "push" has "pushpush".
 static const char *const people[][3] = {
     { "push", "push", "*" },       { "work", "work", "*" },      { "read", "read", "*" },
     { "admin", "admin", "*" },     { "both", "push,work", "*" }, { "mail", "admin", "mail.*" },
@@ -121,7 +121,7 @@ static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-// What is allowed is heard of in some other way: that words are missing, say.
+// A permitted command gets another error, for example that arguments are missing.
 static void expect_allowed(struct dialogue *d, const struct command *c, const char *name,
                            bool allowed) {
     const char *refusal = name ? "-NOPERM" : "-NOAUTH";
@@ -129,7 +129,8 @@ static void expect_allowed(struct dialogue *d, const struct command *c, const ch
     const char *heard = hear_any(d, 0);
     bool hello = strcmp(c->name, "HELLO") == 0; // without AUTH it says what is missing
     if (begins(heard, refusal) != (!allowed || (!name && hello)))
-        fail_msg("%s says %s and hears %s", name ? name : "a stranger", c->name, heard);
+        fail_msg("%s sends %s and gets %s", name ? name : "an unauthenticated client", c->name,
+                 heard);
     if (d->clients[0].closed)
         come_as(d, 0, name);
 }
@@ -191,7 +192,7 @@ static void F45_unauthenticated_clients_may_authenticate_or_quit(void **state) {
         "{\"hello\" {*\"role\" \"none\"*} \"ping\" {*\"role\" \"any\"*}}");
 }
 
-// F45: nobody can make a server remember much before he has said who he is.
+// F45: an unauthenticated client cannot make the server store much.
 static void F45_requests_of_unauthenticated_clients_are_short(void **state) {
     struct dialogue *d = *state;
     static const char *const refused[] = { "*9\r\n", "*1\r\n$513\r\n", "*8\r\n$512\r\n" };
@@ -218,7 +219,7 @@ static void F45_requests_of_unauthenticated_clients_are_short(void **state) {
     memset(line, 'x', sizeof line);
     say_bytes(d, 0, (mr_bytes){ line, sizeof line });
     hear(d, 0, "-ERR Protocol error*");
-    come_as(d, 0, "push"); // and then as long as everybody's
+    come_as(d, 0, "push"); // then the limit of all clients holds
     assert_non_null(session_room(d->clients[0].session, &room));
     assert_int_equal(room, READ_SIZE);
 }
@@ -228,7 +229,7 @@ static void F43_F45_unread_refusals_of_unauthenticated_clients_are_few(void **st
     struct dialogue *d = *state;
     struct client *c = &d->clients[0];
     come_as(d, 0, NULL);
-    c->deaf = true;
+    c->unread = true;
     size_t said = 0, room;
     for (; session_room(c->session, &room); said++) {
         say_bytes(d, 0, mr_str("PING\r\nPUSH s a\r\n"));
@@ -236,7 +237,7 @@ static void F43_F45_unread_refusals_of_unauthenticated_clients_are_few(void **st
     }
     assert_true(session_unsent(c->session) <= UNAUTHENTICATED_UNSENT_PAUSE + 1024);
     assert_true(c->session->in.size <= 2 * UNAUTHENTICATED_REQUEST);
-    c->deaf = false;
+    c->unread = false;
     session_touch(c->session); // the socket takes more
     turn(d);
     for (size_t i = 0; i < 2 * said; i++)
@@ -391,7 +392,7 @@ static struct scene make_scene(struct dialogue *d) {
     return s;
 }
 
-// What somebody limited to mail.* hears. %1$s is the token of job 3, %2$s that of job 5.
+// Replies to a token limited to mail.*. %1$s is the token of job 3, %2$s that of job 5.
 static const struct {
     const char *said, *heard;
 } bounds[] = {
@@ -550,7 +551,7 @@ static void U2_a_token_does_not_meet_the_numbers_of_others(void **state) {
     ask(d, 0, "PUSH other x EPIC e 3", "-GAP 1 *"); // not where it stands
 }
 
-// U2: GAP would tell how far an epic is: only those hear it who may push.
+// U2: GAP would reveal the progress of an epic: only tokens with push get it.
 static void U2_a_token_without_push_does_not_learn_what_was_accepted(void **state) {
     struct dialogue *d = *state;
     static const char *const names[] = { NULL, "work" };
@@ -699,14 +700,14 @@ static void F51_lists_need_memory(void **state) {
     }
 }
 
-// ---- The door -----------------------------------------------------------------------------------
+// ---- Unauthenticated connections ---------------------------------------------------------------
 
 static struct unauthenticated *arrive(struct unauthenticated *s, uint32_t loop, uint8_t from) {
     *s = (struct unauthenticated){ .loop = loop, .address = { from } };
     return s;
 }
 
-// F45: who does not say who he is has to go, in the order they came.
+// F45: unauthenticated connections are closed in the order of arrival.
 static void F42_F45_unauthenticated_clients_have_little_time(void **state) {
     (void)state;
     struct unauthenticated_list d = { 0 };
@@ -722,7 +723,7 @@ static void F42_F45_unauthenticated_clients_have_little_time(void **state) {
     assert_ptr_equal(unauthenticated_overdue(&d, 0, UNAUTHENTICATED_MS), &s[0]);
     unauthenticated_remove(&d, &s[0]);
     assert_null(unauthenticated_overdue(&d, 0, UNAUTHENTICATED_MS));
-    unauthenticated_remove(&d, &s[1]); // has come in: nobody asks him any more
+    unauthenticated_remove(&d, &s[1]); // it has authenticated
     assert_ptr_equal(unauthenticated_overdue(&d, 0, UNAUTHENTICATED_MS + 200), &s[2]);
     unauthenticated_remove(&d, &s[2]);
     assert_true(unauthenticated_next_ms(&d, 0) == UINT64_MAX);

@@ -183,7 +183,7 @@ static void U4_what_a_token_does_not_see_costs_too(void **state) {
     d->clients[0].session->who = &few;
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         assert_true(attack_with(d, looks[i]) > 1);
-        d->clients[0].session->who = &few; // it may have connected anew
+        d->clients[0].session->who = &few; // it may have reconnected
     }
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         say_bytes(d, 0, mr_str(looks[i]));
@@ -358,7 +358,7 @@ static int lose(struct dialogue *d, int client) {
     return turns;
 }
 
-// U4: calls that are told LATER end with their connection, in pieces.
+// U4: calls with LATER end with their connection, over several turns.
 static void U4_many_calls_of_a_lost_connection_share_their_turns(void **state) {
     struct dialogue *d = *state;
     static char many[ATTACK];
@@ -417,8 +417,7 @@ static void U4_floods_of_small_commands_share_their_turns(void **state) {
         attack_with(d, floods[i]);
 }
 
-// U4: refused numbers are kept in order and bounded: whoever has had too many refused connects
-// anew.
+// U4: refused numbers are kept in order and bounded: a client with too many of them must reconnect.
 static void U4_refused_numbers_are_bounded(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "STAGE s max-jobs 1", "+OK");
@@ -592,8 +591,8 @@ static void U4_pushes_that_wait_for_memory_cost_what_is_woken(void **state) {
     dialogue_destroy(d);
 }
 
-// U6: of clients that do not read, the one that has left most has to go; of others none, nor does
-// anybody hear FULL.
+// U6: of clients that do not read, the one with most unread bytes is closed; no other is, and none
+// gets FULL.
 static void U6_the_client_that_left_most_unread_is_closed(void **state) {
     struct dialogue *d = *state;
     static char large[200 << 10];
@@ -603,7 +602,7 @@ static void U6_the_client_that_left_most_unread_is_closed(void **state) {
     hear(d, 1, "\"*\"");
     for (int i = 2; i < 5; i++) {
         connect_client(d, i);
-        d->clients[i].deaf = true;
+        d->clients[i].unread = true;
         say_bytes(d, i, mr_str(i == 3 ? "JOB 1 BODY\r\nJOB 1 BODY\r\n" : "JOB 1 BODY\r\n"));
     }
     d->host.max_client_bytes = 512 << 10;

@@ -25,15 +25,15 @@ class Refused(Exception):
 
 
 class Client:
-    """A client in a process of its own, which is told a command a line and answers with JSON."""
+    """A client in a separate process, which reads a command per line and answers with JSON."""
     again = False  # it sends a command again whose answer was lost
-    needs_ready = False  # it connects again when it likes, and tells
+    needs_ready = False  # it reconnects by itself, and reports that
     map_is_flat = True
 
     def __init__(self, *command, cwd=None, errors=None):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=errors, cwd=cwd, text=True)
-        self.lines = []  # heard, and not asked for yet
+        self.lines = []  # received and not yet read by the test
         running.append(self)
 
     def spell(self, words):

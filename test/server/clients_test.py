@@ -16,7 +16,7 @@ from clients import (NODE, ROOT, SPOKEN, Hiredis, Ioredis5, Ioredis6, NodeRedis5
                      RedisCli, Refused, end_clients, read, why_missing)
 from proxy import Proxy
 from served import Server
-from tap import BUILD, MILLRACE, PATIENCE, check, equal, top
+from tap import BUILD, MILLRACE, TIMEOUT_S, check, equal, top
 
 TIMEOUT_MS = 2000  # of clients: what else they ask is answered by then, also where much runs
 
@@ -44,7 +44,7 @@ def pair(kind, resp):
 
 
 def own_stage(word, kind, resp):
-    """A stage that nobody else uses."""
+    """A stage that no other case uses."""
     return f"{word}-{kind.name.replace(' ', '-')}-{resp}"
 
 
@@ -318,7 +318,7 @@ class Terminal:
 
     def end(self):
         os.write(self.terminal, b"quit\n")
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT_S)
         os.close(self.terminal)
         return code
 
@@ -369,22 +369,22 @@ def example(name, *arguments):
 
 
 def address(name, port):
-    """How an example is told where the server is."""
+    """The arguments that give an example the address of the server."""
     if name.endswith(".mjs"):
         return f"redis://127.0.0.1:{port}"
     return f"millrace://127.0.0.1:{port}" if name.startswith("remote") else str(port)
 
 
 def greeted(worker, producer, worker_port, producer_port):
-    """Runs a producer beside a worker, which greets; what that exits with when it is told to end."""
+    """Runs a producer beside a worker, which greets; returns the exit code of the worker after SIGTERM."""
     working = subprocess.Popen(example(worker, address(worker, worker_port)),
                                stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         done = subprocess.run(example(producer, address(producer, producer_port), "ann"),
-                              capture_output=True, text=True, timeout=PATIENCE)
+                              capture_output=True, text=True, timeout=TIMEOUT_S)
         check(done.returncode == 0 and done.stdout == "hello, ann\n" and not done.stderr, done)
         os.killpg(working.pid, signal.SIGTERM)
-        return working.wait(PATIENCE)
+        return working.wait(TIMEOUT_S)
     finally:
         if working.poll() is None:
             os.killpg(working.pid, signal.SIGKILL)
@@ -431,7 +431,7 @@ def _():
     program = re.search(r"```js\n(.*?)```", text, re.S)[1].replace(":7411", f":{own.port}")
     for _ in range(2):  # U15: it works every time
         done = subprocess.run(["node", "--input-type=module"], input=program, cwd=NODE,
-                              capture_output=True, text=True, timeout=PATIENCE)
+                              capture_output=True, text=True, timeout=TIMEOUT_S)
         check(done.returncode == 0 and done.stdout == "sent to: ann\n" and not done.stderr, done)
     own.stop()
 

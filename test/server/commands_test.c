@@ -534,11 +534,11 @@ static void A3_listings_are_bounded(void **state) {
                                          "CHANNELS s TOP 4294967295", "EPICS" };
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         d->clients[0].heard.size = 0;
-        d->clients[0].deaf = true;
+        d->clients[0].unread = true;
         say(d, 0, asked[i]);
         mr_bytes ready = session_ready(d->clients[0].session);
         assert_memory_equal(ready.data, "*1000\r\n", 7);
-        d->clients[0].deaf = false;
+        d->clients[0].unread = false;
         session_touch(d->clients[0].session);
         turn(d);
         hear(d, 0, "[*");

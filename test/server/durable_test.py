@@ -10,7 +10,7 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Faulty, Refused, Server, path
-from tap import MILLRACE, PATIENCE, case, check, equal, main
+from tap import MILLRACE, TIMEOUT_S, case, check, equal, main
 
 NUMBERS = 3000
 
@@ -114,8 +114,8 @@ def fields_of(client, job):
 
 
 def stays_leased_until_its_end(server, stage, take):
-    """A job that was taken so is not taken again before the end of its lease, which is told by how long ago
-    it was pushed: it was pushed before it was taken."""
+    """A job taken with these options is not taken again before the end of its lease, measured by the time since
+    its push, which was before the take."""
     client = Client(server)
     job = client.ask("PUSH", stage, "a", "KEY", "k")
     client.ask("PUSH", stage, "b", "KEY", "k")
@@ -123,7 +123,7 @@ def stays_leased_until_its_end(server, stage, take):
     equal(taken, job)
     killed(server)
     client = Client(server)
-    [[again, *_]] = client.ask("TAKE", stage, "WAIT", PATIENCE * 1000)
+    [[again, *_]] = client.ask("TAKE", stage, "WAIT", TIMEOUT_S * 1000)
     equal(again, job)  # nothing overtakes it either
     age = fields_of(client, job)["age-ms"]
     check(age >= LEASE, f"taken again {age} ms after its push, before its lease of {LEASE} ms has ended")
@@ -156,7 +156,7 @@ def U21_a_token_is_good_after_a_kill():
         client = Client(server)
         job = client.ask("PUSH", stage, "a", "KEY", "k")
         client.ask("PUSH", stage, "b", "KEY", "k")
-        [[_, token, *_]] = client.ask("TAKE", stage, "LEASE", PATIENCE * 1000, *take)
+        [[_, token, *_]] = client.ask("TAKE", stage, "LEASE", TIMEOUT_S * 1000, *take)
         killed(server)
         client = Client(server)
         equal(client.ask("TAKE", stage), [])
@@ -196,7 +196,7 @@ def U18_a_refusal_while_loading_holds_its_source():
     equal(worker.work_off("s"), ["there before", "1", "2", "1", "2"])
     for number in (1, 2):
         called.say("CALL", "s", f"call {number}", "SOURCE", "d", number)
-        [[job, token, _, _, body, *_]] = worker.ask("TAKE", "s", "WAIT", PATIENCE * 1000)
+        [[job, token, _, _, body, *_]] = worker.ask("TAKE", "s", "WAIT", TIMEOUT_S * 1000)
         equal(body, f"call {number}")
         equal(worker.ask("DONE", job, token, "RESULT", "r"), "OK")
         equal(called.hear(), "r")
@@ -210,7 +210,7 @@ SHARE = 2500  # of 10,000 sources
 
 def make_token(name):
     done = subprocess.run([MILLRACE, "auth", "add", name, "--role", "push,read", "--auth", path("tokens")],
-                          capture_output=True, text=True, timeout=PATIENCE)
+                          capture_output=True, text=True, timeout=TIMEOUT_S)
     equal(done.returncode, 0, done.stderr)
     return done.stdout.split()[-1]
 
@@ -218,7 +218,7 @@ def make_token(name):
 def makers_in(store):
     """Who made each stage and epic, as the store's dump says: by kind and name."""
     done = subprocess.run([MILLRACE, "store", "dump", f"file:{path(store)}", "--json"], capture_output=True,
-                          text=True, timeout=PATIENCE)
+                          text=True, timeout=TIMEOUT_S)
     equal(done.returncode, 0, done.stderr)
     records = [json.loads(line) for line in done.stdout.splitlines()]
     return {(r["kind"], r["name"] if r["kind"] == "source" else r["stage"]): r["made-by"]

@@ -12,7 +12,7 @@ import threading
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Faulty, Refused, Server, Wire, path, too_few_descriptors
-from tap import MILLRACE, PATIENCE, case, check, equal, main
+from tap import MILLRACE, TIMEOUT_S, case, check, equal, main
 
 MIB = 1 << 20
 
@@ -95,7 +95,7 @@ def F24_a_failed_sync_is_reported_and_final():
     server = Faulty("sync")
     client, other = Client(server), Client(server)
     equal(client.ask("PUSH", "s", "kept"), "1")
-    other.say("TAKE", "t", "WAIT", PATIENCE * 1000)
+    other.say("TAKE", "t", "WAIT", TIMEOUT_S * 1000)
     server.order("sync EIO")
     client.refused("STOPPED", "PUSH", "s", "not kept")
     server.hear("the log has failed")
@@ -169,7 +169,7 @@ def out_of_descriptors_new_connections_wait():
 IDLE, IDLE_BYTES = 10000, 4096
 
 
-# F44, P10: idle connections cost little, nobody notices them, and nothing wakes up because of them.
+# F44, P10: idle connections cost little, do not delay others, and cause no wake-ups.
 @case
 def F44_ten_thousand_idle_connections():
     if too_few := too_few_descriptors(IDLE + 400):
@@ -180,7 +180,7 @@ def F44_ten_thousand_idle_connections():
     before = memory_of(server)
     idle = []
     for number in range(IDLE):
-        idle.append(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
+        idle.append(socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S))
         if number % 100 == 99:  # it has come so far, and the queue of those not accepted is empty
             idle[-1].sendall(b"PING\r\n")
             equal(idle[-1].recv(7), b"+PONG\r\n")
@@ -205,7 +205,7 @@ def receive(connection, size):
 
 
 def stays_asleep(server, connection):
-    """No thread of it runs while nobody says anything, which a connection listens to for a while."""
+    """No thread of it runs while no client sends anything, checked for a while."""
     before = server.sleeps()
     connection.settimeout(2)
     try:
@@ -216,7 +216,7 @@ def stays_asleep(server, connection):
     check(sanitized() or after == before, before, after)  # a sanitizer's own thread never sleeps long
 
 
-# F44: one too many is told so and closed, the log says it once; whoever leaves makes room.
+# F44: one too many is refused and closed, with one notice; a closed connection makes room.
 @case
 def F44_more_clients_than_allowed_are_refused():
     server = Server("--store", "mem:", "--max-clients", "3")
@@ -361,8 +361,8 @@ def send_some(client, data):
         pass  # it was closed already
 
 
-# U6: an announced length reserves nothing, and what has arrived of many requests is bounded; nobody
-# else hears FULL because of it.
+# U6: an announced length reserves no memory, and the received bytes of many requests are bounded; no
+# other client gets FULL because of it.
 @case
 def U6_many_large_requests_at_once_do_not_fill_memory():
     if sanitized():
@@ -383,7 +383,7 @@ def U6_many_large_requests_at_once_do_not_fill_memory():
     server.stop()
 
 
-# U6: the same of replies that are not read: whoever has left most is closed.
+# U6: the same for unread replies: the client with most of them is closed.
 @case
 def U6_clients_that_do_not_read_do_not_fill_memory():
     if sanitized():
@@ -406,7 +406,7 @@ def U6_clients_that_do_not_read_do_not_fill_memory():
 
 # ---- Clients -----------------------------------------------------------------------------------
 
-# F42: a client that sends a byte at a time holds up nobody, and is answered in the end.
+# F42: a client that sends a byte at a time delays no other, and gets its reply.
 @case
 def F42_a_byte_at_a_time():
     server = Server("--store", "mem:")
@@ -465,7 +465,7 @@ def F43_a_client_that_never_reads_is_closed():
     server.stop()
 
 
-# F43: messages that nobody asked for a second time pile up to a bound.
+# F43: unread push messages are bounded.
 @case
 def F43_unread_push_messages_end_the_connection():
     if sanitized():
@@ -473,7 +473,7 @@ def F43_unread_push_messages_end_the_connection():
     server = Server("--store", "mem:")
     unresponsive, worker = Client(server), Client(server)
     unresponsive.say("HELLO", 3)
-    for _ in range(17):  # the end of one job, told so many times, is more than 256 MiB
+    for _ in range(17):  # the end of one job, sent this many times, is more than 256 MiB
         unresponsive.say("CALL", "s", "a", "ONCE", "o", "LATER")
     unresponsive.say("PUSH", "all-calls-are-there", "")
     equal(len(worker.ask("TAKE", "all-calls-are-there", "WAIT", -1)), 1)
@@ -488,7 +488,7 @@ def F43_unread_push_messages_end_the_connection():
 
 # ---- Many ----------------------------------------------------------------------------------------
 
-BUSY, DEAF, ROUNDS = 1000, 20, 10
+BUSY, UNRESPONSIVE, ROUNDS = 1000, 20, 10
 
 
 # U4, U6: large requests that are pipelined are all read, also where their replies or the budget of a
@@ -519,7 +519,7 @@ def F43_F44_a_thousand_busy_connections():
     server = Server("--store", "mem:", "--max-unread", "500ms")
     control = Client(server)
     control.ask("PUSH", "large", b"x" * MIB)
-    unresponsive = [Client(server) for _ in range(DEAF)]
+    unresponsive = [Client(server) for _ in range(UNRESPONSIVE)]
     for client in unresponsive:
         never_read(client, b"JOB 1 BODY\r\n")
     busy = [Client(server) for _ in range(BUSY)]

@@ -16,7 +16,7 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 import served
 from served import Wire
-from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import BUILD, MILLRACE, TIMEOUT_S, case, check, equal, main, top
 
 STORY = os.path.join(BUILD, "test/secure_story")
 os.chdir(top)
@@ -28,7 +28,7 @@ os.environ.update(NO_COLOR="1")
 
 class Ended:
     def __init__(self, command, data=b"", **environment):
-        process = subprocess.run(command, input=data, capture_output=True, timeout=PATIENCE,
+        process = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT_S,
                                  env={**os.environ, **environment})
         self.out, self.err, self.code = process.stdout, process.stderr, process.returncode
 
@@ -117,12 +117,12 @@ def redis(server, *words, **environment):
 
 
 authority("ca")
-authority("stranger")
+authority("unknown")
 certificate("server")
 certificate("elsewhere", names="DNS:elsewhere.example,IP:127.9.9.9")
 certificate("expired", days=-1)
 certificate("client", names="DNS:client")
-certificate("foreign", by="stranger", names="DNS:client")
+certificate("foreign", by="unknown", names="DNS:client")
 
 
 # ---- Where it listens -----------------------------------------------------------------------------
@@ -266,24 +266,24 @@ def _():
     url = f"millrace://all:{secret}@127.0.0.1:{server.port}"
     for words in ["call", "s", "a", "--at", url], ["call", "s", "a", f"--at={url}"]:
         caller = subprocess.Popen([MILLRACE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        job = worker.ask("TAKE", "s", "WAIT", PATIENCE * 1000)[0]  # it has come so far
+        job = worker.ask("TAKE", "s", "WAIT", TIMEOUT_S * 1000)[0]  # it has come so far
         line = of_process(caller, "cmdline")
         check(b"@127.0.0.1" in line and secret.encode() not in line, line)
         equal(worker.ask("DONE", job[0], job[1], "RESULT", "r"), b"+OK")
-        out, err = caller.communicate(timeout=PATIENCE)
+        out, err = caller.communicate(timeout=TIMEOUT_S)
         equal((out, err), (b"r\n" if out.endswith(b"\n") else b"r", b""))
     working = subprocess.Popen([MILLRACE, "work", "s", "--at", url, "--", "sh", "-c", "cat"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     equal(worker.ask("CALL", "s", "hello"), b"hello")
     check(secret.encode() not in of_process(working, "cmdline"))
     working.send_signal(signal.SIGTERM)
-    out, err = working.communicate(timeout=PATIENCE)
+    out, err = working.communicate(timeout=TIMEOUT_S)
     check(secret.encode() not in out + err, out, err)
     port = server.port
     said = server.stop()
     check(secret not in said, said)
     for words in ["push", "s", "a"], ["work", "s", "--", "true"]:
-        ended = fails(3, "", *words[:2], "--at", url, *words[2:])  # nobody is there any more
+        ended = fails(3, "", *words[:2], "--at", url, *words[2:])  # the server has ended
         check(secret.encode() not in ended.err and str(port).encode() in ended.err, ended)
     for bad in f"nonsense://{secret}@h", f"millrace://{secret}@:x", f"millrace://{secret}@h:0":
         for words in ["push", "s", "a"], ["work", "s", "--", "true"]:
@@ -315,7 +315,7 @@ def _():
         os.unlink("h.auth")
         server.reload("stay in use: cannot read h.auth")
         equal(one.ask("PUSH", "s", "a"), b"2")
-        write("h.auth", "# nobody\n")
+        write("h.auth", "# no entries\n")
         server.reload("no client can authenticate", "reloaded 0 tokens")
         equal(one.hear(), b"")
     with Server() as server:
@@ -323,7 +323,7 @@ def _():
 
 
 def come(server, count, *words, source="127.0.0.1"):
-    """So many connections that have said this: at once, because strangers are not waited for long."""
+    """So many connections that have sent this: at once, because unauthenticated ones have little time."""
     wires = [Wire(server.port, source=source) for _ in range(count)]
     for wire in wires:
         wire.say(*words)
@@ -338,13 +338,13 @@ def _():
     with Server("--auth", "s.auth") as server:
         known = come(server, 100, "AUTH", secret)
         equal([wire.hear() for wire in known], [b"+OK"] * 100)
-        strangers = come(server, 128, "PING")
-        equal([wire.hear()[:7] for wire in strangers], [b"-NOAUTH"] * 128)
+        unauthenticated = come(server, 128, "PING")
+        equal([wire.hear()[:7] for wire in unauthenticated], [b"-NOAUTH"] * 128)
         equal(Wire(server.port).ask("AUTH", secret), b"+OK")  # one too many: the oldest has to go
-        equal(strangers[0].file.read(), b"")
+        equal(unauthenticated[0].file.read(), b"")
         server.hear("1 connections were closed for newer ones before they said who they are")
         check(b"rejected_connections:1\r" in known[0].ask("INFO", "stats"))
-        equal(strangers[1].ask("PING")[:7], b"-NOAUTH")
+        equal(unauthenticated[1].ask("PING")[:7], b"-NOAUTH")
         for wire in known:
             equal(wire.ask("PING"), b"+PONG")
 
@@ -389,7 +389,7 @@ def _():
         equal(first.stdout.readline(), b"PONG\n")
         said = Ended([*there, "PING"])
         check(b"max-per-address" in said.out + said.err, said)
-        first.communicate(timeout=PATIENCE)
+        first.communicate(timeout=TIMEOUT_S)
         while Ended([*there, "PING"]).out != b"PONG\n":
             pass  # the close is still on its way
 
@@ -426,7 +426,7 @@ def _():
         wire.socket.sendall(b"PUSH s x\r\n" * 5000 + b"JOBS s COUNT 1000\r\n" * 20 + b"PING\r\n")
         for number in range(5000):
             equal(wire.hear(), b"%d" % (number + 1))
-        for _ in range(20):  # more than a session holds before somebody reads
+        for _ in range(20):  # more than a session stores unread
             equal(len(wire.hear()), 1000)
         equal(wire.hear(), b"+PONG")
 
@@ -445,7 +445,7 @@ def _():
         again.stdin.flush()
         said = again.stdout.read()
         again.stdin.close()
-        again.wait(PATIENCE)
+        again.wait(TIMEOUT_S)
         check(b"RENEGOTIATING" in said and b"no renegotiation" in said, said)
         plain = Wire(server.port)
         plain.say("PUSH", "s", "a")
@@ -467,7 +467,7 @@ def _():
         watch = Wire(server.port, trusting())
         while b"blocked_clients:1" not in watch.ask("INFO", "clients"):
             pass
-        waits.socket.unwrap()  # says that it ends, and hears the same
+        waits.socket.unwrap()  # sends the end of TLS, and receives the server's
         while b"connected_clients:1" not in watch.ask("INFO", "clients"):
             pass
 
@@ -477,7 +477,7 @@ def _():
     came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
     with Server(*shown("server")) as server:
         end = trusting().wrap_bio(came, goes, server_hostname="localhost")
-        line = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+        line = socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
         while not end.version() or goes.pending:
             try:
                 end.do_handshake()
@@ -495,7 +495,7 @@ def _():
             came.write(piece)
         said = end.read(1 << 16)
         check(said.startswith(b"$1\r\n1\r\n*1\r\n") and said.endswith(b"+PONG\r\n"), said)
-        equal(said.count(b"PONG"), 1)  # nobody waits for those who may have gone
+        equal(said.count(b"PONG"), 1)  # the other command is not awaited: the client may have gone
         wire = Wire(server.port, trusting())
         equal(wire.ask("TAKE", "s")[0][5], b":2")  # the lease went with the connection
 
@@ -519,7 +519,7 @@ def _():
         refused("has expired", f"millraces://localhost:{server.port}", *ca)
     with Server(*shown("server")) as server:
         url = f"millraces://localhost:{server.port}"
-        refused("unable to get local issuer", url, "--tls-ca", "stranger.pem")
+        refused("unable to get local issuer", url, "--tls-ca", "unknown.pem")
         fails(3, "certificate is refused", "push", "s", "a", "--at", url)  # by the system's
         equal(ok("push", "s", "a", "--at", url, SSL_CERT_FILE="ca.pem"), "1")
         fails(3, "no-such.pem", "push", "s", "a", "--at", url, "--tls-ca", "no-such.pem")

@@ -93,7 +93,7 @@ static void F42_a_client_that_waits_cannot_pile_up_requests(void **state) {
     assert_int_equal(s->in.capacity, 0);
 }
 
-// F50: calls whose ends are told later are kept by the server, so they are bounded, too.
+// F50: calls with LATER are stored by the server, so they are bounded, too.
 static void F50_calls_that_are_not_waited_for_are_bounded(void **state) {
     ONE_LOOP_ONLY;
     struct dialogue *d = *state;
@@ -164,7 +164,7 @@ static const struct leaving {
     { "PUSH s a EPIC e 1\r\nEPIC s e END 1\r\n", "EPIC s e WAIT -1", "CANCEL 1\r\n" },
     { "PUSH s a EPIC e 1\r\n", "EPIC s e WAIT -1 LEFT 0", "CANCEL 1\r\n" },
     { "PUSH s a EPIC e 1\r\n", "EPIC s e WAIT -1 LEFT 0", "EPIC s e DROP\r\n" },
-    { "PUSH s a\r\n", "TAKE s", "CANCEL 1\r\n" }, // it is told to stop
+    { "PUSH s a\r\n", "TAKE s", "CANCEL 1\r\n" }, // it is asked to stop
 };
 
 // Said by client 1, within a turn that goes on.
@@ -182,9 +182,9 @@ static void forget_heard(struct dialogue *d) {
         buffer_clear(&d->clients[i].heard);
 }
 
-// F50: the client goes before what it waits for happens, after it in the same turn, before it in
-// the same turn, or when it has happened and nobody has read the answer. (What is used after it was
-// freed is found by sanitizers, what is kept for nobody by core_check.)
+// F50: the client disconnects before the event that it waits for, after it in the same turn, before
+// it in the same turn, or after it with an unread reply. (A use after free is found by sanitizers,
+// leftover state by core_check.)
 static void F50_nothing_is_left_of_a_client_that_has_gone(void **state) {
     (void)state;
     enum { BEFORE, AFTER, BEFORE_IN_TURN, UNREAD, WAYS };
@@ -213,11 +213,11 @@ static void F50_nothing_is_left_of_a_client_that_has_gone(void **state) {
             turn(d);
             break;
         default:
-            d->clients[0].deaf = true;
+            d->clients[0].unread = true;
             say_within(d, l->event);
             turn(d);
             hang_up(d, 0);
-            d->clients[0].deaf = false;
+            d->clients[0].unread = false;
         }
         forget_heard(d);
         pass_ms(d, 100000);

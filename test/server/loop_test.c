@@ -1,5 +1,6 @@
-// The loop over real sockets, in this process: who has no memory or descriptors left says so and
-// goes on, replies are sent before a server ends, and whoever works is shown with its address.
+// The loop with real sockets, in this process: a server without memory or descriptors reports that
+// and continues, replies are sent before a server ends, and workers are listed with their
+// addresses.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/notice.h"
@@ -12,7 +13,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-enum { PATIENCE_S = 60 }; // a hang is a failure; nothing else waits for time
+enum { TIMEOUT_S = 60 }; // a hang is a failure; nothing else waits for time
 
 // ---- A server in a thread of its own ------------------------------------------------------------
 
@@ -69,16 +70,16 @@ static void server_stop(struct running *r) {
 
 // ---- A client -----------------------------------------------------------------------------------
 
-// A connection; -1: nobody listens.
+// A connection; -1: the server does not listen.
 static int dial_or_not(const struct running *r) {
     struct sockaddr_in at = { .sin_family = AF_INET,
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                               .sin_port = htons(r->port) };
-    struct timeval patience = { .tv_sec = PATIENCE_S };
+    struct timeval timeout = { .tv_sec = TIMEOUT_S };
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
         return fd;
     close(fd);
@@ -172,8 +173,8 @@ static void echo_much(const struct running *r) {
     close(fd);
 }
 
-// F51: every allocation of the server's thread fails once: whoever it was for is answered or sent
-// away, and everybody else is served.
+// F51: every allocation of the server's thread fails once: its client gets an error or is closed,
+// and all others are served.
 static void F51_no_memory_costs_a_connection_at_most(void **state) {
     (void)state;
     struct running r;
@@ -248,7 +249,7 @@ static void T22_replies_are_sent_before_the_server_ends(void **state) {
     assert_true(tell(fd, head, sizeof head - 1) && tell(fd, body, BODY + 2));
     assert_true(hear(fd, begin, sizeof begin)); // it is being sent
     kill(getpid(), SIGTERM);
-    for (int other; (other = dial_or_not(&r)) >= 0;) // until the server has heard
+    for (int other; (other = dial_or_not(&r)) >= 0;) // until the server has handled the signal
         close(other);
     assert_true(hear(fd, heard, BODY + 2));
     assert_memory_equal(heard, body, BODY + 2);
@@ -359,7 +360,7 @@ static bool take_first_attempt(int fd, const char *take, char id[64], char token
 // The second signal ends the time that running jobs have to end.
 static void server_stop_with_leases(struct running *r) {
     kill(getpid(), SIGTERM);
-    for (int other; (other = dial_or_not(r)) >= 0;) // until the server has heard
+    for (int other; (other = dial_or_not(r)) >= 0;) // until the server has handled the signal
         close(other);
     server_stop(r);
 }

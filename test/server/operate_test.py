@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""operate_test.py BUILD: the server and whoever keeps it running: what systemd hears, sockets that it
-hands over, reloading, what is logged and how that changes while the server runs."""
+"""operate_test.py BUILD: operation of the server: notifications to systemd, socket activation, reloading,
+the log and its level."""
 import json
 import os
 import signal
@@ -10,17 +10,17 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server, path, write
-from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import BUILD, MILLRACE, TIMEOUT_S, case, check, equal, main, top
 
 
 # ---- systemd -----------------------------------------------------------------------------------
 
 class Manager:
-    """Plays systemd: a socket for what the server tells."""
+    """Plays systemd: a socket for the server's notifications."""
 
     def __init__(self, address):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT_S)
         self.socket.bind(address.replace("@", "\0"))
         self.environment = dict(os.environ, NOTIFY_SOCKET=address)
 
@@ -103,7 +103,7 @@ def unit():
 def unprivileged():
     """How a command is run as the service runs it; why it cannot be, or None."""
     if os.getuid():
-        return [], None  # whoever this is
+        return [], None  # a process that has ended meanwhile
     through = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs",
                "--bounding-set=-all"]
     os.chmod(top, 0o711)  # it may pass, but not look inside
@@ -131,7 +131,7 @@ def made_token(file, name):
     return made.stdout.split()[-1] if made.returncode == 0 else None
 
 
-# U11: tokens and keys are root's; the service, which is nobody, has the copies that systemd made of them.
+# U11: tokens and keys are files of root; the service, an unprivileged user, reads the copies that systemd made.
 @case
 def U11_the_service_reads_its_credentials_unprivileged():
     through, why = unprivileged()
@@ -172,11 +172,11 @@ def U11_the_service_reads_its_credentials_unprivileged():
     return None
 
 
-# U11: what a restart cannot mend has exit codes of its own, and the unit does not restart for these.
+# U11: faults that a restart cannot correct have separate exit codes, for which the unit does not restart.
 @case
 def U11_faults_that_a_restart_cannot_correct_are_not_restarted():
     prevented = set(map(int, unit()["RestartPreventExitStatus"][0].split()))
-    store = path("mendless")
+    store = path("damaged")
     Server("--store", f"file:{store}").stop()
     taken = socket.create_server(("127.0.0.1", 0))
     address = "127.0.0.1:%d" % taken.getsockname()[1]
@@ -203,7 +203,7 @@ def U11_faults_that_a_restart_cannot_correct_are_not_restarted():
     check(int(limits["StartLimitIntervalSec"][0]) > 20 * (int(limits["RestartSec"][0]) + 1))
 
 
-# U10: no file with everybody's jobs and secrets stays behind a crash.
+# U10: a crash leaves no core file with jobs and secrets.
 @case
 def U10_a_server_leaves_no_core():
     server = Server("--store", "mem:")
@@ -246,7 +246,7 @@ def server_with_socket(listener, *options, count=1, ready=True):
 def a_socket_that_listens_already_is_used():
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    early = socket.create_connection(("127.0.0.1", port), PATIENCE)  # before the server is there
+    early = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)  # before the server is there
     early.sendall(b"PING\r\n")
     server = server_with_socket(listener, "--store", "mem:", "--listen", "127.0.0.1:1")
     equal(server.port, port)

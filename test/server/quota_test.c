@@ -38,7 +38,7 @@ static void F44_connections_are_counted(void **state) {
     quota_finish(&c);
 }
 
-// F44: one address takes no more than its share, whoever comes from elsewhere finds room.
+// F44: one address gets no more than its share; other addresses find room.
 static void F44_one_address_does_not_take_all_places(void **state) {
     (void)state;
     struct quota c;
@@ -61,7 +61,7 @@ static void F44_one_address_does_not_take_all_places(void **state) {
     quota_finish(&c);
 }
 
-// F51: without memory nobody is counted by half.
+// F51: without memory a connection is not counted at all.
 static void F51_a_quota_needs_memory(void **state) {
     (void)state;
     for (long fails = 0;; fails++) {
@@ -80,7 +80,7 @@ static void F51_a_quota_needs_memory(void **state) {
     }
 }
 
-// F42, F43: who has kept us waiting longest has to go first; whoever gives a sign begins anew.
+// F42, F43: timeouts expire in the order of their start; a restarted one goes to the end.
 static void F42_F43_timeouts_expire_in_the_order_they_began(void **state) {
     (void)state;
     struct timeouts p = { .ms = 100 };

@@ -39,7 +39,7 @@ static void C7_what_follows_a_blocked_command_waits_for_it(void **state) {
     hear(d, 0, "\"#2\"");
 }
 
-// F41: split at every byte, the same is heard.
+// F41: split at every byte, the replies are the same.
 static void F41_requests_may_come_in_any_pieces(void **state) {
     (void)state;
     static const char said[] =
@@ -200,7 +200,7 @@ static void A7_a_call_is_answered_with_the_result(void **state) {
     ask(d, 0, "AWAIT 1", "\"answer\"");
 }
 
-// A6: at the deadline the caller hears it, and which job it was; the late result is refused.
+// A6: at the deadline the caller gets EXPIRED with the id of the job; the late result is refused.
 static void A6_a_call_ends_at_its_deadline(void **state) {
     struct dialogue *d = *state;
     say(d, 0, "CALL s a DEADLINE 100");
@@ -222,7 +222,7 @@ static void F13_a_call_gets_the_reason_of_its_dead_job(void **state) {
     hear(d, 0, "-DEAD no luck");
 }
 
-// A5: work nobody wants never runs.
+// A5: a job without a caller never runs.
 static void A5_F50_a_call_of_a_client_that_has_gone_never_runs(void **state) {
     struct dialogue *d = *state;
     say(d, 0, "CALL s a");
@@ -479,7 +479,7 @@ static void F9_beats_keep_a_lease(void **state) {
     hear(d, 0, "+OK");
 }
 
-// A9: running work is told to stop: by push message, or with the next beat.
+// A9: a running job is asked to stop: by push message, or with the next beat.
 static void A9_a_running_job_is_asked_to_stop(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
@@ -554,9 +554,9 @@ static void T13_a_DONE_is_repeated_until_it_is_answered(void **state) {
     push(d, "s a EPIC e 1");
     push(d, "s b EPIC e 2");
     struct job job = take(d, 1, "s");
-    d->clients[1].deaf = true;
+    d->clients[1].unread = true;
     sayf(d, 1, "DONE %s %s RESULT first", job.id, job.token);
-    hang_up(d, 1); // it has not heard
+    hang_up(d, 1); // it has not received it
     connect_client(d, 2);
     for (int i = 0; i < 3; i++) {
         sayf(d, 2, "DONE %s %s RESULT again", job.id, job.token);
@@ -588,7 +588,7 @@ static void T14_unconfirmed_go_to_another_worker_confirmed_do_not(void **state) 
     ask(d, 0, "EPIC s e", "[*\"running\" :2 \"done\" :1 *]");
 }
 
-// T15: whoever waits hears of the end although the worker dies with the same breath.
+// T15: a caller gets the end although the worker disconnects in the same turn.
 static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void **state) {
     struct dialogue *d = *state;
     push(d, "s a EPIC e 1");
@@ -597,7 +597,7 @@ static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void *
     connect_client(d, 2);
     say(d, 2, "AWAIT 1 WAIT -1");
     struct job job = take(d, 1, "s");
-    d->clients[1].deaf = true;
+    d->clients[1].unread = true;
     sayf(d, 1, "DONE %s %s RESULT r", job.id, job.token);
     hang_up(d, 1);
     hear(d, 0, "[*\"done\" :1 *]");
@@ -607,7 +607,7 @@ static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void *
 // ---- Those who do not read
 // ------------------------------------------------------------------------
 
-// F43: a session whose replies nobody reads rests, and what it holds is bounded.
+// F43: a session with unread replies runs no commands, and its memory is bounded.
 static void F43_a_session_with_unread_replies_runs_no_commands(void **state) {
     struct dialogue *d = *state;
     struct client *c = &d->clients[0];
@@ -616,7 +616,7 @@ static void F43_a_session_with_unread_replies_runs_no_commands(void **state) {
     struct buffer request = { 0 };
     mr_bytes echo[] = { text("ECHO"), { kilobyte, 1024 } };
     assert_int_equal(request_write(&request, echo, 2), 0);
-    c->deaf = true;
+    c->unread = true;
     size_t said = 0, room;
     while (session_room(c->session, &room)) {
         say_bytes(d, 0, buffer_bytes(&request));
@@ -625,7 +625,7 @@ static void F43_a_session_with_unread_replies_runs_no_commands(void **state) {
     assert_true(c->session->out.size <= LIMIT_UNSENT_PAUSE + 2048);
     assert_true(c->session->in.size <= 2 * READ_SIZE);
     ask(d, 1, "PING", "+PONG");
-    c->deaf = false;
+    c->unread = false;
     session_touch(c->session); // the socket takes more
     turn(d);
     for (size_t i = 0; i < said; i++)
@@ -648,7 +648,7 @@ static void F43_a_waiting_push_is_made_although_replies_are_unread(void **state)
     ask(d, 0, "CLIENT CANCELS ON", "+OK");
     struct job job = take(d, 0, "other");
     push(d, "s a");
-    c->deaf = true;
+    c->unread = true;
     mr_bytes echo[] = { text("ECHO"), { large, sizeof large - 16 } };
     say_words(d, 0, echo, 2);
     say(d, 0, "PUSH s b ROOM -1");
@@ -673,7 +673,7 @@ static struct dialogue *dialogue_cold(void) {
     return d;
 }
 
-// C7: replies keep their order while the disk is read, and everybody else is served.
+// C7: replies keep their order while the disk is read, and other clients are served.
 static void C7_a_cold_body_holds_up_its_own_connection_only(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
@@ -718,7 +718,7 @@ static void F50_a_client_may_go_while_its_jobs_are_read(void **state) {
     dialogue_destroy(d);
 }
 
-// F8: a lease counts from when its job was read; what nobody wants any more then is not told.
+// F8: a lease starts when its job was read; a job that was cancelled by then is not sent.
 static void F8_leases_are_renewed_when_their_jobs_were_read(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
@@ -746,7 +746,7 @@ static void F8_a_lease_that_ended_while_its_job_was_read_is_not_sent(void **stat
     dialogue_destroy(d);
 }
 
-// A block's state comes with the first job that is told.
+// The state of a block comes with the first job that is sent.
 static void F8_the_state_of_a_block_is_not_lost_with_its_first_job(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
@@ -775,8 +775,8 @@ static void spoil(struct dialogue *d, const char *bytes) {
     sim_disk_touch(d->disk, "store/0000000000000000.seg");
 }
 
-// F22: a body that is damaged costs its own job only, wherever that stands in a block: it is dead,
-// those before it are told, and those behind it, which were not, run after that.
+// F22: a damaged body affects only its own job, at any place in a block: that job is dead, those
+// before it are sent, and those after it run later.
 static void F22_a_damaged_body_does_not_hold_up_its_block(void **state) {
     (void)state;
     for (int bad = 0; bad < 3; bad++) {
@@ -862,9 +862,9 @@ static void T17_while_the_store_is_read_clients_get_LOADING(void **state) {
     mr_bytes echo[] = { text("ECHO"), { large, sizeof large } }, ping[] = { text("PING") };
     assert_int_equal(request_write(&both, echo, 2), 0);
     assert_int_equal(request_write(&both, ping, 1), 0);
-    c->deaf = true;
+    c->unread = true;
     say_bytes(d, 0, buffer_bytes(&both));
-    c->deaf = false;
+    c->unread = false;
     session_touch(c->session);
     turn(d);
     hear(d, 0, "\"xxx*");
@@ -931,7 +931,7 @@ static void U18_a_connection_holds_so_many_sources(void **state) {
 // ---- The log
 // --------------------------------------------------------------------------------------
 
-// T18: a reply comes after storage, whoever it is for.
+// T18: a reply is sent after storage, to any client.
 static void T18_nothing_is_shown_before_it_is_durable(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
@@ -945,7 +945,7 @@ static void T18_nothing_is_shown_before_it_is_durable(void **state) {
     hear_nothing(d, 0);
     hear_nothing(d, 2); // nor is the job shown to a worker
     say(d, 1, "STAGES");
-    hear_nothing(d, 1); // nor to somebody who looks
+    hear_nothing(d, 1); // nor to a client that reads
     hold_syncs(d, false);
     hear(d, 0, "\"#2\"");
     hear(d, 1, "[[*]]");
@@ -953,7 +953,7 @@ static void T18_nothing_is_shown_before_it_is_durable(void **state) {
     dialogue_destroy(d);
 }
 
-// T18: also when more turns have been written than the host tells apart.
+// T18: also when more turns have been written than the host records separately.
 static void T18_however_many_turns_wait_for_the_disk(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
@@ -1064,7 +1064,7 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
     hear(d, 0, "[]");
 }
 
-// A lease that outlives its connection is nobody's to end: no stop waits for it.
+// A lease that outlives its connection has no worker: a stop does not wait for it.
 static void T22_a_stop_does_not_wait_for_disconnected_clients(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
@@ -1086,7 +1086,7 @@ static void QUIT_replies_OK_and_closes(void **state) {
     ask(d, 1, "STAGES", "[[*\"waiting\" :1 *]]");
 }
 
-// F50: who says no more may still listen: it hears what was not durable yet, then it is over.
+// F50: a half-closed client gets the replies that were not durable yet, then the connection ends.
 static void F50_a_half_closed_client_gets_its_replies(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
@@ -1164,12 +1164,12 @@ static void F50_a_half_closed_client_does_not_begin_to_wait(void **state) {
     struct client *c = &d->clients[0];
     static char large[LIMIT_UNSENT_PAUSE + 1];
     mr_bytes echo[] = { text("ECHO"), { large, sizeof large } };
-    c->deaf = true;
+    c->unread = true;
     say_words(d, 0, echo, 2);
     say_bytes(d, 0, text("PUSH s a\r\nTAKE t WAIT -1\r\nPUSH s b\r\n"));
     say_no_more(d, 0);
     assert_false(c->closed);
-    c->deaf = false;
+    c->unread = false;
     session_touch(c->session); // the socket takes more
     turn(d);
     hear_any(d, 0);
@@ -1211,7 +1211,7 @@ static const char *const everything[] = {
     "INFO",
 };
 
-// Says one line; whoever was closed for want of memory connects again.
+// Sends one line; a client that was closed for lack of memory connects again.
 static void say_somehow(struct dialogue *d, const char *line, char *lease) {
     char text[256];
     int client = strncmp(line, "1:", 2) == 0;

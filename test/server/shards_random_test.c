@@ -1,9 +1,9 @@
 // Random histories of a server over several shards: pushes, epics, workers that wait, fail, emit
 // and vanish, and people who cancel, retry, drop, pause, drain and set limits.
 //
-// Every job has a number, which is its body. Each is done once, or gone because somebody wanted it
-// so; those of a channel that come from one origin begin in their order; lists hold what is
-// counted; nobody is held for ever, and whoever waits for the epic hears of its end.
+// Every job has a number, which is its body. Each is done once, or was cancelled or dropped; jobs
+// of a channel from one origin start in their order; lists agree with the counts; no channel is
+// blocked for ever, and a wait for the epic ends.
 #include "support/dialogue.h"
 #include "support/proof.h"
 
@@ -308,7 +308,7 @@ static int alive(const struct world *w) {
     return count;
 }
 
-// Nobody asks again before all who wait were given something: so each must be told of its job.
+// No client takes again before all waiting ones got a job: so each must get its own.
 static void ask_in_rounds(struct world *w) {
     for (int i = 0; i < WORKERS; i++)
         if (w->asks[i] || w->has[i])
@@ -317,7 +317,7 @@ static void ask_in_rounds(struct world *w) {
         ask_for_work(w, i);
 }
 
-// Limits stay: whoever is passed over keeps its job from the end.
+// Limits stay: a take that is passed over would never get its job.
 static void drain(struct world *w) {
     relax(w);
     for (int idle = 0; idle < 300 && alive(w); idle++) {

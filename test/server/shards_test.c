@@ -173,7 +173,7 @@ static void D2_a_take_waits_in_all_shards_with_one_reservation(void **state) {
         hear_nothing(d, 0);
         push_to(d, i, "a");
         struct job job = taken(d, 0);
-        push_to(d, (i + 1) % SHARDS, "b"); // nobody waits for it
+        push_to(d, (i + 1) % SHARDS, "b"); // no take waits for it
         hear_nothing(d, 0);
         end_job(d, "DONE", job, "");
         end_job(d, "DONE", take(d, 0, "s c t"), "");
@@ -268,7 +268,7 @@ static void F11_a_lost_connection_gives_back_the_work_of_all_shards(void **state
     ask(d, 1, "TAKE s c t", "[]");
 }
 
-// A9: whichever shard it is in, running work hears that it is to stop.
+// A9: a running job of any shard is asked to stop.
 static void A9_running_jobs_of_all_shards_are_asked_to_stop(void **state) {
     struct dialogue *d = *state;
     push_to_all(d, "a");
@@ -378,8 +378,8 @@ static void done_with_emit(struct dialogue *d, struct job job, const char *stage
     } while (strcmp(heard, "+OK") != 0);
 }
 
-// F51: an edge that one shard has seen is not lost for the others, whichever allocation fails: it
-// is shared later, or seen anew with the next emit along it.
+// F51: an edge that one shard has seen reaches the others, whichever allocation fails: it is sent
+// later, or with the next emit along it.
 static void F51_a_cycle_is_seen_although_memory_was_short(void **state) {
     (void)state;
     long left = -1;

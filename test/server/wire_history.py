@@ -17,7 +17,7 @@ import time
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Server
-from tap import LONG, PATIENCE, SECONDS
+from tap import LONG, TIMEOUT_S, SECONDS
 
 KEYS, PRODUCERS, WORKERS, CALLERS = 5, 3, 4, 2
 PUSHED_LEAST = 200  # however slow the machine: a history to be spoilt needs some pairs
@@ -30,13 +30,13 @@ class Refused(Exception):
 
 
 class Gone(Exception):
-    """The connection ended: whether the last request was heard is not known."""
+    """The connection ended: whether the last request has arrived is not known."""
 
 
 class Client:
     def __init__(self, port):
         try:
-            self.socket = socket.create_connection(("127.0.0.1", port), timeout=2 * PATIENCE)
+            self.socket = socket.create_connection(("127.0.0.1", port), timeout=2 * TIMEOUT_S)
         except OSError as error:
             raise Gone(str(error)) from error
         self.file = self.socket.makefile("rb")
@@ -206,7 +206,7 @@ def observe(run):
     client = Client(run.server.port)
     results = {}
     for once, _, job in run.pushed:
-        reply = client.ask("AWAIT", job, "WAIT", PATIENCE * 1000)
+        reply = client.ask("AWAIT", job, "WAIT", TIMEOUT_S * 1000)
         results[once] = None if reply is None else reply.decode()
     emitted = []
     while waiting(client, "out"):  # some may be on their way from another shard
@@ -245,7 +245,7 @@ def record(seed, shards, seconds):
         for thread in threads.values():
             thread.join()
         run.server.process.terminate()
-        stopped = run.server.process.wait(PATIENCE)
+        stopped = run.server.process.wait(TIMEOUT_S)
     finally:
         run.enough.set()
         run.over.set()

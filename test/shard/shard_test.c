@@ -694,7 +694,7 @@ static void time_never_goes_back_over_reopening(void **state) {
     push(r, "k", "x");
     uint64_t recorded = core_now(r->core);
     r->wall_ms -= 3600 * 1000;
-    r->boot_ms = 0; // the machine was started anew
+    r->boot_ms = 0; // the machine was rebooted
     rig_reopen(r);
     assert_true(core_now(r->core) >= recorded);
     uint64_t now = core_now(r->core);

@@ -89,7 +89,7 @@ struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
 
 void dialogue_destroy(struct dialogue *d) {
     for (int i = 0; i < DIALOGUE_CLIENTS; i++)
-        if (!d->clients[i].deaf)
+        if (!d->clients[i].unread)
             hear_nothing(d, i);
     for (int i = 0; i < DIALOGUE_CLIENTS; i++) {
         hang_up(d, i);
@@ -158,7 +158,7 @@ void say_no_more(struct dialogue *d, int client) {
 
 static void client_read(struct dialogue *d, struct client *c) {
     mr_bytes ready = session_ready(c->session);
-    if (ready.size && !c->deaf) {
+    if (ready.size && !c->unread) {
         long left = mem_fail_after(-1); // the test's own memory does not fail
         assert_int_equal(buffer_append(&c->heard, ready.data, ready.size), 0);
         mem_fail_after(left);
@@ -444,7 +444,7 @@ static uint32_t spell(FILE *out, uint32_t at) {
     return at + 1;
 }
 
-// Reads one reply into `values` and spells it; NULL: none was heard.
+// Reads one reply into `values` and spells it; NULL: none was received.
 static const char *hear_one(struct dialogue *d, int client) {
     static const struct response_limits limits = { VALUES, 1 << 16, 64 << 20, 256 << 20 };
     struct buffer *heard = &d->clients[client].heard;

@@ -1,15 +1,15 @@
-// Dialogue: a server without sockets, told as who says what and what is heard. Real host, sessions
-// and shards; the clock, the disk and every turn are in the test's hands.
+// Dialogue: a server without sockets, driven by requests and expected replies. The host, sessions
+// and shards are real; the test controls the clock, the disk and every turn.
 //
 //     say(d, 0, "PUSH s hello KEY k");
 //     hear(d, 0, "\"1\"");
 //
-// What is heard is spelled in one way, RESP2 and RESP3 alike:
+// Replies are spelled in the same way for RESP2 and RESP3:
 //
 //     +OK   -CODE sentence   :7   "bytes"   nil   ,0.5   [a b]   {name value}   >[push]
 //
-// where bytes that do not print are \xHH, and where the expected text has an asterisk anything may
-// stand. Every `say` is a turn of its own; replies must have been heard when a test ends.
+// where bytes that do not print are \xHH; an asterisk in the expected text matches anything. Every
+// `say` is a separate turn; all replies must have been checked when a test ends.
 #ifndef TEST_SUPPORT_DIALOGUE_H
 #define TEST_SUPPORT_DIALOGUE_H
 
@@ -30,7 +30,7 @@ enum { DIALOGUE_CLIENTS = 8, DIALOGUE_LOOPS = 3 };
 struct client {
     struct session *session; // NULL: not connected
     struct buffer heard;     // and not yet expected
-    bool deaf;               // it does not read
+    bool unread;             // it does not read its replies
     bool closed;             // by the server
 };
 
@@ -67,7 +67,7 @@ int dialogue_teardown(void **state);
 void dialogue_check(const struct dialogue *); // every rule holds
 
 // Runs tests with one shard, with three, and with three in three loops; and those with one shard
-// only that tell ids, or the order in which different channels start. Returns how many failed.
+// only that show ids, or the order in which different channels start. Returns how many failed.
 int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CMUnitTest *alone,
                  size_t alone_count);
 #define DIALOGUES(any, alone)                                                                      \
@@ -81,7 +81,8 @@ void hang_up(struct dialogue *, int client);
 void say_no_more(struct dialogue *, int client); // it still listens
 void turn(struct dialogue *);      // and those that follow because budgets were used up …
 void turn_once(struct dialogue *); // … or this one alone
-void hold_syncs(struct dialogue *, bool hold); // with a writer's thread; what is durable is heard
+void hold_syncs(struct dialogue *,
+                bool hold); // with a writer's thread; replies arrive when durable
 void pass_ms(struct dialogue *, uint64_t ms);
 
 // Of a test that looks into one session or host: it says nothing about several.
@@ -99,7 +100,7 @@ void chill(struct dialogue *);
 void fetch_all(struct dialogue *);
 
 // Words are parted by blanks; 'a b' is one word, '' an empty one.
-// In what is said and should be heard, #2 is the id of the second job of stage s.
+// In requests and expected replies, #2 is the id of the second job of stage s.
 void say(struct dialogue *, int client, const char *words);
 void sayf(struct dialogue *, int client, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -116,7 +117,7 @@ const char *hear_any(struct dialogue *, int client); // spelled; until the next 
 // A field of a map among the values of one reply.
 void hear_field(struct dialogue *, int client, const char *name, const char *value);
 
-// What one says and hears at once.
+// A request and its reply.
 #define ask(d, client, words, text)                                                                \
     do {                                                                                           \
         say(d, client, words);                                                                     \

@@ -1,6 +1,6 @@
-// A disk that fails when it is told to, for servers in a process of their own: loaded before libc
-// (LD_PRELOAD), it looks before each call whether the file that MILLRACE_FAULTS names orders a
-// failure. A line orders one kind, until the file is changed:
+// Simulates disk failures for servers in separate processes: loaded before libc (LD_PRELOAD), it
+// checks before each call whether the file that MILLRACE_FAULTS names orders a failure. A line
+// orders one kind, until the file is changed:
 //
 //     sync EIO        fdatasync and fsync fail
 //     write ENOSPC    pwrite fails; "write short" writes half

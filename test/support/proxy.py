@@ -45,8 +45,8 @@ class Tee:
 
 
 class Proxy:
-    """`said` has every request, as words; `heard` every reply that was passed on. The reply to the next
-    request that begins with `lose` is lost together with its connection."""
+    """`said` has every request, as words; `heard` every reply that was forwarded. The reply to the next
+    request that begins with `lose` is dropped, and the connection closed."""
 
     def __init__(self, server, lose=None):
         self.server, self.lose = server, lose
@@ -60,7 +60,7 @@ class Proxy:
             client, _ = self.listener.accept()
             try:
                 upstream = socket.create_connection(("127.0.0.1", self.server.port))
-            except OSError:  # as if nobody listened
+            except OSError:  # as if no server listened
                 client.close()
                 continue
             losing = threading.Event()

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from tap import PATIENCE, check
+from tap import TIMEOUT_S, check
 
 
 class Ended:
@@ -58,7 +58,7 @@ class Running:
                 self.process.stdin.close()
             except BrokenPipeError:
                 pass
-        watchdog = threading.Timer(PATIENCE, self.process.kill)
+        watchdog = threading.Timer(TIMEOUT_S, self.process.kill)
         watchdog.daemon = True
         watchdog.start()
         memory_kb = self.wait()
@@ -69,7 +69,7 @@ class Running:
         return self.ended
 
     def wait(self):
-        """Its memory; 0 if somebody else has waited for it."""
+        """Its memory; 0 if another thread has waited for it."""
         if self.process.returncode is not None:
             return 0
         _, status, usage = os.wait4(self.process.pid, 0)
@@ -82,7 +82,7 @@ class Running:
 
 
 def wait_until(condition, what):
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
         check(time.monotonic() < end, f"did not happen in time: {what}")
         select.select([], [], [], 0.005)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 
-from tap import BUILD, MILLRACE, PATIENCE, check, equal, top
+from tap import BUILD, MILLRACE, TIMEOUT_S, check, equal, top
 
 
 def path(name):
@@ -35,9 +35,9 @@ held = []  # sockets
 
 
 def lasting_address():
-    """An address for a server that may come and go. It is bound here, too: so the system gives it to nobody
-    else, and to no client, which could even be connected to itself; but a server, which may reuse addresses,
-    can listen there."""
+    """An address for a server that is restarted. It is also bound here, so that the system gives it to no other
+    program and to no client (which could connect to itself); a server, which may reuse addresses, can listen
+    there."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))
@@ -51,8 +51,8 @@ LOOPS = os.environ.get("MILLRACE_LOOPS")
 
 class Server:
     """millrace serve, started `through` another command if that is given; `hear` waits for a notice.
-    Ended with the test, whatever becomes of that; `start` starts it again, at the same address unless told
-    another one. Without HTTP, whose own port may be taken."""
+    It is ended with the test in any case; `start` starts it again, by default at the same address. Without HTTP,
+    whose port may be in use."""
 
     def __init__(self, *options, listen=lasting_address, http="off", ready=True, through=(), **more):
         listen = listen() if listen is lasting_address else listen
@@ -87,7 +87,7 @@ class Server:
         """Waits for a notice that contains the text."""
         while True:
             try:
-                line = self.notices.get(timeout=PATIENCE)
+                line = self.notices.get(timeout=TIMEOUT_S)
             except queue.Empty:
                 line = None
             check(line is not None, f"never said: {text}", *self.said)
@@ -117,10 +117,10 @@ class Server:
 
     def ends(self, code=0):
         """Waits for its end; everything it has said."""
-        equal(self.process.wait(PATIENCE), code, *self.said)
-        while (line := self.notices.get(timeout=PATIENCE)) is not None:
+        equal(self.process.wait(TIMEOUT_S), code, *self.said)
+        while (line := self.notices.get(timeout=TIMEOUT_S)) is not None:
             self.said.append(line)
-        self.notices.put(None)  # for whoever asks again
+        self.notices.put(None)  # for the next call
         return "".join(self.said)
 
     def stop(self):
@@ -163,7 +163,7 @@ class Faulty(Server):
 
     def arrives(self):
         """Waits until a call waits at the gate."""
-        check(select.select([self.arrived], [], [], PATIENCE)[0], "no call came to the gate", *self.said)
+        check(select.select([self.arrived], [], [], TIMEOUT_S)[0], "no call came to the gate", *self.said)
         os.read(self.arrived, 1)
 
     def let_go(self):
@@ -176,10 +176,10 @@ class Refused(Exception):
 
 
 class Wire:
-    """A connection on which words are said, and replies heard as they are, RESP2."""
+    """A connection that sends words and receives replies unparsed, RESP2."""
 
     def __init__(self, port, context=None, host="localhost", source="127.0.0.1"):
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE, (source, 0))
+        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S, (source, 0))
         if context:
             self.socket = context.wrap_socket(self.socket, server_hostname=host)
         self.file = self.socket.makefile("rb")

@@ -66,7 +66,7 @@ void sim_disk_space(struct sim_disk *, uint64_t bytes);
 void sim_disk_restart(struct sim_disk *, enum sim_survival, uint64_t seed);
 
 // Direct access for tests: the live bytes of a file (NULL: there is none), its size, and removing
-// and cutting it behind everybody's back. What is changed here is durable at once.
+// and cutting it without the log's knowledge. What is changed here is durable at once.
 uint8_t *sim_disk_file(struct sim_disk *, const char *path, uint64_t *out_size);
 void sim_disk_touch(struct sim_disk *, const char *path); // after changing bytes
 void sim_disk_remove(struct sim_disk *, const char *path);

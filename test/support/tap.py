@@ -1,5 +1,5 @@
 """What tests in Python share: where the programs are, a folder of their own, checks, and cases that speak
-TAP. Nothing waits for time to pass; PATIENCE ends what hangs."""
+TAP. Nothing waits for time to pass; TIMEOUT_S ends what hangs."""
 import atexit
 import contextlib
 import json
@@ -13,7 +13,7 @@ import unicodedata
 BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
 MILLRACE = os.path.join(BUILD, "millrace")
 LONG = bool(os.environ.get("MILLRACE_LONG"))  # proofs by chance last SECONDS
-PATIENCE = 2400 if LONG else 240  # seconds until something that hangs is a failure
+TIMEOUT_S = 2400 if LONG else 240  # seconds until something that hangs is a failure
 SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 
 # Sockets are made in there, whose names have at most 107 bytes.
@@ -58,7 +58,7 @@ def as_shown(text):
 
 
 def run(number, name, function):
-    """Runs one case and tells; whether it held. A case may return why it was skipped."""
+    """Runs one case and prints the outcome; returns whether it held. A case may return why it was skipped."""
     try:
         skip = function()
         print(f"ok {number} - {name}" + (f" # SKIP {skip}" if skip else ""), flush=True)

@@ -17,7 +17,7 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server, path, too_few_descriptors, write
-from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main
+from tap import BUILD, MILLRACE, TIMEOUT_S, case, check, equal, main
 
 FAULTY = os.path.join(BUILD, "test/libfaulty.so")
 
@@ -34,10 +34,10 @@ class Web(Server):
 
     def connect(self):
         if not self.secure:
-            return http.client.HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE)
+            return http.client.HTTPConnection("127.0.0.1", self.http, timeout=TIMEOUT_S)
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return http.client.HTTPSConnection("127.0.0.1", self.http, timeout=PATIENCE, context=context)
+        return http.client.HTTPSConnection("127.0.0.1", self.http, timeout=TIMEOUT_S, context=context)
 
     def ask(self, method, target, body=None, token=None, headers=None, connection=None):
         """The status, the headers, and what the body says."""
@@ -73,7 +73,7 @@ class Web(Server):
 
     def raw(self, data, whole=True):
         """What is answered to these bytes until the connection is closed."""
-        with socket.create_connection(("127.0.0.1", self.http), PATIENCE) as s:
+        with socket.create_connection(("127.0.0.1", self.http), TIMEOUT_S) as s:
             s.sendall(data)
             if whole:
                 s.shutdown(socket.SHUT_WR)
@@ -436,7 +436,7 @@ def a_page_from_elsewhere_changes_nothing():
         web.refuses(415, "ERR", "application/json", "POST", "/api/jobs", job, headers={"Content-Type": kind})
     equal(web.get("/api/stages")["stages"], [])
     web.post("/api/jobs", job, headers={"Content-Type": "application/json; charset=utf-8"})
-    web.post("/api/jobs", job, headers={"Origin": f"https://{web.host}"})  # encrypted by somebody before us
+    web.post("/api/jobs", job, headers={"Origin": f"https://{web.host}"})  # a proxy in front has encrypted it
     web.stop()
 
 
@@ -467,8 +467,8 @@ def a_POST_with_a_token_needs_no_Origin():
 # F45: before a token there is little to be had, and no body is read.
 @case
 def F45_unauthenticated_clients_get_only_the_page():
-    token_of("strangers", "someone", "admin")
-    web = Web("--auth", path("strangers"))
+    token_of("some-tokens", "ops", "admin")
+    web = Web("--auth", path("some-tokens"))
     equal(web.get("/healthz"), {"health": "ok"})
     equal(web.ask("GET", "/", headers={"Accept-Encoding": "gzip"})[0], 200)
     for target in "/api/stages", "/api/info", "/metrics", "/api/events", "/api/jobs/1", "/nowhere":
@@ -496,7 +496,7 @@ def F46_wrong_secrets_are_refused_slowly_and_then_at_once():
     with contextlib.closing(web.connect()) as one:
         web.refuses(401, "WRONGPASS", "secret", "GET", "/api/stages", token="guess", connection=one)
         web.get("/api/stages", token=right, connection=one)
-        web.refuses(401, "NOAUTH", "Bearer", "GET", "/api/stages", connection=one)  # each says it anew
+        web.refuses(401, "NOAUTH", "Bearer", "GET", "/api/stages", connection=one)  # each request has the token again
         web.refuses(401, "WRONGPASS", "secret", "GET", "/api/stages", token=right + "x", connection=one)
         answer = web.refuses(401, "WRONGPASS", "secret", "GET", "/api/stages", token="x" * 4000, connection=one)
         equal(answer.getheader("Connection"), "close")
@@ -547,7 +547,7 @@ def roles_and_stages_hold_as_on_the_wire():
     web.stop()
 
 
-# U5: what the head of a request tells is decided before any of its body is read: nothing of it is sent here.
+# U5: the head of a request is checked before its body is read: no body is sent here.
 @case
 def U5_rights_and_sizes_are_checked_before_a_body_is_read():
     push, read, own = (token_of("heads", *row) for row in (("p", "push"), ("r", "read"), ("o", "admin", "mine.*")))
@@ -557,7 +557,7 @@ def U5_rights_and_sizes_are_checked_before_a_body_is_read():
         lines = {"Host": web.host, "Origin": f"http://{web.host}", "Content-Type": "application/json",
                  "Content-Length": size, "Authorization": f"Bearer {token}", "Expect": "100-continue"} | more
         text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        with socket.create_connection(("127.0.0.1", web.http), PATIENCE) as s:
+        with socket.create_connection(("127.0.0.1", web.http), TIMEOUT_S) as s:
             s.sendall(f"POST {target} HTTP/1.1\r\n{text}\r\n".encode())
             return status_of(s.recv(65536))
     equal(head("/api/jobs", push), 100)
@@ -578,7 +578,7 @@ def U5_rights_and_sizes_are_checked_before_a_body_is_read():
     equal(head("/api/stages/theirs%2Fa/policy", own, 100), 403)
     equal(head("/api/jobs/drop", push, 100), 403)
     Client(web).refused("NOAUTH", "STAGES")
-    with contextlib.closing(web.connect()) as one:  # the whole of it: nothing is kept, and the next one is told
+    with contextlib.closing(web.connect()) as one:  # the whole body: it is discarded, and the next request is answered
         web.refuses(403, "NOPERM", "push", "POST", "/api/jobs", "{}," * (32 << 20 >> 2), token=read, connection=one)
     web.stop()
 
@@ -658,7 +658,7 @@ def a_restart_is_seen_and_loses_nothing():
     stream = web.stream()
     stream.event()
     web.signal(signal.SIGKILL)
-    equal(web.process.wait(PATIENCE), -9)
+    equal(web.process.wait(TIMEOUT_S), -9)
     try:
         while stream.answer.readline():
             pass
@@ -668,12 +668,12 @@ def a_restart_is_seen_and_loses_nothing():
     equal(web.get("/api/jobs/1?body=1")["job"]["body"], "kept")
     stream = web.stream()
     equal(stream.event()["stages"][0]["waiting"], 1)
-    web.process.terminate()  # whoever listens is let go
+    web.process.terminate()  # streams of events are closed
     stream.answer.read()
     web.ends()
 
 
-# F24: a log that has failed is told wherever somebody looks.
+# F24: a failed log is reported by every path.
 @case
 def F24_a_stopped_log_is_reported():
     orders = write("orders", "")
@@ -752,7 +752,7 @@ def B6_workers_report_their_level():
     equal((stage["level"], stage["runs"]), (3, 20))
     equal([w["level"] for w in web.get("/api/workers")["workers"] if w["level"]], [3])
     worker.terminate()
-    worker.wait(PATIENCE)
+    worker.wait(TIMEOUT_S)
     stream.until(lambda e: e["stages"][0]["level"] == 0)
     web.stop()
 
@@ -881,7 +881,7 @@ def F41_a_request_may_come_in_any_pieces():
     body = b'{"stage": "s", "body": "x"}'
     data = f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\nOrigin: " \
            f"http://{web.host}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
-    with socket.create_connection(("127.0.0.1", web.http), PATIENCE) as s:
+    with socket.create_connection(("127.0.0.1", web.http), TIMEOUT_S) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(len(data)):
             s.sendall(data[i:i + 1])
@@ -895,17 +895,17 @@ def F42_slow_requests_time_out():
     web = Web()
     slow = []
     for data in (b"", b"GET / HT", f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\n".encode()):
-        slow.append(socket.create_connection(("127.0.0.1", web.http), PATIENCE))
+        slow.append(socket.create_connection(("127.0.0.1", web.http), TIMEOUT_S))
         slow[-1].sendall(data)
     for s in slow[1:]:
-        s.settimeout(PATIENCE)
+        s.settimeout(TIMEOUT_S)
         equal(status_of(s.recv(65536)), 408)
         equal(s.recv(1), b"")
     equal(web.get("/healthz"), {"health": "ok"})
     web.stop()
 
 
-# F43: who does not read costs nobody else anything.
+# F43: a client that does not read does not affect others.
 @case
 def F43_a_thousand_listen_and_some_do_not_read():
     if too_few := too_few_descriptors(4096):
@@ -927,7 +927,7 @@ def F43_a_thousand_listen_and_some_do_not_read():
     web.stop()
 
 
-# F43: what is kept for one who does not read counts, and is gone with him.
+# F43: memory for a client that does not read is counted, and freed with the connection.
 @case
 def F43_what_slow_listeners_hold_counts_as_memory():
     web = Web()
@@ -952,7 +952,7 @@ def F43_what_slow_listeners_hold_counts_as_memory():
 @case
 def F44_too_many_connections_are_refused():
     web = Web("--max-clients", "20")
-    held = [socket.create_connection(("127.0.0.1", web.http), PATIENCE) for _ in range(20)]
+    held = [socket.create_connection(("127.0.0.1", web.http), TIMEOUT_S) for _ in range(20)]
     heard = web.raw(b"", whole=False)
     equal(status_of(heard), 503)
     check(b'"FULL"' in heard and b"max-clients" in heard, heard)

@@ -1,5 +1,5 @@
-// The page when things go wrong: the server is gone, its disk or memory are full, a token is not right, somebody
-// pushes what would like to be HTML, there is very much.
+// The page in case of faults: the server is lost, its disk or memory is full, a token is wrong, bodies contain HTML,
+// or there are very many jobs.
 import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
@@ -132,7 +132,7 @@ async function offersNothing(page, hash, names) {
 test('U12: buttons that the token may not use are not offered', async () => {
     const file = path.join(top, 'offers');
     const all = token(file, 'boss', 'admin'),
-        reads = token(file, 'guest', 'read'),
+        reads = token(file, 'reader', 'read'),
         pushes = token(file, 'maker', 'read,push');
     const guarded = await Server.start(['--store', 'mem:', '--auth', file]);
     const boss = new Client(guarded);
@@ -174,7 +174,7 @@ test('U12: buttons that the token may not use are not offered', async () => {
 test('a token is requested; a wrong one is reported; one that only reads cannot act', async () => {
     const file = path.join(top, 'auth');
     const all = token(file, 'boss', 'admin,read,push'),
-        reads = token(file, 'guest', 'read');
+        reads = token(file, 'reader', 'read');
     const guarded = await Server.start(['--store', 'mem:', '--auth', file]);
     const boss = new Client(guarded);
     await boss.ask('AUTH', all);

@@ -41,7 +41,7 @@ test('E1: stages joined by emits are a flow, in the order in which jobs pass the
     equal(shapes([stage('in', ['w/a']), stage('w/a', ['w/b']), stage('w/b', [])]), [
         ['w', ['in', 'w/a', 'w/b']],
     ]);
-    // A loop has no beginning; a stage that feeds itself is no flow; an edge to what is not told leads nowhere.
+    // A loop starts with its first stage; a stage that feeds itself is not a flow; edges to hidden stages are ignored.
     equal(shapes([stage('x', ['y']), stage('y', ['x'])]), [['x', ['x', 'y']]]);
     equal(shapes([stage('self', ['self']), stage('z', ['hidden'])]), []);
     // Before any job has passed it a flow is known by its plan; names with slashes alone are none.

@@ -35,7 +35,7 @@ test('nothing is wider than a phone', async () => {
     await page.leave();
 });
 
-// How well two colours can be told apart, 1 to 21.
+// The contrast of two colours, 1 to 21.
 function contrast(a, b) {
     const light = (colour) => {
         const [r, g, bl] = colour

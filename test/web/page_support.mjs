@@ -1,6 +1,6 @@
-// What page_test.mjs stands on: a real server in a process of its own, a client that speaks RESP to it, a
-// browser whose every request and complaint is noted, and cases that speak TAP. Nothing waits for time to
-// pass: a test waits for a notice, a reply or something on the page, and PATIENCE ends what hangs.
+// Support of page_test.mjs: a real server in a separate process, a client that uses RESP, a browser whose
+// requests and errors are recorded, and cases that print TAP. There are no sleeps: a test waits for a notice, a
+// reply or something on the page; TIMEOUT_MS ends what hangs.
 import { spawn, spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 
 export const [ROOT, BUILD] = process.argv.slice(2).map((p) => fs.realpathSync(p));
-export const PATIENCE = 240_000;
+export const TIMEOUT_MS = 240_000;
 export const MILLRACE = path.join(BUILD, 'millrace');
 export const top = fs.mkdtempSync(path.join(os.tmpdir(), 'millrace-page-'));
 const SHOTS = process.env.MILLRACE_SHOTS; // a folder: pictures of the views are kept there
@@ -44,7 +44,7 @@ function whyNoPackages(folder) {
             '--fetch-retries=1',
             '--fetch-retry-mintimeout=1000',
         ],
-        { cwd: folder, timeout: PATIENCE, encoding: 'utf8' },
+        { cwd: folder, timeout: TIMEOUT_MS, encoding: 'utf8' },
     );
     if (done.status !== 0) {
         const said = /npm (?:ERR!|error) (.*)/.exec(done.stderr ?? '');
@@ -67,7 +67,7 @@ export async function startBrowser() {
         browser: await chromium.launch({
             executablePath,
             args: [...args, '--disable-dev-shm-usage'],
-            timeout: PATIENCE,
+            timeout: TIMEOUT_MS,
         }),
     };
 }
@@ -134,7 +134,7 @@ export class Server {
         await new Promise((resolve, reject) => {
             const timer = setTimeout(
                 () => reject(new Error(`never said: ${text}\n${this.said}`)),
-                PATIENCE,
+                TIMEOUT_MS,
             );
             this.ended.then(() => reject(new Error(`the server has ended:\n${this.said}`)));
             this.check = () => {
@@ -234,7 +234,7 @@ export class Client {
 
 // ---- What the cases share -----------------------------------------------------------------------
 
-// A browser, and a server with a client, for whoever needs none of its own.
+// A browser, and a server with a client, shared by the cases that need no other.
 export const world = { browser: null, server: null, client: null };
 
 export const open = (hash, options) => openPage(world.server.address, hash, options);
@@ -269,7 +269,7 @@ export async function openPage(address, hash, options = {}) {
     const page = await context.newPage();
     const origin = new URL(address).origin;
     page.complaints = [];
-    page.setDefaultTimeout(PATIENCE);
+    page.setDefaultTimeout(TIMEOUT_MS);
     page.on('request', (request) => {
         if (!request.url().startsWith(`${origin}/`) && !request.url().startsWith('blob:'))
             page.complaints.push(`asks ${request.url()}`);

@@ -261,7 +261,7 @@ static void errors_are_passed_on(void **state) {
     expect_end(&r, EXEC_EXITED, 3, "exit code 3: err");
 }
 
-// A9: whoever does not read our stderr does not keep a command from being ended.
+// A9: an unread stderr does not keep a command from being ended.
 static void A9_a_stderr_that_is_not_read_holds_up_no_timeout(void **state) {
     (void)state;
     int end, before = stderr_to_pipe(&end);
@@ -343,7 +343,7 @@ static void A9_a_command_is_stopped_by_another_thread(void **state) {
     expect_end(&r, EXEC_STOPPED, 0, "stopped");
     r = run_order((struct exec_order){ .argv = ARGV("true"), .job = job }); // the next one runs
     expect_end(&r, EXEC_EXITED, 0, "");
-    r = run_and_stop("stop", job, (struct other){ 0 }); // told to continue, TERM ends it
+    r = run_and_stop("stop", job, (struct other){ 0 }); // after SIGCONT, TERM ends it
     expect_end(&r, EXEC_STOPPED, 0, "stopped");
     r = run_order((struct exec_order){ .argv = ARGV("true"), .job = job });
     expect_end(&r, EXEC_STOPPED, 0, "stopped"); // all were, for good
@@ -351,8 +351,8 @@ static void A9_a_command_is_stopped_by_another_thread(void **state) {
     must(mr_close(m));
 }
 
-// F6: one that does not end is killed when the lease that was lost ends, whatever is left of its
-// grace: from then on somebody else may have the job. (Here that is at once.)
+// F6: a command that does not end is killed when the lost lease ends, even if its grace time is not
+// over: from then on another worker may have the job. (Here that is at once.)
 static void F6_an_unresponsive_command_does_not_outlive_its_lease(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -370,7 +370,7 @@ static void A9_a_job_stopped_before_its_start_is_not_started(void **state) {
     mr_id id = push(m, "s", "k", "body");
     mr_job *job = take(m, "s", "body");
     must(mr_cancel(m, id));
-    refused(MR_ECANCELLED, mr_beat(job)); // now it was told
+    refused(MR_ECANCELLED, mr_beat(job)); // now this process knows
     struct exec_result r =
         run_order((struct exec_order){ .argv = ARGV(misbehave, "flood"), .job = job });
     assert_int_equal(r.output.size, 0);

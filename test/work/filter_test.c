@@ -98,7 +98,7 @@ static int give_back(mr *m) {
     return 0;
 }
 
-// E5: a filter that cannot live makes attempts fail; after ten restarts the worker is told to stop,
+// E5: a filter that always crashes makes attempts fail; after ten restarts the worker is stopped,
 // and gives its job back.
 static void E5_a_filter_that_always_crashes_is_given_up(void **state) {
     (void)state;
@@ -287,7 +287,7 @@ static void A9_a_filter_is_stopped_by_another_thread(void **state) {
     expect_failure(order, EXEC_STOPPED, "stopped");
     pthread_join(other.thread, NULL);
     must(mr_cancel(m, id));
-    refused(MR_ECANCELLED, mr_beat(job)); // now it was told, and none is asked
+    refused(MR_ECANCELLED, mr_beat(job)); // now this process knows, and runs no filter
     expect_failure(order, EXEC_STOPPED, "stopped: the job was cancelled");
     refused(MR_ECANCELLED, mr_done(job));
     must(mr_close(m));

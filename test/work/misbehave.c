@@ -30,7 +30,7 @@ static void arrive(const char *path) {
 
 static void ignore_term(const char *path) {
     signal(SIGTERM, SIG_IGN);
-    say("deaf");
+    say("unresponsive");
     arrive(path);
     wait_for_ever();
 }
@@ -104,7 +104,7 @@ static void leave_group(const char *path) {
     leave_behind(path, 1);
 }
 
-// Is in our group instead of its own, deaf to TERM, and waits.
+// Joins our process group instead of its own, ignores TERM, and waits.
 static void join_parent(const char *unused) {
     (void)unused;
     setpgid(0, getpgid(getppid()));

@@ -41,18 +41,19 @@ static void push_some(mr *m, int count) {
         push(m, "s", NULL, "x");
 }
 
-// A handler that counts how many are in it at once, and waits to be let go.
-struct crowd {
+// A handler that counts how many of its calls run at once, and blocks them until the test releases
+// them.
+struct blocked_jobs {
     pthread_mutex_t lock;
     pthread_cond_t moved;
-    int in, most, ended, allowed; // so many may go
+    int in, most, ended, allowed; // calls that may return
 };
 
-#define CROWD                                                                                      \
+#define BLOCKED_JOBS                                                                               \
     { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0 }
 
-static int crowd_handler(mr_job *job, void *arg) {
-    struct crowd *c = arg;
+static int blocked_handler(mr_job *job, void *arg) {
+    struct blocked_jobs *c = arg;
     (void)job;
     pthread_mutex_lock(&c->lock);
     c->in++;
@@ -68,15 +69,15 @@ static int crowd_handler(mr_job *job, void *arg) {
     return 0;
 }
 
-static void crowd_wait_in(struct crowd *c, int in) {
+static void blocked_wait_running(struct blocked_jobs *c, int in) {
     pthread_mutex_lock(&c->lock);
     while (c->in < in)
         pthread_cond_wait(&c->moved, &c->lock);
     pthread_mutex_unlock(&c->lock);
 }
 
-// Lets so many go, and waits until they have.
-static void crowd_let_go(struct crowd *c, int count) {
+// Releases `count` calls, and waits until they have returned.
+static void blocked_release(struct blocked_jobs *c, int count) {
     pthread_mutex_lock(&c->lock);
     c->allowed += count;
     pthread_cond_broadcast(&c->moved);
@@ -85,15 +86,15 @@ static void crowd_let_go(struct crowd *c, int count) {
     pthread_mutex_unlock(&c->lock);
 }
 
-static int crowd_in(struct crowd *c) {
+static int blocked_running(struct blocked_jobs *c) {
     pthread_mutex_lock(&c->lock);
     int in = c->in;
     pthread_mutex_unlock(&c->lock);
     return in;
 }
 
-// The most there have been since this was last asked.
-static int crowd_most(struct crowd *c) {
+// The most calls at once since the last call of this function.
+static int blocked_most_running(struct blocked_jobs *c) {
     pthread_mutex_lock(&c->lock);
     int most = c->most;
     c->most = 0;
@@ -103,22 +104,22 @@ static int crowd_most(struct crowd *c) {
 
 // ---- By hand ----------------------------------------------------------------------------------
 
-static mr_worker *crowd_worker(mr *m, struct crowd *c, uint32_t jobs) {
+static mr_worker *blocked_worker(mr *m, struct blocked_jobs *c, uint32_t jobs) {
     mr_worker *w = NULL;
-    must(mr_work(m, "s", crowd_handler, c, &(mr_work_options){ .jobs = jobs }, &w));
+    must(mr_work(m, "s", blocked_handler, c, &(mr_work_options){ .jobs = jobs }, &w));
     return w;
 }
 
 static void X_threads_come_with_work(void **state) {
     (void)state;
     mr *m = open_mem();
-    struct crowd c = CROWD;
-    mr_worker *w = crowd_worker(m, &c, 100);
+    struct blocked_jobs c = BLOCKED_JOBS;
+    mr_worker *w = blocked_worker(m, &c, 100);
     assert_int_equal(look_at(w).threads, 1); // it waits for work
     push_some(m, 3);
-    crowd_wait_in(&c, 3);
+    blocked_wait_running(&c, 3);
     assert_in_range(look_at(w).threads, 3, 4); // and one more waits, or is about to
-    crowd_let_go(&c, 3);
+    blocked_release(&c, 3);
     must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     assert_in_range(look_at(w).threads, 1, 4);
     wait_for_completed(w, 3);
@@ -129,19 +130,19 @@ static void X_threads_come_with_work(void **state) {
 static void X_never_more_are_in_flight_than_the_level(void **state) {
     (void)state;
     mr *m = open_mem();
-    struct crowd c = CROWD;
-    mr_worker *w = crowd_worker(m, &c, 8);
+    struct blocked_jobs c = BLOCKED_JOBS;
+    mr_worker *w = blocked_worker(m, &c, 8);
     push_some(m, 100);
     for (int i = 0; i < 92; i++) {
-        crowd_wait_in(&c, 8);
-        crowd_let_go(&c, 1);
+        blocked_wait_running(&c, 8);
+        blocked_release(&c, 1);
     }
-    crowd_wait_in(&c, 8);
+    blocked_wait_running(&c, 8);
     assert_int_equal(look_at(w).in_flight, 8);
     assert_int_equal(look_at(w).threads, 8);
-    crowd_let_go(&c, 8);
+    blocked_release(&c, 8);
     must(mr_worker_stop(w, MR_FOREVER));
-    assert_int_equal(crowd_most(&c), 8);
+    assert_int_equal(blocked_most_running(&c), 8);
     assert_int_equal(c.ended, 100);
     must(mr_close(m));
 }
@@ -149,26 +150,26 @@ static void X_never_more_are_in_flight_than_the_level(void **state) {
 static void X_threads_follow_the_level_down_and_up(void **state) {
     (void)state;
     mr *m = open_mem();
-    struct crowd c = CROWD;
-    mr_worker *w = crowd_worker(m, &c, 8);
+    struct blocked_jobs c = BLOCKED_JOBS;
+    mr_worker *w = blocked_worker(m, &c, 8);
     push_some(m, 200);
-    crowd_wait_in(&c, 8);
+    blocked_wait_running(&c, 8);
     set_level(w, 2); // what runs, runs to its end
-    crowd_let_go(&c, 6);
-    assert_int_equal(crowd_most(&c), 8);
+    blocked_release(&c, 6);
+    assert_int_equal(blocked_most_running(&c), 8);
     for (int i = 0; i < 20; i++) {
-        crowd_wait_in(&c, 2);
-        crowd_let_go(&c, 1);
+        blocked_wait_running(&c, 2);
+        blocked_release(&c, 1);
     }
-    assert_int_equal(crowd_most(&c), 2);
+    assert_int_equal(blocked_most_running(&c), 2);
     set_level(w, 5); // parked threads come back
-    crowd_let_go(&c, 1);
-    crowd_wait_in(&c, 5);
+    blocked_release(&c, 1);
+    blocked_wait_running(&c, 5);
     assert_int_equal(look_at(w).in_flight, 5);
-    crowd_let_go(&c, 100);
-    crowd_wait_in(&c, 5);
-    assert_int_equal(crowd_most(&c), 5);
-    crowd_let_go(&c, 200 - 6 - 20 - 1 - 100);
+    blocked_release(&c, 100);
+    blocked_wait_running(&c, 5);
+    assert_int_equal(blocked_most_running(&c), 5);
+    blocked_release(&c, 200 - 6 - 20 - 1 - 100);
     must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
@@ -177,16 +178,16 @@ static void X_threads_follow_the_level_down_and_up(void **state) {
 static void X_idle_threads_leave_but_one(void **state) {
     (void)state;
     mr *m = open_mem();
-    struct crowd c = CROWD;
-    mr_worker *w = crowd_worker(m, &c, 16);
+    struct blocked_jobs c = BLOCKED_JOBS;
+    mr_worker *w = blocked_worker(m, &c, 16);
     push_some(m, 16);
-    crowd_wait_in(&c, 16);
-    crowd_let_go(&c, 16);
+    blocked_wait_running(&c, 16);
+    blocked_release(&c, 16);
     wait_for_leaving(w, 1);
     push_some(m, 16); // and come again, in the places of those that left
-    crowd_wait_in(&c, 16);
+    blocked_wait_running(&c, 16);
     assert_int_equal(look_at(w).threads, 16);
-    crowd_let_go(&c, 16);
+    blocked_release(&c, 16);
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
 }
@@ -196,15 +197,15 @@ static void T22_a_worker_that_grows_can_be_stopped_at_any_moment(void **state) {
     enum { JOBS = 60 };
     for (int started = 0; started < 40; started++) {
         mr *m = open_mem();
-        struct crowd c = CROWD;
-        mr_worker *w = crowd_worker(m, &c, 64);
+        struct blocked_jobs c = BLOCKED_JOBS;
+        mr_worker *w = blocked_worker(m, &c, 64);
         push_some(m, JOBS);
-        crowd_wait_in(&c, started);
+        blocked_wait_running(&c, started);
         int err = mr_worker_stop(w, 0); // it takes nothing more
         if (started > 0)
             assert_int_equal(err, MR_EBUSY); // without a job that runs it may have stopped already
         while (err == MR_EBUSY) {
-            crowd_let_go(&c, crowd_in(&c)); // some may have been about to begin
+            blocked_release(&c, blocked_running(&c)); // some may have been about to begin
             err = mr_worker_stop(w, 10);
         }
         must(err);
@@ -273,7 +274,7 @@ struct lane {
     mr_worker w;
     pthread_mutex_t lock;
     atomic_bool narrow;
-    atomic_int crowd;
+    atomic_int running;
     struct gate many, few;
 };
 
@@ -286,11 +287,11 @@ static int pass_lane(mr_job *job, void *arg) {
             gate_pass(&l->many);
         return 0;
     }
-    l->crowd++;
+    l->running++;
     pthread_mutex_lock(&l->lock);
-    let_pass(l->m, 1 + l->crowd / 2);
+    let_pass(l->m, 1 + l->running / 2);
     pthread_mutex_unlock(&l->lock);
-    l->crowd--;
+    l->running--;
     if (look_at(&l->w).choice <= 4)
         gate_pass(&l->few);
     return 0;

@@ -164,7 +164,7 @@ static void what_is_not_whole_fails_the_attempt(void **state) {
         must(mr_close(m));
     }
     mr *m = open_mem();
-    run_script(m, "", "mkfifo $MILLRACE_SIDE_FILE.side"); // and nobody waits for it
+    run_script(m, "", "mkfifo $MILLRACE_SIDE_FILE.side"); // and no process reads it
     assert_int_equal(look(m, "s").dead, 1);
     must(mr_close(m));
 }

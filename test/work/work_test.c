@@ -32,7 +32,7 @@ enum { KEYS = 40, PER_KEY = 50 };
 
 struct ledger {
     atomic_int inside[KEYS];
-    int next[KEYS]; // written by whoever holds the key
+    int next[KEYS]; // written by the thread that runs a job of the key
     atomic_int overlaps, overtakings, runs;
 };
 
@@ -141,7 +141,7 @@ static void A9_a_running_job_is_asked_to_stop_and_its_result_is_not_recorded(voi
     mr_id id = push(m, "s", "k", "x");
     gate_wait(&s.started, 1);
     must(mr_cancel(m, id));
-    must(mr_worker_stop(w, MR_FOREVER)); // it ends only because it was told
+    must(mr_worker_stop(w, MR_FOREVER)); // it ends only because it was asked to stop
     assert_int_equal(s.stops, 1);
     refused(MR_ECANCELLED, mr_await(m, id, MR_FOREVER, NULL));
     assert_int_equal(look(m, "s").done, 0);
