@@ -82,8 +82,9 @@ APART int memory_make_room(struct core *c, uint64_t bytes) {
         return error_set(MR_EFULL, "the engine holds %" PRIu64 " bytes, which is its max-bytes",
                          c->live_bytes);
     if (core_memory_is_short(c))
-        return error_set(MR_EFULL, "jobs take up %" PRIu64 " bytes of memory, which is max-bytes",
-                         core_memory(c) + c->outside_bytes);
+        return error_set(
+            MR_EFULL, "%" PRIu64 " bytes of memory are used or reserved, and max-bytes is %" PRIu64,
+            core_memory(c) + c->outside_bytes + c->granted_bytes, c->limits.max_memory);
     return 0;
 }
 

@@ -395,9 +395,10 @@ void job_line_add(struct core *, struct job_line *, uint32_t ref, enum place);
 void job_line_insert_before(struct core *, struct job_line *, uint32_t ref, uint32_t before);
 void job_line_remove(struct core *, struct job_line *, uint32_t ref);
 // Sorts by a key, then by id; a sorted line costs one pass.
-// ---- job.c: the table of jobs and their attributes --------------------------------------------.
 void job_line_sort(struct core *, struct job_line *,
                    uint64_t (*key)(const struct core *, uint32_t ref));
+
+// ---- job.c: the table of jobs and their attributes --------------------------------------------
 
 uint32_t job_find(const struct core *, uint64_t id);
 // Makes sure that `count` jobs can be created; `has_options`: with any attributes and timers.

@@ -191,16 +191,17 @@ extern const struct log_impl file_log_impl;
 int file_log_replay(struct log *, log_each *, void *arg);
 int file_log_read(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
 int file_log_read_now(struct log *, uint64_t at, struct buffer *out_body);
+int file_log_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
+                  uint64_t *out_next);
 
 // Reads up to `size` bytes from position `at`; the segment is held. With `wait` false only from the
 // page cache: -EAGAIN. -errno.
-// ---- file_window.c ----------------------------------------------------------------------------.
 int64_t segment_read(const struct file_log *, const struct segment *, uint64_t at, bool wait,
                      void *to, size_t size);
-// The window whose sequence the entry at `at` continues, or else one for a new sequence; the
-// caller.
-int file_log_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
-                  uint64_t *out_next);
+
+// ---- file_window.c ----------------------------------------------------------------------------
+
+// The window whose sequence the entry at `at` continues, or else one for a new sequence; the caller
 // clears `taken`. NULL: all are taken. The lock is held.
 struct window *window_take(struct file_log *, uint64_t at);
 
@@ -209,19 +210,22 @@ const uint8_t *window_find(const struct window *, uint64_t at, size_t *out_size)
 
 // Fills the window from `at` if that continues its sequence. NULL: the caller reads the entry by
 // itself. The segment is held.
-// Notes that an entry of this size was read at `at`.
 const uint8_t *window_read(const struct file_log *, const struct segment *, struct window *,
                            uint64_t at, bool wait, size_t *out_size);
+
+// Notes that an entry of this size was read at `at`.
 void window_note(struct window *, uint64_t at, uint64_t size);
 
 void windows_finish(struct file_log *);
 
 // A walk over the segment's frames from offset `from` on; `path` is a buffer of LOG_PATH bytes that
 // lives as long. The segment is held meanwhile.
-// ---- file_open.c ------------------------------------------------------------------------------.
-// A log with nothing open yet, for file_log_destroy. NULL: no memory.
 struct walk segment_walk(const struct file_log *, const struct segment *, char *path,
                          uint64_t from);
+
+// ---- file_open.c ------------------------------------------------------------------------------
+
+// A log with nothing open yet, for file_log_destroy. NULL: no memory.
 struct file_log *file_log_make(const char *dir, const struct log_options *);
 void file_log_set_size(struct file_log *, uint64_t segment_size);
 

@@ -41,9 +41,10 @@ struct index {
 
 // MR_EGONE: it is missing, wrong, or of another segment; MR_ENOMEM; MR_EIO. `capacity` is the
 // segment's.
-// Calls `each` for every entry; `base` is the segment's first position.
 int index_load(struct index *, const struct disk *, const char *dir, uint64_t number,
                uint64_t capacity);
+
+// Calls `each` for every entry; `base` is the segment's first position.
 int index_walk(const struct index *, uint64_t base, log_each *each, void *arg);
 
 #endif

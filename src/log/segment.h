@@ -68,11 +68,12 @@ bool segment_number_is_possible(uint64_t number, uint64_t segment_size);
 
 // The header of a segment file. Reading: MR_ECORRUPT (also a header with impossible values),
 // MR_EIO.
-// Walk: the frames of a segment file one after another, read through a large window.
 int segment_header_write(const struct disk *, int fd, const struct segment *,
                          uint64_t segment_size);
 int segment_header_read(const struct disk *, int fd, const char *path, struct segment *out,
                         uint64_t *out_segment_size);
+
+// Walk: the frames of a segment file one after another, read through a large window.
 struct walk {
     const struct disk *disk;
     const char *path; // for error sentences; borrowed

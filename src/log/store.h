@@ -24,9 +24,10 @@ int store_create(const struct disk *, const char *dir, const struct store *);
 
 // Opens the `store` file. MR_EGONE: there is none; MR_ECORRUPT; MR_EINVAL: of a newer version;
 // MR_EIO.
-// Writes the next slot and syncs it. -errno.
 int store_open(const struct disk *, const char *dir, bool read_only, struct store *out,
                int *out_fd);
+
+// Writes the next slot and syncs it. -errno.
 int store_write(const struct disk *, int fd, struct store *);
 
 // Takes the lock of `dir` and writes this process into it. MR_EBUSY, with the holder; MR_EIO.

@@ -80,8 +80,7 @@ static void write_job(struct session *s, const struct job_info *info, bool whole
     r.status = mr_str(job_status_name(info->status));
     r.worker = info->conn ? router_id(session_of(info->conn)) : 0;
     r.reasons = (struct reply_other){ write_reasons, &job, NULL };
-    r.key = ended_key_of(
-        s, info); // may lie in `scratch`, which write_reasons uses when this is written
+    r.key = ended_key_of(s, info); // may be in `scratch`: JOB_FIELDS has it before the reasons
     if (body)
         *(info->status == JOB_DONE ? &r.result : &r.body) =
             (struct reply_other){ write_body, &job, NULL };

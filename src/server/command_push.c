@@ -50,9 +50,9 @@ struct push_state {
     struct kept_words *kept;          // NULL: it has not waited yet
     const struct option *option_list; // that its options were read with
     struct push_words options;
-    uint64_t received_ms, until_ms; // until when it may wait for room
-    size_t pushed;                  // PUSHMANY: how many so far …
-    uint64_t *ids;                  // … and their ids
+    uint64_t received_ms;
+    size_t pushed, count; // PUSHMANY: how many so far, of how many …
+    uint64_t *ids;        // … and their ids
 };
 
 static struct push_state push_state_of(const struct session *s, const struct arguments *a,
@@ -111,6 +111,14 @@ static struct push_state *push_state_keep(struct push_state *p) {
     return copy;
 }
 
+// Waits for room no longer than the deadline of the job, from when it was received.
+static uint64_t room_until(const struct push_state *p) {
+    const struct push_words *o = &p->options;
+    bool sooner = o->job.deadline_ms && (o->room_ms < 0 || o->job.deadline_ms < o->room_ms);
+    int64_t wait_ms = sooner ? o->job.deadline_ms : o->room_ms;
+    return wait_ms < 0 ? UINT64_MAX : p->received_ms + (uint64_t)wait_ms;
+}
+
 static void push_wait(struct session *s, struct push_state *p, const struct wait_kind *kind,
                       bool for_turn) {
     struct push_state *kept = p->kept ? p : push_state_keep(p);
@@ -118,19 +126,14 @@ static void push_wait(struct session *s, struct push_state *p, const struct wait
         push_fail(s, error_set(MR_ENOMEM, "no memory for a push that waits"));
         return;
     }
-    size_t bytes = sizeof *kept + kept->kept->bytes;
+    size_t bytes = sizeof *kept + kept->kept->bytes + kept->count * sizeof *kept->ids;
     if (for_turn)
         wait_for_turn(s, kind, kept, bytes);
     else
-        wait_begin(s, kind, kept, bytes, kept->until_ms);
+        wait_begin(s, kind, kept, bytes, room_until(kept));
 }
 
-// Waits no longer than the deadline of the job.
 static void wait_for_room(struct session *s, struct push_state *p, const struct wait_kind *kind) {
-    const struct push_words *o = &p->options;
-    bool sooner = o->job.deadline_ms && (o->room_ms < 0 || o->job.deadline_ms < o->room_ms);
-    if (!p->kept)
-        p->until_ms = wait_until(s, sooner ? o->job.deadline_ms : o->room_ms);
     push_wait(s, p, kind, false);
 }
 
@@ -287,7 +290,7 @@ static const struct wait_kind many_room = {
 static const struct wait_kind many_turn = { .resume = many_resume, .free = push_state_free };
 
 static void many_try(struct session *s, struct push_state *p, enum wake wake) {
-    size_t count = (p->words.count - p->words.at) / 2;
+    size_t count = p->count;
     int err = push_many(s, p, count, wake);
     if (err == MR_EAGAIN) {
         wait_for_room(s, p, &many_room);
@@ -313,12 +316,12 @@ void run_pushmany(struct session *s, struct arguments *a) {
     p.words.at = 2;
     if (!many_read(s, &p.words, &p.options))
         return;
-    size_t count = (p.words.count - p.words.at) / 2;
-    p.ids = mem_alloc(count * sizeof *p.ids);
+    p.count = (p.words.count - p.words.at) / 2;
+    p.ids = mem_alloc(p.count * sizeof *p.ids);
     if (p.ids)
         many_try(s, &p, WAKE_READY);
     else
-        answer_error(s, error_set(MR_ENOMEM, "no memory for %zu ids", count));
+        answer_error(s, error_set(MR_ENOMEM, "no memory for %zu ids", p.count));
     mem_free(p.ids);
 }
 

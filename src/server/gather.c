@@ -38,7 +38,7 @@ struct gather {
     uint64_t rows_left, rows;
     int64_t sum;
     bool waits;          // TAKE: in all of its loops
-    bool failed;         // `answer` is an error, unless another loop has jobs
+    bool failed;         // `answer` is an error; of a TAKE, unless another loop has jobs
     bool cancelled;      // it does not begin to wait any more
     uint32_t everywhere; // by id: so many loops are asked about all of them; 0: it is known where
     bool counts;         // RETRY, DROP: a loop has answered with a count
@@ -561,8 +561,8 @@ static int search_reply(struct gather *g, mr_bytes reply) {
 }
 
 static int beat_reply(struct gather *g, uint32_t loop, mr_bytes reply) {
-    g->single = is_error(reply);
-    if (g->single)
+    g->failed = is_error(reply);
+    if (g->failed)
         return keep_reply(g, reply);
     mr_bytes ids = behind_line(reply);
     g->beats[loop] = (struct beat_reply){ g->answer.size, first_number(reply) };
@@ -572,6 +572,8 @@ static int beat_reply(struct gather *g, uint32_t loop, mr_bytes reply) {
 static int take_in(struct session *s, struct gather *g, uint32_t loop, mr_bytes reply) {
     if (g->single)
         return keep_reply(g, reply);
+    if (g->failed && g->scope != SCOPE_STAGES)
+        return 0; // the first error is the answer
     switch (g->scope) {
     case SCOPE_STAGES:
         return take_reply(s, g, reply);
@@ -582,9 +584,8 @@ static int take_in(struct session *s, struct gather *g, uint32_t loop, mr_bytes 
     case SCOPE_LEASES:
         return beat_reply(g, loop, reply);
     case SCOPE_SERVER:
-        return is_error(reply) && (g->single = true)
-                   ? keep_reply(g, reply)
-                   : buffer_append(&g->answer, reply.data, reply.size);
+        g->failed = is_error(reply);
+        return g->failed ? keep_reply(g, reply) : buffer_append(&g->answer, reply.data, reply.size);
     case SCOPE_NONE:
     case SCOPE_STAGE:
     case SCOPE_JOB:

@@ -86,6 +86,7 @@ static void mail_free(struct mail *m) {
     if (!m)
         return;
     buffer_finish(&m->bytes);
+    shared_reservation_leave(m->reserved);
     mem_free(m->identity);
     mem_free(m->holds);
     if (m->message)
@@ -209,6 +210,7 @@ static struct remote *remote_create(struct session *s, uint32_t there) {
 
 static void remote_free(struct remote *r) {
     buffer_finish(&r->requests);
+    shared_reservation_leave(r->reserved);
     mail_free(r->end);
     mail_free(r->ended);
     mail_free(r->closed);
@@ -417,6 +419,8 @@ void router_leave(struct session *s) {
             continue;
         list_remove(&r->of_outgoing);
         r->client = NULL;
+        shared_reservation_leave(r->reserved); // of requests that were not sent yet
+        r->reserved = NULL;
         struct mail *end = r->end;
         r->end = NULL;
         if (r->is_made)
@@ -698,12 +702,12 @@ static void identity_set(struct host *h, struct remote *r, const struct identity
 static void requests_come(struct remote *r, struct mail *m) {
     struct session *s = r->session;
     if (!s) {
-        shared_reservation_leave(m->reserved);
         post_closed(r, false);
         return;
     }
     router_end_reservation(s); // of a TAKE that was refused
     s->reserved = m->reserved;
+    m->reserved = NULL;
     session_feed(s, m->bytes.data, m->bytes.size);
 }
 

@@ -26,9 +26,9 @@ int running_open(const char *dir, struct running **out);
 void running_close(struct running *, bool in_peace);
 
 // Calls `each` for every note that was left, until it returns a negative code, which is returned.
-// Forgets all of them. Must be called once before running_begin.
 int running_each_left(const struct running *, int (*each)(void *arg, uint64_t id, uint32_t attempt),
                       void *arg);
+// Forgets all of them. Must be called once before running_begin.
 void running_forget_left(struct running *);
 
 void running_begin(struct running *, uint64_t id, uint32_t attempt);

@@ -41,9 +41,10 @@ struct request {
 // A request without arguments (an empty line or array) needs no reply: skip it. `out_arguments` is
 // undefined until a request is complete. Quoted words of a line are unquoted in place, so `data` is
 // changed, never beyond the bytes used.
-// Appends a request. Errors as buffer_reserve; the buffer is then unchanged.
 ptrdiff_t request_read(struct request *r, const struct request_limits *, uint8_t *data, size_t size,
                        mr_bytes *out_arguments, uint32_t *out_count);
+
+// Appends a request. Errors as buffer_reserve; the buffer is then unchanged.
 int request_write(struct buffer *, const mr_bytes *arguments, size_t count);
 
 #endif

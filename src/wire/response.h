@@ -64,9 +64,10 @@ struct response {
 //       0            incomplete: call again with at least r->need bytes from the same beginning
 //     MR_EINVAL      not a reply; MR_ETOOBIG: over a limit. error_text() says what is wrong
 // `out_values` is undefined until a reply is complete.
-// The index after the value at `at` and all values in it; skips values that the caller does not.
 ptrdiff_t response_read(struct response *r, const struct response_limits *, const uint8_t *data,
                         size_t size, struct response_value *out_values, uint32_t *out_count);
+
+// The index after the value at `at` and all values in it; skips values that the caller does not
 // know.
 static inline uint32_t response_skip(const struct response_value *values, uint32_t at) {
     for (uint64_t left = 1; left > 0; left--)

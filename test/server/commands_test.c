@@ -997,6 +997,31 @@ static void D6_a_stage_is_acted_on_in_pieces(void **state) {
     hear(d, 0, ":2500");
 }
 
+// D6: pushes that are done in pieces wait for room as long as they may, however many turns it took.
+static void D6_a_push_of_many_waits_for_room_after_a_turn(void **state) {
+    ONE_LOOP_ONLY;
+    struct dialogue *d = *state;
+    enum { MANY = 6000, ROOM = 5000 };
+    static mr_bytes words[5 + 2 * MANY];
+    words[0] = text("PUSHMANY"), words[1] = text("s"), words[2] = text("ROOM");
+    words[3] = text("60000"), words[4] = text("ITEMS");
+    for (int i = 0; i < 2 * MANY; i++)
+        words[5 + i] = text(i % 2 ? "b" : "");
+    ask(d, 1, "STAGE s max-jobs 5000", "+OK");
+    say_words(d, 0, words, 5 + 2 * MANY);
+    while (!wait_is_open(d->clients[0].session))
+        turn(d);
+    pass_ms(d, 59000);
+    hear_nothing(d, 0);
+    ask(d, 1, "DROP STAGE s WAITING MAX 1000", ":1000");
+    while (d->clients[0].session->wait.kind)
+        turn(d);
+    ask(d, 1, "STAGES NAME s", "[[*\"waiting\" :5000*]]");
+    struct buffer *heard = &d->clients[0].heard;
+    assert_memory_equal(heard->data, "*6000", 5);
+    heard->size = 0;
+}
+
 struct walked {
     uint32_t count;
     uint64_t id;
@@ -1114,6 +1139,7 @@ int main(void) {
         DIALOGUE(T6_T7_DROP_of_a_key_and_of_all),
         DIALOGUE(D6_a_stage_is_acted_on_in_pieces),
         DIALOGUE(D6_a_divided_command_continues_when_its_last_job_was_removed),
+        DIALOGUE(D6_a_push_of_many_waits_for_room_after_a_turn),
         DIALOGUE(PAUSE_RESUME_and_DRAIN),
         DIALOGUE(F14_STAGE_shows_and_sets_policies),
     };

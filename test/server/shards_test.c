@@ -241,8 +241,9 @@ static void D5_beats_reach_all_shards(void **state) {
     }
     char words[1024] = "BEAT";
     for (uint32_t i = 0; i < 2 * SHARDS; i++) {
-        size_t used = strlen(words);
-        snprintf(words + used, sizeof words - used, " %s %s 77%u x", jobs[i].id, jobs[i].token, i);
+        size_t used = strlen(words), room = sizeof words - used;
+        int more = snprintf(words + used, room, " %s %s 77%u x", jobs[i].id, jobs[i].token, i);
+        assert_in_range(more, 1, room - 1);
     }
     ask(d, 0, words, "[\"770\" \"771\" \"772\" \"773\" \"774\" \"775\"]");
     end_job(d, "DONE", jobs[1], "");
