@@ -157,9 +157,10 @@ void command_begin(struct session *s, const mr_bytes *words, uint32_t count) {
         router_identity_changed(s);
 }
 
-// Ends the command, unless it waits or another loop will reply.
-static void command_end(struct session *s) {
-    if (s->wait.kind || s->forwarded) {
+// Ends the command, unless it waits, was answered by what it began to wait for (a TAKE that found
+// work in that very moment), or another loop will reply.
+static void command_end(struct session *s, uint64_t replies_before) {
+    if (s->wait.kind || s->forwarded || s->replies != replies_before) {
         s->forwarded = false;
         return;
     }
@@ -168,19 +169,21 @@ static void command_end(struct session *s) {
 }
 
 void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
+    uint64_t before = s->replies;
     session_reply(s);
     command_begin(s, words, count);
-    command_end(s);
+    command_end(s, before);
 }
 
 void command_resume(struct session *s) {
+    uint64_t before = s->replies;
     session_reply(s);
     act_for(s->host, s->who);
     wait_resume(s);
     act_for(s->host, NULL);
     if (multi_is_running(s) && !s->wait.kind)
         multi_go_on(s);
-    command_end(s);
+    command_end(s, before);
 }
 
 // ---- Options ----------------------------------------------------------------------------------

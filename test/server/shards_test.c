@@ -184,6 +184,35 @@ static void D2_a_take_waits_in_all_shards_with_one_reservation(void **state) {
     ask(d, 0, "TAKE s c t COUNT 9 WAIT -1", "[[* \"x\" *] [* \"y\" *] [* \"z\" *]]");
 }
 
+// Says it without a turn of any loop.
+static void whisper(struct dialogue *d, int client, const char *words) {
+    struct session *s = d->clients[client].session;
+    size_t room;
+    uint8_t *to = session_room(s, &room);
+    assert_true(to && room >= strlen(words));
+    memcpy(to, words, strlen(words));
+    host_begin(&d->host);
+    session_receive(s, strlen(words));
+}
+
+// D2: work may come when a TAKE has found none and begins to wait: that is one reply, too.
+static void D2_a_take_may_find_work_when_it_begins_to_wait(void **state) {
+    struct dialogue *d = *state;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        char push[40];
+        snprintf(push, sizeof push, "PUSH %s a\r\n", stages[i]);
+        whisper(d, 0, "TAKE s c t WAIT -1\r\n");
+        whisper(d, 1, push);
+        turn(d);
+        hear(d, 1, "\"*\"");
+        end_job(d, "DONE", taken(d, 0), "");
+        push_to_all(d, "b");
+        for (uint32_t k = 0; k < SHARDS; k++)
+            end_job(d, "DONE", take(d, 0, "s c t WAIT -1"), "");
+        ask(d, 0, "PING", "+PONG");
+    }
+}
+
 // Rule 17: stages named first are served first, whichever shard has their work.
 static void stages_named_first_are_served_first(void **state) {
     struct dialogue *d = *state;
@@ -477,6 +506,7 @@ int main(void) {
     };
     const struct CMUnitTest any[] = {
         SHARDED(D2_a_take_waits_in_all_shards_with_one_reservation),
+        SHARDED(D2_a_take_may_find_work_when_it_begins_to_wait),
         SHARDED(stages_named_first_are_served_first),
         SHARDED(lists_of_all_shards_read_their_options_as_one_does),
         SHARDED(D5_beats_reach_all_shards),
