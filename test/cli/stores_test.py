@@ -27,12 +27,12 @@ def stores():
         yield name, copy
 
 
-def say(*words):
-    """What the command answers, and how it ends: never by a signal."""
+def run_command(*words):
+    """Runs a command; returns its exit code and output. It must not end by a signal."""
     done = subprocess.run([MILLRACE, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S)
-    heard = (done.stdout + done.stderr).decode(errors="replace")
-    check(done.returncode >= 0, f"{words} died of signal {-done.returncode}", heard)
-    return done.returncode, heard
+    output = (done.stdout + done.stderr).decode(errors="replace")
+    check(done.returncode >= 0, f"{words} died of signal {-done.returncode}", output)
+    return done.returncode, output
 
 
 def files(folder):
@@ -43,59 +43,59 @@ def files(folder):
 def hostile_stores_are_examined_without_a_change():
     for name, store in stores():
         before = files(store)
-        code, heard = say("store", "check", f"file:{store}")
-        equal(code, 1, name, heard)
-        check("store repair" in heard, name, heard)
-        code, heard = say("store", "dump", f"file:{store}", "--body")
-        check(code in (0, 1, 3), name, heard)
-        code, heard = say("store", "copy", f"file:{store}", f"file:{store}-copy")
-        check(code in (1, 3) and not os.path.exists(store + "-copy"), name, heard)
+        code, output = run_command("store", "check", f"file:{store}")
+        equal(code, 1, name, output)
+        check("store repair" in output, name, output)
+        code, output = run_command("store", "dump", f"file:{store}", "--body")
+        check(code in (0, 1, 3), name, output)
+        code, output = run_command("store", "copy", f"file:{store}", f"file:{store}-copy")
+        check(code in (1, 3) and not os.path.exists(store + "-copy"), name, output)
         equal(files(store), before, name)
 
 
 @case("U9: hostile stores are not opened, and the way out is named")
 def hostile_stores_are_not_opened():
     for name, store in stores():
-        code, heard = say("push", "s", "x", "--at", f"file:{store}")
-        check(code != 0 and f"store repair file:{store}" in heard, name, heard)
-        check("offset" in heard or "/store is missing" in heard, name, heard)
+        code, output = run_command("push", "s", "x", "--at", f"file:{store}")
+        check(code != 0 and f"store repair file:{store}" in output, name, output)
+        check("offset" in output or "/store is missing" in output, name, output)
 
 
 @case("U9: a repair makes stores that open")
 def a_repair_makes_stores_that_open():
     for name, store in stores():
-        code, heard = say("store", "repair", f"file:{store}")
-        equal(code, 0, name, heard)
-        code, heard = say("store", "check", f"file:{store}")
-        equal(code, 0, name, heard)
+        code, output = run_command("store", "repair", f"file:{store}")
+        equal(code, 0, name, output)
+        code, output = run_command("store", "check", f"file:{store}")
+        equal(code, 0, name, output)
         for turn in range(2):
-            code, heard = say("push", "s", "x", "--at", f"file:{store}")
-            equal(code, 0, name, heard)
-        code, heard = say("store", "copy", f"file:{store}", f"file:{store}-copy")
-        equal(code, 0, name, heard)
+            code, output = run_command("push", "s", "x", "--at", f"file:{store}")
+            equal(code, 0, name, output)
+        code, output = run_command("store", "copy", f"file:{store}", f"file:{store}-copy")
+        equal(code, 0, name, output)
 
 
 @case("U9: a pipe in a store is no reason to wait")
 def a_pipe_in_a_store_is_no_reason_to_wait():
     for place in ("store", "0000000000000000.seg", "shards", "running"):
         store = os.path.join(top, "pipes-" + place)
-        equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
+        equal(run_command("push", "s", "x", "--at", f"file:{store}")[0], 0)
         if os.path.exists(os.path.join(store, place)):
             os.unlink(os.path.join(store, place))
         os.mkfifo(os.path.join(store, place))
         for words in (["store", "check", f"file:{store}"], ["store", "dump", f"file:{store}"],
                       ["store", "repair", f"file:{store}"], ["push", "s", "x", "--at", f"file:{store}"]):
-            say(*words)
+            run_command(*words)
 
 
 @case("U9: a lone segment far away is put aside")
 def a_lone_segment_far_away_is_put_aside():
     store = os.path.join(top, "far")
-    equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
+    equal(run_command("push", "s", "x", "--at", f"file:{store}")[0], 0)
     shutil.copy(os.path.join(store, "0" * 16 + ".seg"), os.path.join(store, "f" * 16 + ".seg"))
-    code, heard = say("store", "repair", f"file:{store}")
-    equal(code, 0, heard)
-    equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
+    code, output = run_command("store", "repair", f"file:{store}")
+    equal(code, 0, output)
+    equal(run_command("push", "s", "x", "--at", f"file:{store}")[0], 0)
     check(os.path.exists(os.path.join(store, "f" * 16 + ".seg.damaged")))
 
 
@@ -164,8 +164,8 @@ def lay_out(name):
     for folder in single, store:
         shutil.rmtree(folder, ignore_errors=True)
     for n in range(12):
-        equal(say("push", f"s{n}", "x", "--at", f"file:{single}")[0], 0)
-    equal(say("store", "copy", f"file:{single}", f"file:{store}", "--shards", "3")[0], 0)
+        equal(run_command("push", f"s{n}", "x", "--at", f"file:{single}")[0], 0)
+    equal(run_command("store", "copy", f"file:{single}", f"file:{store}", "--shards", "3")[0], 0)
     return store
 
 
@@ -232,8 +232,8 @@ def a_signal_ends_a_server_that_opens_its_store():
 def jobs_of_a_copied_store_are_found_by_their_ids():
     store = os.path.join(top, "copied")
     for stage in "abcdef":
-        equal(say("push", stage, f"body of {stage}", "--at", f"file:{store}")[0], 0)
-    equal(say("store", "copy", f"file:{store}", f"file:{store}-3", "--shards", "3")[0], 0)
+        equal(run_command("push", stage, f"body of {stage}", "--at", f"file:{store}")[0], 0)
+    equal(run_command("store", "copy", f"file:{store}", f"file:{store}-3", "--shards", "3")[0], 0)
     server = Server("--store", f"file:{store}-3", "--loops", "3")
     for _ in range(3):  # connections are handed out in turn
         client = Client(server)
@@ -270,13 +270,13 @@ def expect_private(folder):
 def stores_are_their_owners_only_whatever_the_umask():
     store = os.path.join(top, "private")
     with open_to_all():
-        equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
-        equal(say("store", "copy", f"file:{store}", f"file:{store}-3", "--shards", "3")[0], 0)
-        equal(say("push", "s", "x", "--at", f"file:{store}-3")[0], 0)
+        equal(run_command("push", "s", "x", "--at", f"file:{store}")[0], 0)
+        equal(run_command("store", "copy", f"file:{store}", f"file:{store}-3", "--shards", "3")[0], 0)
+        equal(run_command("push", "s", "x", "--at", f"file:{store}-3")[0], 0)
         with open(os.path.join(store, "0" * 16 + ".seg"), "r+b") as segment:
             segment.seek(80)
             segment.write(b"damage")
-        equal(say("store", "repair", f"file:{store}")[0], 0)
+        equal(run_command("store", "repair", f"file:{store}")[0], 0)
     expect_private(store)
     expect_private(store + "-3")
     check(len(modes(store + "-3")) > 10)

@@ -347,9 +347,9 @@ def work_off(worker, stage, count):
     while count:
         jobs = worker.ask("TAKE", stage, "COUNT", min(count, 500), "WAIT", TIMEOUT_S * 1000)
         for job in jobs:
-            worker.say("DONE", *job[:2])
+            worker.send("DONE", *job[:2])
         for job in jobs:
-            equal(worker.hear(), b"+OK")
+            equal(worker.receive(), b"+OK")
         count -= len(jobs)
 
 

@@ -621,7 +621,7 @@ static struct mr_job *take_up_to(struct taking *t, uint32_t most, int64_t wait_m
 }
 
 // Everything that was said before over the main link has been answered.
-static void hear_all(struct engine *e) {
+static void receive_all(struct engine *e) {
     mr_stage_info info;
     must(e->impl->stage_look(e, mr_str("s"), &info));
 }
@@ -658,7 +658,7 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
     }
     pthread_mutex_unlock(&c->lock);
     assert_true(t.engine->impl->beat_all(t.puller) > 0);
-    hear_all(t.engine);
+    receive_all(t.engine);
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(leased_job_stopped(jobs[i]) < 0, i % LOST == 0);
         assert_int_equal(jobs[i]->lease_from_ms >= now_ms, i % LOST != 0);
@@ -686,10 +686,10 @@ static void F30_a_lease_does_not_outlive_a_suspended_machine(void **state) {
     taking_start(&t);
     push_much(t.engine, 1);
     struct mr_job *job = take_up_to(&t, 1, 0);
-    hear_all(t.engine);
+    receive_all(t.engine);
     assert_int_equal(leased_job_stopped(job), 0);
     atomic_fetch_add(&suspended_s, (time_t)(job->lease_ms / 1000));
-    hear_all(t.engine);
+    receive_all(t.engine);
     assert_int_equal(leased_job_stopped(job), MR_ESTALE);
     (void)t.engine->impl->release(job, FINISH_WAIT);
     taking_stop(&t);
@@ -763,7 +763,7 @@ static void F13_dead_jobs_are_listed_page_by_page(void **state) {
             must((t.engine->impl->fail)(job, mr_str("no"), MR_BACKOFF,
                                         0)); // cmocka has a macro fail
         }
-    hear_all(t.engine);
+    receive_all(t.engine);
     must(mr_dead(f.m, "s", bury, &f));
     assert_int_equal(f.told, MANY - 1);
     assert_int_equal(look(f.m, "s").dead, 0);

@@ -172,7 +172,7 @@ static void on_record(struct core_fixture *t, const struct record *r, mr_bytes b
 
 // ---- Commands ---------------------------------------------------------------------------------
 
-static void say_push(struct golden *g, const struct line *l) {
+static void run_push(struct golden *g, const struct line *l) {
     struct core_fixture *t = g->fixture;
     const char *caller = option(l, 1, "call"), *room = option(l, 1, "room");
     struct push p = {
@@ -218,7 +218,7 @@ static void write_taken(struct golden *g, const struct taken *a) {
     fprintf(out, "\n");
 }
 
-static void say_take(struct golden *g, const struct line *l) {
+static void run_take(struct golden *g, const struct line *l) {
     struct core_fixture *t = g->fixture;
     mr_bytes stage = mr_str(word(l, 1));
     struct take take = {
@@ -242,7 +242,7 @@ static void say_take(struct golden *g, const struct line *l) {
         fprintf(t->events, "= nothing\n");
 }
 
-static void say_done(struct golden *g, const struct line *l) {
+static void run_done(struct golden *g, const struct line *l) {
     struct taken taken = take_of(g, word(l, 1));
     struct emit emits[8];
     struct done d = { .id = taken.id,
@@ -263,7 +263,7 @@ static void say_done(struct golden *g, const struct line *l) {
     write_answer(g, try_done(g->fixture, d));
 }
 
-static void say_fail(struct golden *g, const struct line *l) {
+static void run_fail(struct golden *g, const struct line *l) {
     const char *when = option(l, 1, "retry");
     int64_t retry_ms = MR_BACKOFF;
     if (when)
@@ -271,60 +271,60 @@ static void say_fail(struct golden *g, const struct line *l) {
     write_answer(g, fail_with(g->fixture, take_of(g, word(l, 1)), quoted(l, 2), retry_ms));
 }
 
-static void say_release(struct golden *g, const struct line *l) {
+static void run_release(struct golden *g, const struct line *l) {
     write_answer(g, release_job(g->fixture, take_of(g, word(l, 1))));
 }
 
-static void say_beat(struct golden *g, const struct line *l) {
+static void run_beat(struct golden *g, const struct line *l) {
     write_answer(g, beat(g->fixture, take_of(g, word(l, 1))));
 }
 
-static void say_cancel(struct golden *g, const struct line *l) {
+static void run_cancel(struct golden *g, const struct line *l) {
     bool changed = cancel(g->fixture, job_id(g, word(l, 1)));
     fprintf(g->fixture->events, "= %s\n", changed ? "ok" : "it has ended already");
 }
 
-static void say_retry(struct golden *g, const struct line *l) {
+static void run_retry(struct golden *g, const struct line *l) {
     write_answer(g, retry(g->fixture, job_id(g, word(l, 1))));
 }
 
-static void say_drop(struct golden *g, const struct line *l) {
+static void run_drop(struct golden *g, const struct line *l) {
     write_answer(g, drop(g->fixture, job_id(g, word(l, 1))));
 }
 
-static void say_hang_up(struct golden *g, const struct line *l) {
+static void run_hang_up(struct golden *g, const struct line *l) {
     hang_up(g->fixture, (int)strtol(word(l, 1), NULL, 10));
 }
 
-static void say_lose(struct golden *g, const struct line *l) {
+static void run_lose(struct golden *g, const struct line *l) {
     lose(g->fixture, (int)strtol(word(l, 1), NULL, 10));
 }
 
-static void say_set(struct golden *g, const struct line *l) {
+static void run_set(struct golden *g, const struct line *l) {
     write_answer(g, try_set(g->fixture, word(l, 1), word(l, 2), word(l, 3)));
 }
 
-static void say_pause(struct golden *g, const struct line *l) {
+static void run_pause(struct golden *g, const struct line *l) {
     pause_stage(g->fixture, word(l, 1));
 }
 
-static void say_resume(struct golden *g, const struct line *l) {
+static void run_resume(struct golden *g, const struct line *l) {
     resume_stage(g->fixture, word(l, 1));
 }
 
-static void say_link(struct golden *g, const struct line *l) {
+static void run_link(struct golden *g, const struct line *l) {
     link_stages(g->fixture, word(l, 1), word(l, 2));
 }
 
-static void say_end_epic(struct golden *g, const struct line *l) {
+static void run_end_epic(struct golden *g, const struct line *l) {
     write_answer(g, end_epic(g->fixture, word(l, 1), strtoull(word(l, 2), NULL, 10)));
 }
 
-static void say_skip(struct golden *g, const struct line *l) {
+static void run_skip(struct golden *g, const struct line *l) {
     write_answer(g, skip_number(g->fixture, word(l, 1), strtoull(word(l, 2), NULL, 10)));
 }
 
-static void say_epic(struct golden *g, const struct line *l) {
+static void run_epic(struct golden *g, const struct line *l) {
     struct epic_info e = look_epic(g->fixture, word(l, 1));
     fprintf(g->fixture->events,
             "= next %" PRIu64 ", of %" PRIu64 ": %" PRIu64 " accepted, %" PRIu64
@@ -332,7 +332,7 @@ static void say_epic(struct golden *g, const struct line *l) {
             e.resume, e.total, e.accepted, e.waiting + e.running, e.done, e.dead);
 }
 
-static void say_look(struct golden *g, const struct line *l) {
+static void run_look(struct golden *g, const struct line *l) {
     struct stage_info s = look_stage(g->fixture, word(l, 1));
     fprintf(g->fixture->events,
             "= waiting %" PRIu64 " running %" PRIu64 " delayed %" PRIu64 " dead %" PRIu64
@@ -346,7 +346,7 @@ static int write_job(void *arg, const struct job_info *j) {
     return 0;
 }
 
-static void say_channel(struct golden *g, const struct line *l) {
+static void run_channel(struct golden *g, const struct line *l) {
     static const char *const states[] = { "dormant", "ready", "in progress", "parked" };
     mr_bytes stage = mr_str(word(l, 1)), key = mr_str(word(l, 2));
     struct channel_info ch;
@@ -359,14 +359,14 @@ static void say_channel(struct golden *g, const struct line *l) {
     fprintf(g->fixture->events, "\n");
 }
 
-static void say_crash(struct golden *g, const struct line *l) {
+static void run_crash(struct golden *g, const struct line *l) {
     if (has_word(l, "noted"))
         crash_noted(g->fixture);
     else
         crash(g->fixture);
 }
 
-static void say_clean(struct golden *g, const struct line *l) {
+static void run_clean(struct golden *g, const struct line *l) {
     (void)l;
     clean(g->fixture);
 }
@@ -375,22 +375,22 @@ static uint32_t shard(const struct line *l) {
     return (uint32_t)strtoul(word(l, 1), NULL, 10);
 }
 
-static void say_shards(struct golden *g, const struct line *l) {
+static void run_shards(struct golden *g, const struct line *l) {
     in_shards(g->fixture, shard(l));
 }
 
-static void say_outbox(struct golden *g, const struct line *l) {
+static void run_outbox(struct golden *g, const struct line *l) {
     struct link_entry e = { 0 };
     while (core_link_next(g->fixture->core, shard(l), e.number, &e))
         fprintf(g->fixture->events, "= number %" PRIu64 " after %" PRIu64 " \"%s\"\n", e.number,
                 e.after, core_fixture_read(g->fixture, e.at));
 }
 
-static void say_acked(struct golden *g, const struct line *l) {
+static void run_acked(struct golden *g, const struct line *l) {
     acked(g->fixture, shard(l), strtoull(word(l, 2), NULL, 10));
 }
 
-static void say_arrive(struct golden *g, const struct line *l) {
+static void run_arrive(struct golden *g, const struct line *l) {
     struct link_entry e = { .stage = mr_str(word(l, 2)),
                             .key = mr_str(option(l, 2, "key")),
                             .once = mr_str(option(l, 2, "once")),
@@ -401,17 +401,17 @@ static void say_arrive(struct golden *g, const struct line *l) {
 
 static const struct {
     const char *name;
-    void (*say)(struct golden *, const struct line *);
+    void (*run)(struct golden *, const struct line *);
 } commands[] = {
-    { "push", say_push },       { "take", say_take },       { "done", say_done },
-    { "fail", say_fail },       { "release", say_release }, { "beat", say_beat },
-    { "cancel", say_cancel },   { "retry", say_retry },     { "drop", say_drop },
-    { "hang-up", say_hang_up }, { "lose", say_lose },       { "set", say_set },
-    { "pause", say_pause },     { "resume", say_resume },   { "link", say_link },
-    { "end", say_end_epic },    { "skip", say_skip },       { "epic", say_epic },
-    { "look", say_look },       { "channel", say_channel }, { "crash", say_crash },
-    { "clean", say_clean },     { "shards", say_shards },   { "outbox", say_outbox },
-    { "acked", say_acked },     { "arrive", say_arrive },
+    { "push", run_push },       { "take", run_take },       { "done", run_done },
+    { "fail", run_fail },       { "release", run_release }, { "beat", run_beat },
+    { "cancel", run_cancel },   { "retry", run_retry },     { "drop", run_drop },
+    { "hang-up", run_hang_up }, { "lose", run_lose },       { "set", run_set },
+    { "pause", run_pause },     { "resume", run_resume },   { "link", run_link },
+    { "end", run_end_epic },    { "skip", run_skip },       { "epic", run_epic },
+    { "look", run_look },       { "channel", run_channel }, { "crash", run_crash },
+    { "clean", run_clean },     { "shards", run_shards },   { "outbox", run_outbox },
+    { "acked", run_acked },     { "arrive", run_arrive },
 };
 
 // ---- The trace --------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ static void command_say(struct golden *g, const char *text) {
     }
     for (size_t i = 0; l.count && i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(commands[i].name, l.words[0])) {
-            commands[i].say(g, &l);
+            commands[i].run(g, &l);
             return;
         }
     if (l.count)

@@ -42,7 +42,7 @@ static void leave(void) {
     w.session = NULL;
 }
 
-static void hear(struct session *s) {
+static void receive(struct session *s) {
     for (mr_bytes ready; (ready = front_ready(s)).size; front_sent(s, ready.size)) {
         assert(w.heard || ready.size < 9 || memcmp(ready.data, "HTTP/1.1 ", 9) == 0);
         w.heard += ready.size;
@@ -59,7 +59,7 @@ static void turn(void *arg) {
         while (!list_empty(&w.host.ready)) {
             struct session *s = list_entry(w.host.ready.next, struct session, of_ready);
             list_remove(&s->of_ready);
-            hear(s);
+            receive(s);
         }
     } while (w.host.in_turn || !list_empty(&w.host.touched) || !list_empty(&w.host.resuming));
 }

@@ -144,7 +144,7 @@ def run_serve(line):
     """The words that Server adds go to bash, which leaves them alone."""
     more = "--http off" + ("" if "--listen" in line else " --listen 127.0.0.1:0")
     shown_server = Server(ready=False, through=["bash", "-c", f"exec {line} {more}", "bash"])
-    shown_server.hear("ready")
+    shown_server.wait_notice("ready")
     shown_server.stop()
 
 

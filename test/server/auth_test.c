@@ -57,8 +57,8 @@ static void come_as(struct dialogue *d, int client, const char *name) {
     connect_client(d, client);
     if (!name)
         return;
-    sayf(d, client, "AUTH %s %s%s", name, name, name);
-    hear(d, client, "+OK");
+    send_linef(d, client, "AUTH %s %s%s", name, name, name);
+    expect_reply(d, client, "+OK");
 }
 
 // ---- Roles --------------------------------------------------------------------------------------
@@ -125,12 +125,12 @@ static bool begins(const char *text, const char *with) {
 static void expect_allowed(struct dialogue *d, const struct command *c, const char *name,
                            bool allowed) {
     const char *refusal = name ? "-NOPERM" : "-NOAUTH";
-    say(d, 0, c->name);
-    const char *heard = hear_any(d, 0);
+    send_line(d, 0, c->name);
+    const char *reply = next_reply(d, 0);
     bool hello = strcmp(c->name, "HELLO") == 0; // without AUTH it says what is missing
-    if (begins(heard, refusal) != (!allowed || (!name && hello)))
+    if (begins(reply, refusal) != (!allowed || (!name && hello)))
         fail_msg("%s sends %s and gets %s", name ? name : "an unauthenticated client", c->name,
-                 heard);
+                 reply);
     if (d->clients[0].closed)
         come_as(d, 0, name);
 }
@@ -143,8 +143,8 @@ static void U3_what_a_token_may_not_do_aborts_EXEC(void **state) {
         come_as(d, 0, "push");
         ask(d, 0, "MULTI", "+OK");
         ask(d, 0, "PUSH s a", "+QUEUED");
-        say(d, 0, refused[i]);
-        hear(d, 0, "-NOPERM *");
+        send_line(d, 0, refused[i]);
+        expect_reply(d, 0, "-NOPERM *");
         ask(d, 0, "EXEC", "-EXECABORT *");
     }
     come_as(d, 0, NULL);
@@ -198,17 +198,17 @@ static void F45_requests_of_unauthenticated_clients_are_short(void **state) {
     static const char *const refused[] = { "*9\r\n", "*1\r\n$513\r\n", "*8\r\n$512\r\n" };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         come_as(d, 0, NULL);
-        say_bytes(d, 0, mr_str(refused[i]));
+        send_bytes(d, 0, mr_str(refused[i]));
         if (i == 2) { // as a whole
             char word[520];
             memset(word, 'x', sizeof word);
             for (int words = 0; !d->clients[0].closed && words < 8; words++) {
-                say_bytes(d, 0, (mr_bytes){ word, 512 });
+                send_bytes(d, 0, (mr_bytes){ word, 512 });
                 if (!d->clients[0].closed)
-                    say_bytes(d, 0, mr_str("\r\n$512\r\n"));
+                    send_bytes(d, 0, mr_str("\r\n$512\r\n"));
             }
         }
-        hear(d, 0, "-ERR Protocol error*");
+        expect_reply(d, 0, "-ERR Protocol error*");
         assert_true(d->clients[0].closed);
     }
     come_as(d, 0, NULL);
@@ -217,8 +217,8 @@ static void F45_requests_of_unauthenticated_clients_are_short(void **state) {
     assert_int_equal(room, UNAUTHENTICATED_REQUEST);
     char line[UNAUTHENTICATED_REQUEST + 1];
     memset(line, 'x', sizeof line);
-    say_bytes(d, 0, (mr_bytes){ line, sizeof line });
-    hear(d, 0, "-ERR Protocol error*");
+    send_bytes(d, 0, (mr_bytes){ line, sizeof line });
+    expect_reply(d, 0, "-ERR Protocol error*");
     come_as(d, 0, "push"); // then the limit of all clients holds
     assert_non_null(session_room(d->clients[0].session, &room));
     assert_int_equal(room, READ_SIZE);
@@ -230,18 +230,18 @@ static void F43_F45_unread_refusals_of_unauthenticated_clients_are_few(void **st
     struct client *c = &d->clients[0];
     come_as(d, 0, NULL);
     c->unread = true;
-    size_t said = 0, room;
-    for (; session_room(c->session, &room); said++) {
-        say_bytes(d, 0, mr_str("PING\r\nPUSH s a\r\n"));
-        assert_true(said < UNAUTHENTICATED_UNSENT_PAUSE);
+    size_t sent = 0, room;
+    for (; session_room(c->session, &room); sent++) {
+        send_bytes(d, 0, mr_str("PING\r\nPUSH s a\r\n"));
+        assert_true(sent < UNAUTHENTICATED_UNSENT_PAUSE);
     }
     assert_true(session_unsent(c->session) <= UNAUTHENTICATED_UNSENT_PAUSE + 1024);
     assert_true(c->session->in.size <= 2 * UNAUTHENTICATED_REQUEST);
     c->unread = false;
     session_touch(c->session); // the socket takes more
     turn(d);
-    for (size_t i = 0; i < 2 * said; i++)
-        hear(d, 0, "-NOAUTH *");
+    for (size_t i = 0; i < 2 * sent; i++)
+        expect_reply(d, 0, "-NOAUTH *");
     ask(d, 0, "AUTH push pushpush", "+OK");
 }
 
@@ -251,12 +251,12 @@ static void a_pipeline_may_begin_with_AUTH(void **state) {
     char *body = malloc(100000);
     memset(body, 'b', 100000);
     mr_bytes words[] = { mr_str("PUSH"), mr_str("s"), { body, 100000 } };
-    say_bytes(d, 0, mr_str("PING\r\nAUTH both bothboth\r\nPING\r\n"));
-    say_words(d, 0, words, 3);
-    hear(d, 0, "-NOAUTH *");
-    hear(d, 0, "+OK");
-    hear(d, 0, "+PONG");
-    hear(d, 0, "\"1\"");
+    send_bytes(d, 0, mr_str("PING\r\nAUTH both bothboth\r\nPING\r\n"));
+    send_words(d, 0, words, 3);
+    expect_reply(d, 0, "-NOAUTH *");
+    expect_reply(d, 0, "+OK");
+    expect_reply(d, 0, "+PONG");
+    expect_reply(d, 0, "\"1\"");
     free(body);
 }
 
@@ -288,16 +288,16 @@ static void F46_the_delay_of_a_wrong_secret_does_not_delay_others(void **state) 
     come_as(d, 1, "push");
     uint64_t wait_ms = REFUSAL_MS;
     for (size_t i = 0; i < REFUSALS; i++, wait_ms *= 2) {
-        sayf(d, 0, "%s", wrong[i]);
-        say(d, 0, "PING");
+        send_linef(d, 0, "%s", wrong[i]);
+        send_line(d, 0, "PING");
         assert_int_equal(host_next_ms(&d->host), (int64_t)wait_ms);
         pass_ms(d, wait_ms - 1);
-        hear_nothing(d, 0);
+        expect_no_reply(d, 0);
         ask(d, 1, "PUSH s a", "\"*\"");
         pass_ms(d, 1);
-        hear(d, 0, "-WRONGPASS no token has that secret, or none of that name");
+        expect_reply(d, 0, "-WRONGPASS no token has that secret, or none of that name");
         if (i + 1 < REFUSALS)
-            hear(d, 0, "-NOAUTH *");
+            expect_reply(d, 0, "-NOAUTH *");
     }
     assert_true(d->clients[0].closed);
     come_as(d, 0, "push"); // one that is right is answered at once
@@ -307,20 +307,20 @@ static void F46_the_delay_of_a_wrong_secret_does_not_delay_others(void **state) 
 static void F46_an_authenticated_client_stays_so_after_a_wrong_secret(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, "push");
-    say(d, 0, "AUTH nonsense");
+    send_line(d, 0, "AUTH nonsense");
     pass_ms(d, REFUSAL_MS);
-    hear(d, 0, "-WRONGPASS *");
+    expect_reply(d, 0, "-WRONGPASS *");
     ask(d, 0, "PUSH s a", "\"1\"");
 }
 
 static void F46_a_guesser_may_hang_up(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, NULL);
-    say(d, 0, "AUTH nonsense");
+    send_line(d, 0, "AUTH nonsense");
     hang_up(d, 0);
     pass_ms(d, REFUSAL_MS);
     come_as(d, 0, NULL);
-    hear_nothing(d, 0);
+    expect_no_reply(d, 0);
 }
 
 static void F46_wrong_secrets_are_answered_when_the_store_is_there(void **state) {
@@ -330,11 +330,11 @@ static void F46_wrong_secrets_are_answered_when_the_store_is_there(void **state)
     ask(d, 0, "PUSH s a", "-NOAUTH *");
     ask(d, 0, "AUTH push pushpush", "+OK");
     ask(d, 0, "PUSH s a", "-LOADING *");
-    say(d, 1, "AUTH nonsense");
-    hear_nothing(d, 1);
+    send_line(d, 1, "AUTH nonsense");
+    expect_no_reply(d, 1);
     dialogue_load(d);
     turn(d);
-    hear(d, 1, "-WRONGPASS *");
+    expect_reply(d, 1, "-WRONGPASS *");
     dialogue_destroy(d);
 }
 
@@ -344,10 +344,10 @@ static void F24_F46_wrong_secrets_are_answered_when_the_log_has_failed(void **st
     host_set_auth(&d->host, auth_without(NULL));
     come_as(d, 0, NULL);
     come_as(d, 1, "push");
-    say(d, 0, "AUTH nonsense");
+    send_line(d, 0, "AUTH nonsense");
     sim_disk_break(d->disk, SIM_SYNCS, 5);
     ask(d, 1, "PUSH s a", "-STOPPED *");
-    hear(d, 0, "-WRONGPASS *");
+    expect_reply(d, 0, "-WRONGPASS *");
     ask(d, 0, "AUTH nonsense", "-WRONGPASS *");
     ask(d, 0, "AUTH readread", "+OK");
     ask(d, 0, "STAGES", "[*]");
@@ -377,24 +377,24 @@ static struct scene make_scene(struct dialogue *d) {
     ask(d, 1, "PUSH other c", "\"3\"");
     struct job waiting = take(d, 1, "other LEASE 1000000 DETACHED");
     struct job dead = take(d, 1, "other");
-    sayf(d, 1, "FAIL %s %s 'no good' NEVER", dead.id, dead.token);
-    hear(d, 1, "+OK");
+    send_linef(d, 1, "FAIL %s %s 'no good' NEVER", dead.id, dead.token);
+    expect_reply(d, 1, "+OK");
     s.running = take(d, 1, "other LEASE 1000000 DETACHED");
-    sayf(d, 1, "RELEASE %s %s", waiting.id, waiting.token);
-    hear(d, 1, "+OK");
+    send_linef(d, 1, "RELEASE %s %s", waiting.id, waiting.token);
+    expect_reply(d, 1, "+OK");
     ask(d, 1, "PUSH mail.a d EPIC e 1", "\"4\"");
     ask(d, 1, "PUSH mail.b e", "\"5\"");
     s.ours = take(d, 1, "mail.b LEASE 1000000 DETACHED");
     connect_client(d, 2);
     ask(d, 2, "AUTH adminadmin", "+OK");
-    say(d, 2, "TAKE other.empty mail.empty WAIT -1"); // a worker for both
+    send_line(d, 2, "TAKE other.empty mail.empty WAIT -1"); // a worker for both
     come_as(d, 0, "mail");
     return s;
 }
 
 // Replies to a token limited to mail.*. %1$s is the token of job 3, %2$s that of job 5.
 static const struct {
-    const char *said, *heard;
+    const char *request, *reply;
 } bounds[] = {
     { "PUSH other x",
       "-NOPERM the token 'mail' is limited to mail.*, which does not include the stage 'other'" },
@@ -482,16 +482,16 @@ static void jobs_and_stages_without_permission_are_hidden(void **state) {
     struct dialogue *d = *state;
     struct scene s = make_scene(d);
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
-        char said[512];
-        snprintf(said, sizeof said, bounds[i].said, s.running.token, s.ours.token);
-        print_message("# %s\n", said);
-        ask(d, 0, said, bounds[i].heard);
+        char request[512];
+        snprintf(request, sizeof request, bounds[i].request, s.running.token, s.ours.token);
+        print_message("# %s\n", request);
+        ask(d, 0, request, bounds[i].reply);
     }
     ask(d, 1, "JOBS other", "[[*\"status\" \"running\"*] [*\"status\" \"waiting\"*] [*\"dead\"*]]");
     ask(d, 1, "STAGE other", "[\"max-jobs\" \"none\" *]");
     ask(d, 1, "JOB 5", "[*\"status\" \"running\"*]"); // a commit refused is none
     ask(d, 1, "CLIENT UNBLOCK 99", ":0");
-    hear_nothing(d, 2);
+    expect_no_reply(d, 2);
 }
 
 // Every command that is about stages has a line there.
@@ -502,7 +502,7 @@ static void no_command_about_stages_is_left_out(void **state) {
         const size_t count = sizeof bounds / sizeof *bounds;
         if (c->scope == SCOPE_NONE)
             continue;
-        while (i < count && (!begins(bounds[i].said, c->name) || bounds[i].said[size] > ' '))
+        while (i < count && (!begins(bounds[i].request, c->name) || bounds[i].request[size] > ' '))
             i++;
         if (i == count)
             fail_msg("%s has no line", c->name);
@@ -514,8 +514,8 @@ static void within_its_bounds_a_token_does_what_its_roles_say(void **state) {
     come_as(d, 0, "mail");
     ask(d, 0, "PUSH mail.a x KEY k EPIC e 1", "\"1\"");
     struct job job = take(d, 0, "mail.b mail.a");
-    sayf(d, 0, "DONE %s %s RESULT r EMIT mail.c '' x", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s RESULT r EMIT mail.c '' x", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "AWAIT 1", "\"r\"");
     ask(d, 0, "JOB 1", "[*\"status\" \"done\"*]");
     ask(d, 0, "WHY mail.c", "*no worker*");
@@ -529,8 +529,8 @@ static void U2_a_token_does_not_meet_the_numbers_of_others(void **state) {
     struct dialogue *d = *state;
     come_as(d, 1, "admin");
     for (int i = 1; i <= 3; i++) {
-        sayf(d, 1, "PUSH mail.a theirs SOURCE client %d", i);
-        hear(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH mail.a theirs SOURCE client %d", i);
+        expect_reply(d, 1, "\"*\"");
     }
     come_as(d, 0, "mail");
     ask(d, 0, "PUSH mail.a ours SOURCE client 1", "\"4\"");
@@ -557,8 +557,8 @@ static void U2_a_token_without_push_does_not_learn_what_was_accepted(void **stat
     static const char *const names[] = { NULL, "work" };
     come_as(d, 1, "admin");
     for (int i = 1; i <= 3; i++) {
-        sayf(d, 1, "PUSH mail.a x EPIC e %d", i);
-        hear(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH mail.a x EPIC e %d", i);
+        expect_reply(d, 1, "\"*\"");
     }
     for (int i = 0; i < 2; i++) {
         const char *refusal = names[i] ? "-NOPERM *" : "-NOAUTH *";
@@ -578,8 +578,8 @@ static void D7_a_downstream_stage_that_a_token_may_not_see_has_no_name(void **st
     for (int i = 0; i < 3; i++)
         ask(d, 1, "PUSH mail.a x", "\"*\"");
     struct job job = take(d, 1, "mail.a");
-    sayf(d, 1, "DONE %s %s EMIT other '' x EMIT other '' y", job.id, job.token);
-    hear(d, 1, "+OK");
+    send_linef(d, 1, "DONE %s %s EMIT other '' x EMIT other '' y", job.id, job.token);
+    expect_reply(d, 1, "+OK");
     ask(d, 1, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream:other*\" *]]");
     come_as(d, 0, "mail");
     ask(d, 1, "STAGES NAME mail.a", "[[*\"feeds\" [\"other\"]]]");
@@ -591,19 +591,19 @@ static void its_own_takes_may_be_unblocked(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, "mail"); // connection 3
     come_as(d, 1, "mail"); // 4
-    char said[64];
-    snprintf(said, sizeof said, "CLIENT UNBLOCK %llu",
+    char request[64];
+    snprintf(request, sizeof request, "CLIENT UNBLOCK %llu",
              (unsigned long long)d->clients[1].session->id);
-    say(d, 1, "TAKE mail.a WAIT -1");
+    send_line(d, 1, "TAKE mail.a WAIT -1");
     come_as(d, 2, "twin"); // 5
-    ask(d, 2, said, ":0");
-    hear_nothing(d, 1);
-    ask(d, 0, said, ":1");
-    hear(d, 1, "[]");
-    say(d, 1, "TAKE mail.a WAIT -1");
+    ask(d, 2, request, ":0");
+    expect_no_reply(d, 1);
+    ask(d, 0, request, ":1");
+    expect_reply(d, 1, "[]");
+    send_line(d, 1, "TAKE mail.a WAIT -1");
     come_as(d, 2, "admin");
-    ask(d, 2, said, ":1");
-    hear(d, 1, "[]");
+    ask(d, 2, request, ":1");
+    expect_reply(d, 1, "[]");
 }
 
 // ---- Lists --------------------------------------------------------------------------------------
@@ -613,7 +613,7 @@ static void a_reloaded_list_keeps_sessions_of_remaining_tokens(void **state) {
     come_as(d, 0, "push");
     come_as(d, 1, "work");
     connect_client(d, 2);
-    say(d, 1, "TAKE s WAIT -1");
+    send_line(d, 1, "TAKE s WAIT -1");
     host_begin(&d->host);
     host_set_auth(&d->host, auth_without("work"));
     turn(d);
@@ -623,9 +623,9 @@ static void a_reloaded_list_keeps_sessions_of_remaining_tokens(void **state) {
     ask(d, 2, "AUTH admin adminadmin", "+OK");
     ask(d, 2, "WORKERS", "[]");
     come_as(d, 1, NULL);
-    say(d, 1, "AUTH workwork");
+    send_line(d, 1, "AUTH workwork");
     pass_ms(d, REFUSAL_MS);
-    hear(d, 1, "-WRONGPASS *");
+    expect_reply(d, 1, "-WRONGPASS *");
 }
 
 static void patterns_are_names_with_asterisks(void **state) {

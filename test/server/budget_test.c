@@ -30,7 +30,7 @@ static size_t feed(struct dialogue *d, int client, mr_bytes bytes) {
 }
 
 static void forget_heard(struct dialogue *d, int client) {
-    d->clients[client].heard.size = 0;
+    d->clients[client].received.size = 0;
 }
 
 static uint64_t longest_turn; // of the last attack, in steps
@@ -54,7 +54,7 @@ static int attack(struct dialogue *d, mr_bytes bytes) {
         assert_int_equal(feed(d, 1, mr_str("PING\r\n")), 6);
         turn_once(d);
         note_turn(d->host.steps - before);
-        hear(d, 1, "+PONG");
+        expect_reply(d, 1, "+PONG");
         forget_heard(d, 0);
         if (turns < MOST_TURNS)
             continue;
@@ -91,7 +91,7 @@ static int attack_words(struct dialogue *d, const char *first, const char *each,
 
 static void make_stages(struct dialogue *d) {
     for (int i = 0; i < STAGES; i++) {
-        sayf(d, 1, "PUSH stage-%d x", i);
+        send_linef(d, 1, "PUSH stage-%d x", i);
         forget_heard(d, 1);
     }
 }
@@ -123,18 +123,18 @@ static void U4_DEAD_does_not_look_at_stages_without_dead_jobs(void **state) {
     struct dialogue *d = *state;
     make_stages(d);
     struct job job = take(d, 0, "stage-7777");
-    sayf(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     uint64_t before = d->host.steps;
     ask(d, 0, "DEAD", "[[*\"stage-7777\"*]]");
     assert_true(d->host.steps - before < 200);
     before = d->host.steps;
     ask(d, 0, "STAGES COUNT 1", "[[*]]");
     assert_true(d->host.steps - before < 200);
-    sayf(d, 0, "DEAD FROM %s", job.id);
-    hear(d, 0, "[]");
-    sayf(d, 0, "DROP %s", job.id);
-    hear(d, 0, ":1");
+    send_linef(d, 0, "DEAD FROM %s", job.id);
+    expect_reply(d, 0, "[]");
+    send_linef(d, 0, "DROP %s", job.id);
+    expect_reply(d, 0, ":1");
     ask(d, 0, "DEAD", "[]");
 }
 
@@ -151,7 +151,7 @@ static void U4_an_empty_place_makes_no_look_longer(void **state) {
     ask(d, 0, "STAGES NAME stage-9998", "[[\"name\" \"stage-9998\" *]]");
     ask(d, 0, "STAGES FROM stage-9998", "[]");
     assert_true(d->host.steps - before < 500);
-    say(d, 1, "TAKE stage-0 a b c d e f g h i j k l m n o p q r s t u v w x y z");
+    send_line(d, 1, "TAKE stage-0 a b c d e f g h i j k l m n o p q r s t u v w x y z");
     forget_heard(d, 1);
     before = d->host.steps;
     ask(d, 0, "STAGES COUNT 1", "[[\"name\" \"stage-0\" *\"workers\" :1 *]]");
@@ -172,7 +172,7 @@ static void U4_what_a_token_does_not_see_costs_too(void **state) {
     for (size_t at = 0; at + 2 < sizeof names; at++)
         names[at] = at % 2 ? ' ' : 's';
     for (int i = 0; i < EPICS; i++) {
-        sayf(d, 1, "PUSH s x EPIC e%d 1", i);
+        send_linef(d, 1, "PUSH s x EPIC e%d 1", i);
         forget_heard(d, 1);
     }
     for (int i = 0; i < WORKERS; i++) {
@@ -186,13 +186,13 @@ static void U4_what_a_token_does_not_see_costs_too(void **state) {
         d->clients[0].session->who = &few; // it may have reconnected
     }
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
-        say_bytes(d, 0, mr_str(looks[i]));
+        send_bytes(d, 0, mr_str(looks[i]));
         while (d->clients[0].session->wait.kind)
             turn_once(d);
-        hear(d, 0, "[]");
+        expect_reply(d, 0, "[]");
     }
     d->clients[0].session->who = NULL;
-    say(d, 0, "WORKERS COUNT 1000");
+    send_line(d, 0, "WORKERS COUNT 1000");
     forget_heard(d, 0);
 }
 
@@ -218,7 +218,7 @@ static void U4_lists_that_find_nothing_share_their_turns(void **state) {
     struct dialogue *d = *state;
     enum { JOBS = 5000 };
     for (int i = 0; i < JOBS; i++) {
-        sayf(d, 1, "PUSH s x KEY k%d DELAY %d", i % 100, i % 2 ? 3600000 : 0);
+        send_linef(d, 1, "PUSH s x KEY k%d DELAY %d", i % 100, i % 2 ? 3600000 : 0);
         forget_heard(d, 1);
     }
     attack_with(d, "JOBS s KEY nobody\r\n");
@@ -234,7 +234,7 @@ static void push_many(struct dialogue *d, int count, const char *options) {
         size_t used = 0;
         for (; left > 0 && used + 100 < sizeof many; left--)
             used += (size_t)snprintf(many + used, sizeof many - used, "PUSH s x %s\r\n", options);
-        say_bytes(d, 0, (mr_bytes){ many, used });
+        send_bytes(d, 0, (mr_bytes){ many, used });
         turn(d);
         forget_heard(d, 0);
     }
@@ -245,7 +245,7 @@ static void U4_delayed_jobs_are_found_without_a_search(void **state) {
     struct dialogue *d = *state;
     push_many(d, 20000, "DELAY 3600000 DEADLINE 7200000");
     for (int i = 0; i < 10; i++) {
-        sayf(d, 1, "PUSH few x DELAY 3600000");
+        send_linef(d, 1, "PUSH few x DELAY 3600000");
         forget_heard(d, 1);
     }
     uint64_t before = d->host.steps;
@@ -266,8 +266,8 @@ static void U4_obsolete_timers_are_removed_in_pieces(void **state) {
         memcpy(drops + used, drop, sizeof drop - 1);
     assert_true(attack(d, (mr_bytes){ drops, used }) > 10);
     assert_true(longest_turn < LIMIT_SESSION_STEPS + 100 * 30); // 100 of them is one command
-    say(d, 0, "STAGES");
-    hear_field(d, 0, "waiting", ":20000");
+    send_line(d, 0, "STAGES");
+    expect_field(d, 0, "waiting", ":20000");
 }
 
 // U4: one command with as many words as there may be.
@@ -297,7 +297,7 @@ static int turns_until_done(struct dialogue *d) {
         feed(d, 1, mr_str("PING\r\n"));
         turn_once(d);
         note_turn(d->host.steps - before);
-        hear(d, 1, "+PONG");
+        expect_reply(d, 1, "+PONG");
         turns++;
     } while (host_next_ms(&d->host) == 0);
     return turns;
@@ -311,14 +311,14 @@ static void U4_what_is_due_at_once_shares_its_turns(void **state) {
     push_many(d, JOBS, "DELAY 1000 DEADLINE 60000");
     d->now_ms += 1000;
     assert_true(turns_until_done(d) > 10);
-    say(d, 0, "STAGES");
-    hear_field(d, 0, "waiting", ":100000");
+    send_line(d, 0, "STAGES");
+    expect_field(d, 0, "waiting", ":100000");
     d->now_ms += 60000;
     assert_true(turns_until_done(d) > 10);
     d->now_ms += 60000;
     (void)turns_until_done(d);
-    say(d, 0, "STAGES");
-    hear_field(d, 0, "waiting", ":0");
+    send_line(d, 0, "STAGES");
+    expect_field(d, 0, "waiting", ":0");
 }
 
 // U4: all that a connection has taken comes back when it is lost, so that is bounded.
@@ -327,22 +327,22 @@ static void U4_a_connection_holds_a_bounded_number_of_jobs(void **state) {
     push_many(d, LIMIT_HELD + 10, "");
     struct job job = take(d, 0, "s");
     for (int i = 0; i < LIMIT_HELD / 1000; i++) { // the last one gets what is left
-        say(d, 0, "TAKE s COUNT 1000 BATCH 10");
+        send_line(d, 0, "TAKE s COUNT 1000 BATCH 10");
         forget_heard(d, 0);
     }
     assert_int_equal(session_jobs(d->clients[0].session), LIMIT_HELD);
     ask(d, 0, "TAKE s", "-FULL *20000 jobs*RELEASE some first*");
     ask(d, 0, "TAKE s WAIT 1000", "-FULL *");
-    sayf(d, 0, "RELEASE %s %s", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "RELEASE %s %s", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "TAKE s COUNT 5", "[[*]]");
     assert_int_equal(session_jobs(d->clients[0].session), LIMIT_HELD);
     hang_up(d, 0);
     turn(d);
     connect_client(d, 0);
     assert_int_equal(session_jobs(d->clients[0].session), 0);
-    say(d, 1, "STAGES");
-    hear_field(d, 1, "running", ":0");
+    send_line(d, 1, "STAGES");
+    expect_field(d, 1, "running", ":0");
 }
 
 // The client is lost, and what it leaves behind takes some turns, each of which is bounded.
@@ -367,18 +367,18 @@ static void U4_many_calls_of_a_lost_connection_share_their_turns(void **state) {
     for (; used + 20 < sizeof many; used += 16)
         memcpy(many + used, "CALL s x LATER\r\n", 16);
     while (d->clients[0].session->async_count < LIMIT_ASYNC_CALLS) {
-        say_bytes(d, 0, (mr_bytes){ many, used });
+        send_bytes(d, 0, (mr_bytes){ many, used });
         forget_heard(d, 0);
     }
     ask(d, 1, "PUSH s last", "\"*\"");
     assert_true(lose(d, 0) > 20);
-    say(d, 1, "STAGES");
-    hear_field(d, 1, "waiting", ":1");
+    send_line(d, 1, "STAGES");
+    expect_field(d, 1, "waiting", ":1");
 }
 
 static void take_all(struct dialogue *d, int client) {
     for (int i = 0; i < LIMIT_HELD / 1000; i++) {
-        say(d, client, "TAKE s COUNT 1000 BATCH 10");
+        send_line(d, client, "TAKE s COUNT 1000 BATCH 10");
         forget_heard(d, client);
     }
     assert_int_equal(session_jobs(d->clients[client].session), LIMIT_HELD);
@@ -395,10 +395,10 @@ static void U4_many_leases_of_a_lost_connection_share_their_turns(void **state) 
         turns[i] = lose(d, 0);
     }
     assert_true(turns[0] > 5 && turns[1] > turns[0]);
-    say(d, 1, "STAGES");
-    hear_field(d, 1, "running", ":0");
-    say(d, 1, "STAGES");
-    hear_field(d, 1, "waiting", ":20000");
+    send_line(d, 1, "STAGES");
+    expect_field(d, 1, "running", ":0");
+    send_line(d, 1, "STAGES");
+    expect_field(d, 1, "waiting", ":20000");
 }
 
 // U4: what is cheap is bounded, too, since there may be much of it.
@@ -423,12 +423,12 @@ static void U4_refused_numbers_are_bounded(void **state) {
     ask(d, 1, "STAGE s max-jobs 1", "+OK");
     ask(d, 1, "PUSH s full", "\"*\"");
     for (int n = 1024; n > 0; n--) { // downwards, so that none is held by another
-        sayf(d, 0, "PUSH s x SOURCE c %d", n);
+        send_linef(d, 0, "PUSH s x SOURCE c %d", n);
         forget_heard(d, 0);
     }
     ask(d, 0, "PUSH other x SOURCE c 2000", "-GAP 1 *");
     for (int n = 1024; n > 0; n--) {
-        sayf(d, 0, "PUSH s x SOURCE d %d", n);
+        send_linef(d, 0, "PUSH s x SOURCE d %d", n);
         forget_heard(d, 0);
     }
     ask(d, 0, "PUSH other x SOURCE e 1", "-FULL *connect again*");
@@ -455,13 +455,13 @@ static void U4_looks_in_MULTI_cost_as_much_as_alone(void **state) {
                                          "WORKERS\r\n" };
     enum { JOBS = 5000, QUEUED = 2000 };
     for (int i = 0; i < JOBS; i++) {
-        sayf(d, 1, "PUSH s x KEY k%d DELAY %d", i % 100, i % 2 ? 3600000 : 0);
+        send_linef(d, 1, "PUSH s x KEY k%d DELAY %d", i % 100, i % 2 ? 3600000 : 0);
         forget_heard(d, 1);
     }
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         attack(d, mr_str("MULTI\r\n"));
         for (int n = 0; n < QUEUED; n++) {
-            say_bytes(d, 0, mr_str(looks[i]));
+            send_bytes(d, 0, mr_str(looks[i]));
             forget_heard(d, 0);
         }
         attack(d, mr_str("EXEC\r\n"));
@@ -483,7 +483,7 @@ static void U4_many_connections_share_their_turns(void **state) {
         feed(d, 1, mr_str("PING\r\n"));
         turn_once(d);
         assert_true(d->host.steps - before < LIMIT_BUSY_STEPS + LIMIT_COMMAND_STEPS);
-        hear(d, 1, "+PONG");
+        expect_reply(d, 1, "+PONG");
         for (int i = 2; i < DIALOGUE_CLIENTS; i++)
             forget_heard(d, i);
     }
@@ -508,7 +508,7 @@ static void U4_the_backlog_is_served_in_rotation(void **state) {
     for (int turns = 0; turns < 4; turns++) { // each is served in half as many
         feed(d, 1, mr_str("PING\r\n"));
         turn_once(d);
-        hear(d, 1, "+PONG");
+        expect_reply(d, 1, "+PONG");
     }
     for (int i = 2; i < 8; i++)
         assert_true(d->clients[i].session->replies > before[i]);
@@ -527,13 +527,13 @@ static void U4_very_many_waiting_takes_share_their_turns(void **state) {
         used += (size_t)snprintf(push + used, sizeof push - used, "PUSH s %.*s\r\n",
                                  (int)sizeof body, body);
     for (int i = 0; i < 100; i++) { // more than 6,000 jobs
-        say_bytes(d, 1, (mr_bytes){ push, used });
+        send_bytes(d, 1, (mr_bytes){ push, used });
         forget_heard(d, 1);
     }
     ask(d, 1, "PAUSE s", "+OK");
     for (int i = 2; i < DIALOGUE_CLIENTS; i++) {
         connect_client(d, i);
-        say(d, i, "TAKE s COUNT 1000 WAIT -1");
+        send_line(d, i, "TAKE s COUNT 1000 WAIT -1");
     }
     int served = 0, turns = 0;
     feed(d, 0, mr_str("RESUME s\r\n"));
@@ -541,13 +541,13 @@ static void U4_very_many_waiting_takes_share_their_turns(void **state) {
         int before = served;
         (void)turns_until_done(d);
         for (int i = 2; i < DIALOGUE_CLIENTS; i++)
-            served += d->clients[i].heard.size > 0;
+            served += d->clients[i].received.size > 0;
         for (int i = 2; i < DIALOGUE_CLIENTS; i++)
             forget_heard(d, i);
         assert_in_range(served, before + 1, before + 4);
     }
     assert_in_range(turns, 2, 6);
-    hear(d, 0, "+OK");
+    expect_reply(d, 0, "+OK");
 }
 
 // What a stage takes up of max-bytes.
@@ -572,14 +572,14 @@ static void U4_pushes_that_wait_for_memory_cost_what_is_woken(void **state) {
     make_stages(d);
     do {
         forget_heard(d, 0);
-        say(d, 0, "PUSH s 'some bytes'");
-    } while (((const char *)d->clients[0].heard.data)[0] != '-');
+        send_line(d, 0, "PUSH s 'some bytes'");
+    } while (((const char *)d->clients[0].received.data)[0] != '-');
     forget_heard(d, 0);
     attack_with(d, "PUSH stage-1 x\r\n"); // refused
     for (int i = 2; i < DIALOGUE_CLIENTS; i++) {
         connect_client(d, i);
-        sayf(d, i, "PUSH stage-%d x ROOM -1", i);
-        hear_nothing(d, i);
+        send_linef(d, i, "PUSH stage-%d x ROOM -1", i);
+        expect_no_reply(d, i);
     }
     uint64_t before = d->host.steps;
     for (int id = 100; used + 20 < sizeof drops; id++)
@@ -587,7 +587,7 @@ static void U4_pushes_that_wait_for_memory_cost_what_is_woken(void **state) {
     attack(d, (mr_bytes){ drops, used });
     assert_true(d->host.steps - before < 20 * used / 8); // a command of 8 bytes and more
     for (int i = 2; i < DIALOGUE_CLIENTS; i++)
-        hear(d, i, "\"*\"");
+        expect_reply(d, i, "\"*\"");
     dialogue_destroy(d);
 }
 
@@ -598,12 +598,12 @@ static void U6_the_client_that_left_most_unread_is_closed(void **state) {
     static char large[200 << 10];
     memset(large, 'x', sizeof large);
     mr_bytes push[] = { mr_str("PUSH"), mr_str("s"), { large, sizeof large } };
-    say_words(d, 1, push, 3);
-    hear(d, 1, "\"*\"");
+    send_words(d, 1, push, 3);
+    expect_reply(d, 1, "\"*\"");
     for (int i = 2; i < 5; i++) {
         connect_client(d, i);
         d->clients[i].unread = true;
-        say_bytes(d, i, mr_str(i == 3 ? "JOB 1 BODY\r\nJOB 1 BODY\r\n" : "JOB 1 BODY\r\n"));
+        send_bytes(d, i, mr_str(i == 3 ? "JOB 1 BODY\r\nJOB 1 BODY\r\n" : "JOB 1 BODY\r\n"));
     }
     d->host.max_client_bytes = 512 << 10;
     assert_true(d->host.buffered > d->host.max_client_bytes);
@@ -624,9 +624,9 @@ static void U6_the_client_that_left_most_unread_is_closed(void **state) {
 static void U6_an_announced_length_reserves_nothing(void **state) {
     struct dialogue *d = *state;
     uint64_t before = d->host.buffered;
-    say_bytes(d, 0, mr_str("*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$33554432\r\n"));
+    send_bytes(d, 0, mr_str("*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$33554432\r\n"));
     for (int i = 0; i < 10; i++)
-        say_bytes(d, 0, mr_str("some bytes of it"));
+        send_bytes(d, 0, mr_str("some bytes of it"));
     assert_true(d->host.buffered - before < 2 * READ_SIZE + 4096);
     hang_up(d, 0);
     assert_true(d->host.buffered <= before);

@@ -39,39 +39,39 @@ class Client:
     def spell(self, words):
         return json.dumps([w if isinstance(w, list) else str(w) for w in words])
 
-    def say(self, *words):
+    def send(self, *words):
         self.process.stdin.write(self.spell(words) + "\n")
         self.process.stdin.flush()
 
-    def hear_line(self):
+    def read_line(self):
         line = self.process.stdout.readline()
         if not line:
             raise AssertionError("the client has ended")
         return line
 
-    def hear_next(self, is_event):
+    def read_next(self, is_event):
         """The next event, or the next that is none: they come in any order."""
         while True:
             for line in self.lines:
                 if ("event" in line) == is_event:
                     self.lines.remove(line)
                     return line
-            self.lines.append(json.loads(self.hear_line()))
+            self.lines.append(json.loads(self.read_line()))
 
-    def hear(self):
-        line = self.hear_next(False)
+    def receive(self):
+        line = self.read_next(False)
         if "error" in line:
             raise Refused(line["class"], line["error"])
         return line["reply"]
 
-    def hear_event(self, name):
-        heard = self.hear_next(True)["event"]
+    def read_event(self, name):
+        heard = self.read_next(True)["event"]
         if heard != name:
             raise AssertionError(f"it is {heard}, not {name}")
 
     def ask(self, *words):
-        self.say(*words)
-        return self.hear()
+        self.send(*words)
+        return self.receive()
 
     def refused(self, text, *words):
         """Asks, which must be answered with an error that begins so; its kind."""
@@ -102,8 +102,8 @@ class RedisCli(Client):
     def spell(self, words):
         return " ".join(json.dumps(str(w), ensure_ascii=False) for w in words)
 
-    def hear(self):
-        line = self.hear_line()
+    def receive(self):
+        line = self.read_line()
         if line.startswith("error:"):
             raise Refused("error", json.loads(line[6:]))
         if line.startswith("Error: "):
@@ -132,7 +132,7 @@ class OfNode(Client):
     def __init__(self, port, resp, **options):
         super().__init__("node", "clients_node.mjs", self.package, str(resp), str(port),
                          json.dumps(options), cwd=NODE)
-        self.hear_event("ready")
+        self.read_event("ready")
 
 
 class NodeRedis(OfNode):

@@ -66,13 +66,13 @@ def _(kind, resp):
 def _(kind, resp):
     caller, worker = pair(kind, resp)
     stage = own_stage("calls", kind, resp)
-    worker.say("TAKE", stage, "WAIT", -1)
-    caller.say("CALL", stage, "né\r\n\"x\"", "KEY", "k")
-    (job,) = worker.hear()
+    worker.send("TAKE", stage, "WAIT", -1)
+    caller.send("CALL", stage, "né\r\n\"x\"", "KEY", "k")
+    (job,) = worker.receive()
     equal(job[2:8], [stage, "k", "né\r\n\"x\"", 1, -1, None])
     equal(worker.ask("BEAT", job[0], job[1]), [])
     equal(worker.ask("DONE", job[0], job[1], "RESULT", "fine", "STATE", "s"), "OK")
-    equal(caller.hear(), "fine")
+    equal(caller.receive(), "fine")
     equal(caller.ask("AWAIT", job[0]), "fine")
     equal(fields(caller, caller.ask("JOB", job[0]))["status"], "done")
 
@@ -119,10 +119,10 @@ def _(kind, resp):
     first = client.ask("PUSH", "restarts", "before")
     own.stop()
     if client.needs_ready:
-        client.hear_event("gone")
+        client.read_event("gone")
     own.start()
     if client.needs_ready:
-        client.hear_event("ready")
+        client.read_event("ready")
     elif not client.again:
         equal(client.refused("Server closed the connection", "PING"), "context")
     ((job, token, *_),) = client.ask("TAKE", "restarts")
@@ -134,14 +134,14 @@ def _(kind, resp):
 def lose(client, proxy, command, *words):
     """Asks, and has the answer lost; what the client then gives, and how often it has sent it."""
     before, proxy.lose, reply = len(proxy.said), command.encode(), None
-    client.say(command, *words)
+    client.send(command, *words)
     try:
-        reply = client.hear()
+        reply = client.receive()
     except Refused as refused:
         check(refused.kind in ("SocketClosedUnexpectedlyError", "context"), refused)
     if client.needs_ready:
-        client.hear_event("gone")
-        client.hear_event("ready")
+        client.read_event("gone")
+        client.read_event("ready")
     return reply, sum(said[0] == command.encode() for said in proxy.said[before:])
 
 
@@ -203,8 +203,8 @@ def _():
         client = kind(server.port, 3, socket={"port": server.port, "socketTimeout": TIMEOUT_MS,
                                               "reconnectStrategy": 1})
         equal(client.refused("Socket timeout", "TAKE", "quiet", "WAIT", -1), "SocketTimeoutError")
-        client.hear_event("gone")
-        client.hear_event("ready")
+        client.read_event("gone")
+        client.read_event("ready")
 
 
 @own_case("ioredis: a command timeout ends a TAKE, whose answer then goes nowhere", Ioredis5, Ioredis6)

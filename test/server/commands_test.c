@@ -13,13 +13,13 @@ static mr_bytes text(const char *s) {
 }
 
 static void fail_job(struct dialogue *d, struct job job, const char *reason) {
-    sayf(d, 0, "FAIL %s %s '%s'", job.id, job.token, reason);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "FAIL %s %s '%s'", job.id, job.token, reason);
+    expect_reply(d, 0, "+OK");
 }
 
 static void done_by(struct dialogue *d, int client, struct job job) {
-    sayf(d, client, "DONE %s %s", job.id, job.token);
-    hear(d, client, "+OK");
+    send_linef(d, client, "DONE %s %s", job.id, job.token);
+    expect_reply(d, client, "+OK");
 }
 
 static void done_job(struct dialogue *d, struct job job) {
@@ -40,8 +40,8 @@ static void T1_wrong_numbers_of_arguments_are_answered_with_the_usage(void **sta
         char usage[512];
         snprintf(usage, sizeof usage, "-ERR wrong number of arguments for %s; syntax: %s *",
                  c->name, c->name);
-        say_words(d, 0, words, c->least);
-        hear(d, 0, usage);
+        send_words(d, 0, words, c->least);
+        expect_reply(d, 0, usage);
     }
     ask(d, 0, "CANCEL 1 2", "-ERR wrong number of arguments for CANCEL*");
     ask(d, 0, "PING a b", "-ERR wrong number of arguments for PING*");
@@ -68,8 +68,8 @@ static void T1_an_unknown_option_is_named(void **state) {
         "FAIL 1 AAAAAAAAAAAAAAAAAAAAAAAAAAA no",
     };
     for (size_t i = 0; i < sizeof with_options / sizeof *with_options; i++) {
-        sayf(d, 0, "%s BOGUS x y z", with_options[i]);
-        hear(d, 0, "-ERR unknown option 'BOGUS' for *");
+        send_linef(d, 0, "%s BOGUS x y z", with_options[i]);
+        expect_reply(d, 0, "-ERR unknown option 'BOGUS' for *");
     }
 }
 
@@ -116,27 +116,28 @@ static void F49_numbers_at_their_limits(void **state) {
 static void U15_durations_may_have_units(void **state) {
     struct dialogue *d = *state;
     static const struct {
-        const char *said;
+        const char *request;
         int64_t ms;
     } all[] = {
         { "250", 250 },    { "250ms", 250 },    { "30s", 30000 }, { "5m", 300000 },
         { "2h", 7200000 }, { "7d", 604800000 }, { "0s", 0 },      { "100000s", 100000000 }
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        sayf(d, 0, "PUSH s%zu a DELAY %s DEADLINE 36500d ROOM %s", i, all[i].said, all[i].said);
-        hear(d, 0, "\"*\"");
-        sayf(d, 0, "JOBS s%zu", i);
-        char heard[128];
-        snprintf(heard, sizeof heard, "[[*\"due-ms\" :%lld *]]",
+        send_linef(d, 0, "PUSH s%zu a DELAY %s DEADLINE 36500d ROOM %s", i, all[i].request,
+                   all[i].request);
+        expect_reply(d, 0, "\"*\"");
+        send_linef(d, 0, "JOBS s%zu", i);
+        char reply[128];
+        snprintf(reply, sizeof reply, "[[*\"due-ms\" :%lld *]]",
                  all[i].ms ? (long long)all[i].ms : -1LL);
-        hear(d, 0, heard);
+        expect_reply(d, 0, reply);
     }
     ask(d, 0, "TAKE t WAIT 0s LEASE 45s", "[]");
     ask(d, 0, "STAGE s lease 45s", "+OK");
     static const char *const wrong[] = { "5x", "s", "5 s", "1h30m", "-5s", "1.5s", "36501d", "5S" };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        sayf(d, 0, "PUSH s a DELAY '%s'", wrong[i]);
-        hear(d, 0, "-ERR *is not a value of DELAY*");
+        send_linef(d, 0, "PUSH s a DELAY '%s'", wrong[i]);
+        expect_reply(d, 0, "-ERR *is not a value of DELAY*");
     }
     ask(d, 0, "JOBS s0 COUNT 5s", "-ERR *");
 }
@@ -149,8 +150,8 @@ static void COMMAND_describes_the_commands(void **state) {
     char expected[32];
     snprintf(expected, sizeof expected, ":%llu", (unsigned long long)count);
     ask(d, 0, "COMMAND COUNT", expected);
-    say(d, 0, "COMMAND");
-    const char *all = hear_any(d, 0);
+    send_line(d, 0, "COMMAND");
+    const char *all = next_reply(d, 0);
     assert_non_null(strstr(all, "[\"push\" :-3 [+write] :0 :0 :0]"));
     assert_non_null(strstr(all, "[\"ping\" :-1 [+readonly] :0 :0 :0]"));
     ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :2 [+write] :0 :0 :0]]");
@@ -204,8 +205,8 @@ static void what_clients_say_at_connect_is_answered(void **state) {
                                           "SUBSCRIBE c", "SET a b", "GET a",     "DEL a",
                                           "XADD a",      "EVAL x 0" };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        say(d, 0, others[i]);
-        hear(d, 0, "-ERR * is a command of Redis*PUSH*TAKE*");
+        send_line(d, 0, others[i]);
+        expect_reply(d, 0, "-ERR * is a command of Redis*PUSH*TAKE*");
     }
 }
 
@@ -243,12 +244,12 @@ static void F47_bodies_of_any_size(void **state) {
         body[i] = (char)i;
     for (size_t i = 0; i < 4; i++) {
         mr_bytes words[] = { text("PUSH"), text("s"), { body, sizes[i] } };
-        say_words(d, 0, words, 3);
-        hear(d, 0, i < 3 ? "\"*\"" : "-TOOBIG *");
+        send_words(d, 0, words, 3);
+        expect_reply(d, 0, i < 3 ? "\"*\"" : "-TOOBIG *");
     }
     for (size_t i = 0; i < 3; i++) {
-        say(d, 0, "TAKE s");
-        assert_true(strlen(hear_any(d, 0)) >= sizes[i]);
+        send_line(d, 0, "TAKE s");
+        assert_true(strlen(next_reply(d, 0)) >= sizes[i]);
     }
     ask(d, 0, "TAKE s", "[]");
     dialogue_destroy(d);
@@ -259,11 +260,11 @@ static void F47_a_body_of_one_byte_more_is_refused(void **state) {
     struct dialogue *d = *state;
     char *body = calloc(1, BODY_MOST + 1);
     mr_bytes words[] = { text("PUSH"), text("s"), { body, BODY_MOST } };
-    say_words(d, 0, words, 3);
-    hear(d, 0, "\"*\"");
+    send_words(d, 0, words, 3);
+    expect_reply(d, 0, "\"*\"");
     words[2].size++;
-    say_words(d, 0, words, 3);
-    hear(d, 0, "-TOOBIG *");
+    send_words(d, 0, words, 3);
+    expect_reply(d, 0, "-TOOBIG *");
     ask(d, 0, "PING", "+PONG");
     free(body);
 }
@@ -275,9 +276,9 @@ static void STAGES_counts_workers(void **state) {
     ask(d, 0, "TAKE s LEVEL 7", "[]");
     ask(d, 1, "STAGES", "[[*\"workers\" :1 *\"level\" :7 *]]");
     ask(d, 1, "WORKERS", "[[*\"stages\" \"s\" *\"level\" :7]]");
-    say(d, 1, "TAKE t s WAIT 1 LEVEL 2");
+    send_line(d, 1, "TAKE t s WAIT 1 LEVEL 2");
     pass_ms(d, 1);
-    hear(d, 1, "[]");
+    expect_reply(d, 1, "[]");
     ask(d, 1, "STAGES NAME s", "[[*\"workers\" :2 *\"level\" :9 *]]");
     hang_up(d, 0);
     ask(d, 1, "STAGES NAME s", "[[*\"workers\" :1 *\"level\" :2 *]]");
@@ -301,23 +302,23 @@ static void CALL_AWAIT_and_CANCEL_answer_how_a_job_ended(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     ask(d, 1, "AWAIT 1", "nil");
-    say(d, 1, "AWAIT 1 WAIT -1");
+    send_line(d, 1, "AWAIT 1 WAIT -1");
     ask(d, 0, "CANCEL 1", ":1");
-    hear(d, 1, "-CANCELLED job 1 *");
+    expect_reply(d, 1, "-CANCELLED job 1 *");
     ask(d, 0, "CANCEL 1", ":0");
     ask(d, 0, "CANCEL 99", "-GONE *");
     ask(d, 0, "AWAIT 99 WAIT -1", "-GONE *");
-    say(d, 1, "CALL s b ONCE n");
+    send_line(d, 1, "CALL s b ONCE n");
     struct job job = take(d, 0, "s");
-    sayf(d, 0, "DONE %s %s RESULT r", job.id, job.token);
-    hear(d, 0, "+OK");
-    hear(d, 1, "\"r\"");
+    send_linef(d, 0, "DONE %s %s RESULT r", job.id, job.token);
+    expect_reply(d, 0, "+OK");
+    expect_reply(d, 1, "\"r\"");
     ask(d, 1, "CALL s b ONCE n", "\"r\""); // its answer is there already
     push(d, "s c ATTEMPTS 1");
     job = take(d, 0, "s");
     fail_job(d, job, "broken");
-    sayf(d, 1, "AWAIT %s", job.id);
-    hear(d, 1, "-DEAD broken");
+    send_linef(d, 1, "AWAIT %s", job.id);
+    expect_reply(d, 1, "-DEAD broken");
 }
 
 // ---- Working
@@ -343,19 +344,19 @@ static void E4_DONE_with_its_options(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "PUSHMANY s ITEMS k a k b k c", "[*]");
     struct job job = take(d, 0, "s");
-    sayf(d, 0, "DONE %s %s EMIT t", job.id, job.token);
-    hear(d, 0, "-ERR EMIT needs *");
-    sayf(d, 0, "DONE %s %s EMIT t x y BOGUS", job.id, job.token);
-    hear(d, 0, "-ERR unknown option 'BOGUS' for DONE");
-    sayf(d, 0, "DONE %s %s EMIT 'bad name' x y", job.id, job.token);
-    hear(d, 0, "-ERR *");
+    send_linef(d, 0, "DONE %s %s EMIT t", job.id, job.token);
+    expect_reply(d, 0, "-ERR EMIT needs *");
+    send_linef(d, 0, "DONE %s %s EMIT t x y BOGUS", job.id, job.token);
+    expect_reply(d, 0, "-ERR unknown option 'BOGUS' for DONE");
+    send_linef(d, 0, "DONE %s %s EMIT 'bad name' x y", job.id, job.token);
+    expect_reply(d, 0, "-ERR *");
     ask(d, 1, "STAGES", "[[*]]"); // nothing of these has happened
-    sayf(d, 0, "DONE %s %s EMIT t x y STATE one RESULT r EMIT t '' z", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s EMIT t x y STATE one RESULT r EMIT t '' z", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 1, "AWAIT 1", "\"r\"");
     ask(d, 1, "TAKE t COUNT 2", "[[* \"x\" \"y\" *] [* \"\" \"z\" *]]");
-    say(d, 0, "TAKE s");
-    hear(d, 0, "[[\"2\" * \"b\" :1 :-1 \"one\" *]]");
+    send_line(d, 0, "TAKE s");
+    expect_reply(d, 0, "[[\"2\" * \"b\" :1 :-1 \"one\" *]]");
     ask(d, 0, "DONE 2 nonsense", "-STALE *");
     ask(d, 0, "DONE x y", "-ERR 'x' is not an id*");
 }
@@ -365,11 +366,11 @@ static void E4_DONE_with_options_of_what_it_emits(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "PUSH s a", "\"1\"");
     struct job job = take(d, 0, "s");
-    sayf(d, 0, "DONE %s %s EMIT t k x DEADLINE 50x", job.id, job.token);
-    hear(d, 0, "-ERR '50x' is not a value of *");
-    sayf(d, 0, "DONE %s %s EMIT t k x DEADLINE 500 ATTEMPTS 1 EMIT t k y ONCE o RESULT r", job.id,
-         job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s EMIT t k x DEADLINE 50x", job.id, job.token);
+    expect_reply(d, 0, "-ERR '50x' is not a value of *");
+    send_linef(d, 0, "DONE %s %s EMIT t k x DEADLINE 500 ATTEMPTS 1 EMIT t k y ONCE o RESULT r",
+               job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 1, "AWAIT 1", "\"r\"");
     ask(d, 1, "PUSH t again KEY k ONCE o", "\"3\"");
     ask(d, 1, "JOB 2", "[*\"attempts\" :1 * \"left-ms\" :500 *]");
@@ -385,11 +386,11 @@ static void A1_CALL_later_replies_the_id_and_sends_the_end(void **state) {
     ask(d, 0, "CALL s c LATER", "\"#3\"");
     ask(d, 0, "HELLO 2", "-ERR *LATER*"); // RESP2 has no way to tell
     struct job job = take(d, 1, "s");
-    sayf(d, 1, "DONE %s %s RESULT r", job.id, job.token);
-    hear(d, 1, "+OK");
-    hear(d, 0, ">[\"ended\" \"1\" \"r\"]");
+    send_linef(d, 1, "DONE %s %s RESULT r", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    expect_reply(d, 0, ">[\"ended\" \"1\" \"r\"]");
     pass_ms(d, 60);
-    hear(d, 0, ">[\"ended\" \"#2\" -EXPIRED *]");
+    expect_reply(d, 0, ">[\"ended\" \"#2\" -EXPIRED *]");
     ask(d, 1, "CALL s d ONCE o LATER", "-ERR *");
     hang_up(d, 0); // with it goes the interest in what has not ended
     ask(d, 1, "JOB #3", "[*\"cancelled\"*]");
@@ -398,21 +399,21 @@ static void A1_CALL_later_replies_the_id_and_sends_the_end(void **state) {
 // Somebody else's TAKE is answered as if its time were over.
 static void D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits(void **state) {
     struct dialogue *d = *state;
-    char said[64], id[32];
+    char request[64], id[32];
     snprintf(id, sizeof id, ":%llu", (unsigned long long)d->clients[0].session->id);
-    snprintf(said, sizeof said, "CLIENT UNBLOCK %s", id + 1);
+    snprintf(request, sizeof request, "CLIENT UNBLOCK %s", id + 1);
     ask(d, 0, "CLIENT ID", id);
-    ask(d, 1, said, ":0");
-    say(d, 0, "TAKE s WAIT -1");
-    ask(d, 1, said, ":1");
-    hear(d, 0, "[]");
-    ask(d, 1, said, ":0");
+    ask(d, 1, request, ":0");
+    send_line(d, 0, "TAKE s WAIT -1");
+    ask(d, 1, request, ":1");
+    expect_reply(d, 0, "[]");
+    ask(d, 1, request, ":0");
     ask(d, 1, "CLIENT UNBLOCK 77", ":0");
     ask(d, 1, "CLIENT UNBLOCK x", "-ERR *");
-    say(d, 0, "CALL s x"); // only takes
-    ask(d, 1, said, ":0");
+    send_line(d, 0, "CALL s x"); // only takes
+    ask(d, 1, request, ":0");
     ask(d, 1, "CANCEL 1", ":1");
-    hear(d, 0, "-CANCELLED *");
+    expect_reply(d, 0, "-CANCELLED *");
 }
 
 static void STAGES_by_name(void **state) {
@@ -427,22 +428,22 @@ static void FAIL_and_RELEASE(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     struct job job = take(d, 0, "s");
-    sayf(d, 0, "FAIL %s %s no RETRY 10 NEVER", job.id, job.token);
-    hear(d, 0, "-ERR FAIL takes RETRY or NEVER*");
-    sayf(d, 0, "FAIL %s %s no RETRY 10", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "FAIL %s %s no RETRY 10 NEVER", job.id, job.token);
+    expect_reply(d, 0, "-ERR FAIL takes RETRY or NEVER*");
+    send_linef(d, 0, "FAIL %s %s no RETRY 10", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "TAKE s", "[]");
     pass_ms(d, 10);
     job = take(d, 0, "s");
-    sayf(d, 0, "RELEASE %s %s", job.id, job.token);
-    hear(d, 0, "+OK");
-    say(d, 0, "TAKE s");
-    hear(d, 0, "[[\"1\" * :2 *]]"); // the release counted nothing
+    send_linef(d, 0, "RELEASE %s %s", job.id, job.token);
+    expect_reply(d, 0, "+OK");
+    send_line(d, 0, "TAKE s");
+    expect_reply(d, 0, "[[\"1\" * :2 *]]"); // the release counted nothing
     hang_up(d, 0);
     connect_client(d, 0);
     job = take(d, 0, "s");
-    sayf(d, 0, "FAIL %s %s 'not\nagain' NEVER", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "FAIL %s %s 'not\nagain' NEVER", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "DEAD", "[[*\"attempt\" :3*\"text\" \"not again\"]]]]");
     ask(d, 0, "BEAT 1", "-ERR *");
     ask(d, 0, "BEAT 1 a 2", "-ERR BEAT needs pairs*");
@@ -466,8 +467,8 @@ static void A3_JOB_shows_a_job(void **state) {
     pass_ms(d, 3);
     ask(d, 0, "JOB 1 BODY",
         "{*\"running\" \"attempt\" :1 *\"running-ms\" :3 \"worker\" :1 *\"body\" \"body\"}");
-    sayf(d, 0, "FAIL %s %s first RETRY 0", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "FAIL %s %s first RETRY 0", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     pass_ms(d, 5);
     fail_job(d, take(d, 0, "s"), "second");
     pass_ms(d, 1);
@@ -476,8 +477,8 @@ static void A3_JOB_shows_a_job(void **state) {
         "{\"attempt\" :2 \"age-ms\" :1 \"text\" \"second\"}] \"body\" \"body\"}");
     push(d, "s b KEY l");
     job = take(d, 0, "s");
-    sayf(d, 0, "DONE %s %s RESULT r", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s RESULT r", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "JOB 2 BODY", "{*\"key\" \"l\" \"status\" \"done\"*\"result\" \"r\"}");
     push(d, "s c KEY m");
     ask(d, 0, "CANCEL 3", ":1");
@@ -525,23 +526,23 @@ static void A3_JOBS_lists_jobs_by_status_and_key(void **state) {
 static void A3_listings_are_bounded(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 1100; i++) {
-        sayf(d, 0, "PUSH s%d a KEY k%d EPIC e%d 1", i, i, i);
-        hear(d, 0, "\"*\"");
-        sayf(d, 0, "PUSHMANY s ITEMS k%d a k%d b", i, i);
-        hear(d, 0, "[*]");
+        send_linef(d, 0, "PUSH s%d a KEY k%d EPIC e%d 1", i, i, i);
+        expect_reply(d, 0, "\"*\"");
+        send_linef(d, 0, "PUSHMANY s ITEMS k%d a k%d b", i, i);
+        expect_reply(d, 0, "[*]");
     }
     static const char *const asked[] = { "JOBS s", "JOBS s COUNT 5000", "STAGES",
                                          "CHANNELS s TOP 4294967295", "EPICS" };
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
-        d->clients[0].heard.size = 0;
+        d->clients[0].received.size = 0;
         d->clients[0].unread = true;
-        say(d, 0, asked[i]);
+        send_line(d, 0, asked[i]);
         mr_bytes ready = session_ready(d->clients[0].session);
         assert_memory_equal(ready.data, "*1000\r\n", 7);
         d->clients[0].unread = false;
         session_touch(d->clients[0].session);
         turn(d);
-        hear(d, 0, "[*");
+        expect_reply(d, 0, "[*");
     }
     ask(d, 0, "STAGES FROM s1098", d->host.shards == 1 ? "[[\"name\" \"s1099\"*]]" : "[[*");
 }
@@ -551,8 +552,8 @@ static void F13_DEAD_lists_dead_jobs(void **state) {
     ask(d, 0, "DEAD", "[]");
     ask(d, 0, "DEAD nowhere", "-GONE *");
     for (int i = 1; i <= 4; i++) {
-        sayf(d, 1, "PUSH s%d a ATTEMPTS 1", i % 2);
-        hear(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH s%d a ATTEMPTS 1", i % 2);
+        expect_reply(d, 1, "\"*\"");
         fail_job(d, take(d, 0, i % 2 ? "s1" : "s0"), "no");
     }
     ask(d, 0, "DEAD", "[[\"id\" \"1\" *] [\"id\" \"3\" *] [\"id\" \"2\" *] [\"id\" \"4\" *]]");
@@ -568,11 +569,11 @@ static void F13_DEAD_lists_dead_jobs(void **state) {
 static void DEAD_knows_stages_from_options(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 2; i++) {
-        sayf(d, 0, "PUSH %s a", i ? "from" : "count");
-        hear(d, 0, "\"*\"");
+        send_linef(d, 0, "PUSH %s a", i ? "from" : "count");
+        expect_reply(d, 0, "\"*\"");
         struct job job = take(d, 0, i ? "from" : "count");
-        sayf(d, 0, "FAIL %s %s why NEVER", job.id, job.token);
-        hear(d, 0, "+OK");
+        send_linef(d, 0, "FAIL %s %s why NEVER", job.id, job.token);
+        expect_reply(d, 0, "+OK");
     }
     ask(d, 0, "DEAD count", "[[\"id\" \"1\" \"stage\" \"count\" *]]");
     ask(d, 0, "DEAD from", "[[\"id\" \"2\" \"stage\" \"from\" *]]");
@@ -617,8 +618,8 @@ static void E1_STAGES_shows_where_jobs_are_emitted(void **state) {
     push(d, "read a");
     struct job job = take(d, 0, "read");
     ask(d, 0, "STAGES NAME read", "[[*\"feeds\" []]]");
-    sayf(d, 0, "DONE %s %s EMIT count k x EMIT log k y EMIT count k z", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s EMIT count k x EMIT log k y EMIT count k z", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "STAGES NAME read", "[[*\"feeds\" [\"count\" \"log\"]]]");
     ask(d, 0, "STAGES NAME count", "[[*\"feeds\" []]]");
 }
@@ -645,8 +646,8 @@ static void CHANNELS_lists_the_deepest(void **state) {
     ask(d, 0, "CHANNELS s TOP 0", "[]");
     struct job job = take(d, 0, "s");
     ask(d, 0, "CHANNELS s TOP 1", "[[\"key\" \"k\" \"state\" \"in-progress\" *]]");
-    sayf(d, 0, "FAIL %s %s no RETRY 100", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "FAIL %s %s no RETRY 100", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "CHANNELS s TOP 1", "[[\"key\" \"k\" \"state\" \"parked\" * \"parked-ms\" :100 *]]");
 }
 
@@ -672,15 +673,15 @@ static void B6_jobs_of_a_block_run_one_after_another(void **state) {
     struct dialogue *d = *state;
     push(d, "s a KEY k");
     push(d, "s b KEY k");
-    say(d, 0, "TAKE s COUNT 2 BATCH 2");
+    send_line(d, 0, "TAKE s COUNT 2 BATCH 2");
     char token[40];
-    assert_int_equal(sscanf(hear_any(d, 0), "[[\"1\" \"%39[^\"]\"", token), 1);
+    assert_int_equal(sscanf(next_reply(d, 0), "[[\"1\" \"%39[^\"]\"", token), 1);
     pass_ms(d, 10);
-    sayf(d, 0, "DONE 1 %s", token);
+    send_linef(d, 0, "DONE 1 %s", token);
     pass_ms(d, 30);
-    sayf(d, 0, "DONE 2 %s", token);
-    hear(d, 0, "+OK");
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE 2 %s", token);
+    expect_reply(d, 0, "+OK");
+    expect_reply(d, 0, "+OK");
     ask(d, 1, "STAGES", "[[*\"run-p50-ms\" :10 \"run-p99-ms\" :30 *\"runs\" :2 \"ran-ms\" :40 *]]");
 }
 
@@ -690,8 +691,8 @@ static void U15_rates_have_few_digits(void **state) {
     for (int i = 0; i < 7; i++) {
         push(d, "s a");
         pass_ms(d, 777);
-        say(d, 0, "STAGES");
-        const char *heard = hear_any(d, 0), *rate = strstr(heard, "in-per-s\" \"");
+        send_line(d, 0, "STAGES");
+        const char *reply = next_reply(d, 0), *rate = strstr(reply, "in-per-s\" \"");
         assert_non_null(rate);
         rate += strlen("in-per-s\" \"");
         const char *point = strchr(rate, '.'), *end = strchr(rate, '"');
@@ -709,9 +710,9 @@ static void U12_ends_are_counted_for_the_connection_that_took_the_job(void **sta
                                  "RELEASE %s %s" };
     for (int i = 0; i < 4; i++) {
         struct job job = take(d, 0, "s");
-        char said[256];
-        snprintf(said, sizeof said, ends[i], job.id, job.token);
-        ask(d, 1, said, "+OK");
+        char request[256];
+        snprintf(request, sizeof request, ends[i], job.id, job.token);
+        ask(d, 1, request, "+OK");
     }
     ask(d, 1, "WORKERS", "[[*\"taken\" :4 \"ended\" :4 *]]");
 }
@@ -726,22 +727,22 @@ static void WORKERS_are_connections_that_take_jobs(void **state) {
     ask(d, 1, "WORKERS",
         "[[\"id\" :* \"name\" \"me\" \"address\" \"\" \"stages\" \"s t\" \"waits\" :0 "
         "\"leases\" :0 \"taken\" :1 \"ended\" :1 \"age-ms\" :7 \"level\" :0]]");
-    say(d, 0, "TAKE u WAIT -1");
+    send_line(d, 0, "TAKE u WAIT -1");
     ask(d, 1, "WORKERS", "[[*\"stages\" \"u\" \"waits\" :1 *]]");
     ask(d, 1, "STAGES", "[[\"name\" \"s\" *\"workers\" :0*] *[\"name\" \"u\" *\"workers\" :1*]]");
     ask(d, 1, dialogue_loops > 1 ? "WORKERS FROM 3" : "WORKERS FROM 1", "[]");
     ask(d, 1, "WORKERS COUNT 0", "[]");
     push(d, "u b");
-    hear(d, 0, "[[*]]");
+    expect_reply(d, 0, "[[*]]");
     char many[2048] = "TAKE u";
     for (int i = 0; i < 20; i++)
         snprintf(many + strlen(many), 64, " a-stage-with-a-long-name-%02d", i);
     ask(d, 0, many, "[]");
     snprintf(many + strlen(many), 16, " WAIT 1");
-    say(d, 0, many);
+    send_line(d, 0, many);
     ask(d, 1, "WORKERS", "[[*\"stages\" \"u a-stage-with-a-long-name-00 *-07 ...\" *]]");
     pass_ms(d, 1);
-    hear(d, 0, "[]");
+    expect_reply(d, 0, "[]");
 }
 
 // ---- Epics
@@ -762,14 +763,14 @@ static void D4_T9_T16_EPIC_with_its_options(void **state) {
     ask(d, 0, "EPIC s e SKIP 2", "[\"resume\" :3 *]");
     ask(d, 0, "EPIC s e SKIP 5000", "-GAP *");
     ask(d, 0, "EPIC s e END 2", "[\"resume\" :3 \"total\" :2 *]");
-    say(d, 1, "EPIC s e WAIT 100");
+    send_line(d, 1, "EPIC s e WAIT 100");
     pass_ms(d, 100);
-    hear(d, 1, "[*\"waiting\" :1 *]");
-    say(d, 1, "EPIC s e WAIT -1");
+    expect_reply(d, 1, "[*\"waiting\" :1 *]");
+    send_line(d, 1, "EPIC s e WAIT -1");
     ask(d, 0, "PUSH t other", "\"*\"");
-    hear_nothing(d, 1);
+    expect_no_reply(d, 1);
     done_job(d, take(d, 0, "s"));
-    hear(d, 1, "[*\"done\" :1 *]");
+    expect_reply(d, 1, "[*\"done\" :1 *]");
     ask(d, 1, "EPIC s e WAIT -1", "[*\"done\" :1 *]"); // it is over
     ask(d, 0, "EPIC s e BOGUS", "-ERR unknown option 'BOGUS' for EPIC");
     ask(d, 0, "EPIC s e END", "-ERR *");
@@ -783,35 +784,36 @@ static void D4_an_empty_epic_ends_at_once(void **state) {
     ask(d, 0, "EPIC s e END 0", "[\"resume\" :1 \"total\" :0 \"accepted\" :0 *]");
     ask(d, 0, "EPIC s e WAIT -1", "[*\"total\" :0 *]");
     push(d, "s a EPIC f 1");
-    say(d, 1, "EPIC s f WAIT -1");
+    send_line(d, 1, "EPIC s f WAIT -1");
     ask(d, 0, "EPIC s f DROP", "[*]");
-    hear(d, 1, "-GONE *");
+    expect_reply(d, 1, "-GONE *");
 }
 
-// D4: with LEFT, who pushes an epic waits for the workers, with all that it has said behind that.
+// D4: with LEFT, who pushes an epic waits for the workers, with all that it has request behind
+// that.
 static void D4_EPIC_LEFT_holds_up_its_pusher(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "EPIC s e WAIT -1 LEFT 1", "-GONE *");
     for (int i = 1; i <= 3; i++) {
-        sayf(d, 0, "PUSH s %d EPIC e %d", i, i);
-        hear(d, 0, "\"*\"");
+        send_linef(d, 0, "PUSH s %d EPIC e %d", i, i);
+        expect_reply(d, 0, "\"*\"");
     }
     ask(d, 0, "EPIC s e LEFT 2", "[*\"waiting\" :3 *]"); // without WAIT it is a look
     ask(d, 0, "EPIC s e LEFT x", "-ERR *");
     ask(d, 0, "EPIC s e WAIT -1 LEFT 3", "[*\"waiting\" :3 *]");
-    say(d, 0, "EPIC s e WAIT 50 LEFT 2");
+    send_line(d, 0, "EPIC s e WAIT 50 LEFT 2");
     pass_ms(d, 50);
-    hear(d, 0, "[*\"waiting\" :3 *]");
-    say(d, 0, "EPIC s e WAIT -1 LEFT 1");
-    say(d, 0, "PUSH s 4 EPIC e 4");
+    expect_reply(d, 0, "[*\"waiting\" :3 *]");
+    send_line(d, 0, "EPIC s e WAIT -1 LEFT 1");
+    send_line(d, 0, "PUSH s 4 EPIC e 4");
     done_by(d, 1, take(d, 1, "s"));
-    hear_nothing(d, 0);
+    expect_no_reply(d, 0);
     done_by(d, 1, take(d, 1, "s"));
-    hear(d, 0, "[*\"waiting\" :1 \"running\" :0 \"done\" :2 *]");
-    hear(d, 0, "\"#4\"");
-    say(d, 0, "EPIC s e WAIT -1 LEFT 0");
+    expect_reply(d, 0, "[*\"waiting\" :1 \"running\" :0 \"done\" :2 *]");
+    expect_reply(d, 0, "\"#4\"");
+    send_line(d, 0, "EPIC s e WAIT -1 LEFT 0");
     ask(d, 1, "EPIC s e DROP", "[*]");
-    hear(d, 0, "-GONE *");
+    expect_reply(d, 0, "-GONE *");
 }
 
 // D4: a second one is not held up by the first.
@@ -819,14 +821,14 @@ static void D4_two_epics_do_not_wait_for_each_other(void **state) {
     struct dialogue *d = *state;
     push(d, "s a EPIC e 1");
     push(d, "t b EPIC f 1");
-    say(d, 0, "EPIC s e WAIT -1 LEFT 0");
+    send_line(d, 0, "EPIC s e WAIT -1 LEFT 0");
     connect_client(d, 2);
-    say(d, 2, "EPIC t f WAIT -1 LEFT 0");
+    send_line(d, 2, "EPIC t f WAIT -1 LEFT 0");
     done_by(d, 1, take(d, 1, "t"));
-    hear(d, 2, "[*\"done\" :1 *]");
-    hear_nothing(d, 0);
+    expect_reply(d, 2, "[*\"done\" :1 *]");
+    expect_no_reply(d, 0);
     done_by(d, 1, take(d, 1, "s"));
-    hear(d, 0, "[*\"done\" :1 *]");
+    expect_reply(d, 0, "[*\"done\" :1 *]");
 }
 
 static void EPICS_are_listed(void **state) {
@@ -884,14 +886,14 @@ static void WHY_says_why_a_job_waits(void **state) {
     struct job job = take(d, 0, "s");
     ask(d, 0, "WHY 1", "\"Job 1 is running, attempt 1 of 10: CANCEL 1*\"");
     ask(d, 0, "WHY 2", "\"Job 2 waits for job 1*\"");
-    sayf(d, 0, "FAIL %s %s no RETRY 500", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "FAIL %s %s no RETRY 500", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "WHY 1", "\"Job 1 has failed 1 of 10 times and is tried again in 500ms*\"");
     ask(d, 0, "STAGE s on-dead halt", "+OK");
     pass_ms(d, 500);
     job = take(d, 0, "s");
-    sayf(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "WHY 1", "\"Job 1 is dead after 2 attempts*RETRY 1 *\"");
     ask(d, 0, "WHY 2", "\"Job 2 waits because a dead job halts its key 'k'*\"");
     ask(d, 0, "WHY s", "\"s has channels that are halted by a dead job*\"");
@@ -909,8 +911,8 @@ static void D7_WHY_names_a_full_stage_downstream(void **state) {
     ask(d, 1, "STAGE t high-mark 1", "+OK");
     ask(d, 1, "PUSHMANY s ITEMS '' a '' b", "[*]");
     struct job job = take(d, 0, "s");
-    sayf(d, 0, "DONE %s %s EMIT t '' x EMIT t '' y", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s EMIT t '' x EMIT t '' y", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "TAKE s", "[]");
     ask(d, 0, "WHY s", "\"s starts no job because t*WHY t*STAGE t high-mark none*\"");
     ask(d, 0, "PAUSE t", "+OK");
@@ -922,8 +924,8 @@ static void D7_WHY_names_a_full_stage_downstream(void **state) {
 
 static void kill_jobs(struct dialogue *d, int count, const char *key, const char *reason) {
     for (int i = 0; i < count; i++) {
-        sayf(d, 1, "PUSH s %d KEY '%s' ATTEMPTS 1", i, key);
-        hear(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH s %d KEY '%s' ATTEMPTS 1", i, key);
+        expect_reply(d, 1, "\"*\"");
         fail_job(d, take(d, 0, "s"), reason);
     }
 }
@@ -985,8 +987,8 @@ static void D6_a_stage_is_acted_on_in_pieces(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 2500; i++)
         push(d, i % 5 ? "s a KEY k" : "s b KEY l");
-    say(d, 0, "DROP STAGE s WAITING MAX 10000");
-    hear_nothing(d, 0);
+    send_line(d, 0, "DROP STAGE s WAITING MAX 10000");
+    expect_no_reply(d, 0);
     assert_int_equal(d->clients[0].session->wait.for_turn, true);
     assert_int_equal(host_next_ms(&d->host), 0);
     ask(d, 1, "JOBS s COUNT 1", "[[*]]");
@@ -994,7 +996,7 @@ static void D6_a_stage_is_acted_on_in_pieces(void **state) {
     for (; d->clients[0].session->wait.kind; turns++)
         turn(d);
     assert_true(turns >= 1 && turns <= 3);
-    hear(d, 0, ":2500");
+    expect_reply(d, 0, ":2500");
 }
 
 // D6: pushes that are done in pieces wait for room as long as they may, however many turns it took.
@@ -1008,16 +1010,16 @@ static void D6_a_push_of_many_waits_for_room_after_a_turn(void **state) {
     for (int i = 0; i < 2 * MANY; i++)
         words[5 + i] = text(i % 2 ? "b" : "");
     ask(d, 1, "STAGE s max-jobs 5000", "+OK");
-    say_words(d, 0, words, 5 + 2 * MANY);
+    send_words(d, 0, words, 5 + 2 * MANY);
     while (!wait_is_open(d->clients[0].session))
         turn(d);
     pass_ms(d, 59000);
-    hear_nothing(d, 0);
+    expect_no_reply(d, 0);
     ask(d, 1, "DROP STAGE s WAITING MAX 1000", ":1000");
     while (d->clients[0].session->wait.kind)
         turn(d);
     ask(d, 1, "STAGES NAME s", "[[*\"waiting\" :5000*]]");
-    struct buffer *heard = &d->clients[0].heard;
+    struct buffer *heard = &d->clients[0].received;
     assert_memory_equal(heard->data, "*6000", 5);
     heard->size = 0;
 }
@@ -1041,20 +1043,20 @@ static void D6_a_divided_command_continues_when_its_last_job_was_removed(void **
     struct walked place = { 0 }; // the piece ends behind the last job of this channel that it met
     struct job_walk walk = { .stage = text("s"), .status = JOB_WAITING };
     assert_int_equal(shards_walk(&d->host, &walk, walk_piece, &place), 1);
-    say(d, 0, "DROP STAGE s WAITING KEY '' MAX 10000");
-    hear_nothing(d, 0);
-    sayf(d, 1, "DROP %llu", (unsigned long long)place.id);
-    hear(d, 1, ":1");
+    send_line(d, 0, "DROP STAGE s WAITING KEY '' MAX 10000");
+    expect_no_reply(d, 0);
+    send_linef(d, 1, "DROP %llu", (unsigned long long)place.id);
+    expect_reply(d, 1, ":1");
     while (d->clients[0].session->wait.kind)
         turn(d);
-    hear(d, 0, ":1250");
+    expect_reply(d, 0, ":1250");
     ask(d, 1, "DROP STAGE s WAITING", ":1000"); // unless told, no more
-    hear_nothing(d, 1);
+    expect_no_reply(d, 1);
     ask(d, 1, "DROP STAGE s WAITING", ":249");
-    say(d, 0, "PUSHMANY s ITEMS '' a");
-    hear(d, 0, "[*]");
-    say(d, 0, "DROP STAGE s WAITING KEY x");
-    hear(d, 0, ":0");
+    send_line(d, 0, "PUSHMANY s ITEMS '' a");
+    expect_reply(d, 0, "[*]");
+    send_line(d, 0, "DROP STAGE s WAITING KEY x");
+    expect_reply(d, 0, ":0");
 }
 
 // The dialogue that the page about the protocol shows.
@@ -1065,8 +1067,8 @@ static void TAKE_and_DONE_as_documented(void **state) {
         "[[\"1\" \"*\" \"mail\" \"ann\" \"hello\" :1 :-1 nil :30000]]");
     ask(d, 1, "PUSH mail again KEY bob", "\"2\"");
     struct job job = take(d, 0, "mail");
-    sayf(d, 0, "DONE %s %s RESULT sent", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s RESULT sent", job.id, job.token);
+    expect_reply(d, 0, "+OK");
     ask(d, 0, "AWAIT 2", "\"sent\"");
 }
 
@@ -1075,9 +1077,9 @@ static void PAUSE_RESUME_and_DRAIN(void **state) {
     push(d, "s a");
     ask(d, 0, "PAUSE s", "+OK");
     ask(d, 0, "TAKE s", "[]");
-    say(d, 0, "TAKE s WAIT -1");
+    send_line(d, 0, "TAKE s WAIT -1");
     ask(d, 1, "RESUME s", "+OK");
-    hear(d, 0, "[[\"1\" *]]");
+    expect_reply(d, 0, "[[\"1\" *]]");
     ask(d, 1, "DRAIN s", "+OK");
     ask(d, 1, "PUSH s b", "-DRAINING *");
     ask(d, 1, "RESUME s", "+OK");

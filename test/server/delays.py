@@ -43,7 +43,7 @@ class Server:
     def connect(self, token="all"):
         sock = socket.create_connection(("127.0.0.1", self.port), 60)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        say(sock, b"AUTH " + self.tokens[token].encode() + b"\r\n")
+        exchange(sock, b"AUTH " + self.tokens[token].encode() + b"\r\n")
         return sock
 
     def longest_ms(self, until, attack=lambda: None):
@@ -59,15 +59,15 @@ class Server:
         return longest
 
 
-def say(sock, data):
-    """Says it, and waits until all of it was answered."""
+def exchange(sock, data):
+    """Sends the data, and waits until all of it was answered."""
     sender = threading.Thread(target=sock.sendall, args=(data + b"ECHO over\r\n",))
     sender.start()
-    heard = b""
-    while not heard.endswith(b"over\r\n"):
+    received = b""
+    while not received.endswith(b"over\r\n"):
         more = sock.recv(1 << 20)
-        assert more, heard
-        heard = heard[-10:] + more
+        assert more, received
+        received = received[-10:] + more
     sender.join()
 
 
@@ -113,7 +113,7 @@ def one_by_one(server, data, connections):
     def ask():
         with server.connect() as sock:
             while time.monotonic() < end:
-                say(sock, data)
+                exchange(sock, data)
     clients = [threading.Thread(target=ask) for _ in range(connections)]
     for client in clients:
         client.start()
@@ -132,16 +132,16 @@ def lose(server, prepare):
 
 
 def calls(sock):
-    say(sock, b"HELLO 3\r\n" + b"CALL calls x LATER\r\n" * CALLS)
+    exchange(sock, b"HELLO 3\r\n" + b"CALL calls x LATER\r\n" * CALLS)
 
 
 def leases(sock):
-    say(sock, b"TAKE leases COUNT 1000\r\n" * (LEASES // 1000))
+    exchange(sock, b"TAKE leases COUNT 1000\r\n" * (LEASES // 1000))
 
 
 def lost_leases(server):
     """The second time with reasons in the log."""
-    say(server.connect(), many([b"PUSHMANY", b"leases", b"ITEMS"], LEASES))
+    exchange(server.connect(), many([b"PUSHMANY", b"leases", b"ITEMS"], LEASES))
     return max(lose(server, leases) for _ in range(3))
 
 
@@ -149,7 +149,7 @@ def workers(server, token):
     some = [server.connect() for _ in range(WORKERS)]
     names = b" ".join(b"stage-%d" % i for i in range(28))
     for sock in some:
-        say(sock, b"TAKE " + names + b"\r\n")
+        exchange(sock, b"TAKE " + names + b"\r\n")
     longest = max(flood(server, b"WORKERS\r\n", token=token), flood(server, b"STAGES\r\n", token=token))
     for sock in some:
         sock.close()
@@ -159,11 +159,11 @@ def workers(server, token):
 def prepare(server):
     for i, token in enumerate(MAKERS):
         with server.connect(token) as sock:
-            say(sock, b"".join(b"PUSH stage-%d x\r\n" % n for n in range(i, STAGES, len(MAKERS))))
-            say(sock, b"".join(b"PUSH s x EPIC e%d 1\r\n" % n for n in range(i, EPICS, len(MAKERS))))
+            exchange(sock, b"".join(b"PUSH stage-%d x\r\n" % n for n in range(i, STAGES, len(MAKERS))))
+            exchange(sock, b"".join(b"PUSH s x EPIC e%d 1\r\n" % n for n in range(i, EPICS, len(MAKERS))))
     sock = server.connect()
-    say(sock, b"".join(b"PUSH s x KEY k%d DELAY 3600000\r\n" % n for n in range(20000)))
-    say(sock, many([b"PUSHMANY", b"d", b"DELAY", b"3600000", b"ITEMS"], 30000) * (DELAYED // 30000))
+    exchange(sock, b"".join(b"PUSH s x KEY k%d DELAY 3600000\r\n" % n for n in range(20000)))
+    exchange(sock, many([b"PUSHMANY", b"d", b"DELAY", b"3600000", b"ITEMS"], 30000) * (DELAYED // 30000))
 
 
 FLOODS = [b"DEAD\r\n", b"INFO stats\r\n", b"INFO\r\n", b"STAGES COUNT 1\r\n", b"STAGES\r\n", b"COMMAND DOCS EPIC\r\n",

@@ -27,15 +27,15 @@ def killed(server):
 def send_ahead(client, kind, numbers):
     """Sends all of these pushes without reading a reply."""
     for number in numbers:
-        client.say("PUSH", "s", f"body {number}", kind, "e", number)
+        client.send("PUSH", "s", f"body {number}", kind, "e", number)
 
 
-def hear_accepted(client):
+def receive_accepted(client):
     """How many were accepted, of the replies that came before the connection was lost."""
     count = 0
     try:
         while True:
-            client.hear()
+            client.receive()
             count += 1
     except (AssertionError, OSError):
         return count
@@ -45,7 +45,7 @@ def push_again(client, kind, first):
     """Pushes from this number on, and reads every reply."""
     send_ahead(client, kind, range(first, NUMBERS + 1))
     for _ in range(first, NUMBERS + 1):
-        client.hear()
+        client.receive()
 
 
 def kill_while_sending(kind, syncs):
@@ -64,7 +64,7 @@ def kill_while_sending(kind, syncs):
     server.arrives()
     server.order()
     killed(server)
-    return server, hear_accepted(client)
+    return server, receive_accepted(client)
 
 
 def resume_of(client):
@@ -184,7 +184,7 @@ def U18_a_refusal_while_loading_holds_its_source():
     called.refused("LOADING", "CALL", "s", "1", "SOURCE", "d", 1)
     server.order()
     server.let_go()
-    server.hear("ready")
+    server.wait_notice("ready")
     for client, words in ((epic, ("PUSH", "s", "x", "EPIC", "e")), (source, ("PUSH", "s", "x", "SOURCE", "c")),
                           (called, ("CALL", "s", "x", "SOURCE", "d"))):
         client.refused("GAP 1", *words, 2)
@@ -195,11 +195,11 @@ def U18_a_refusal_while_loading_holds_its_source():
     worker = Client(server)
     equal(worker.work_off("s"), ["there before", "1", "2", "1", "2"])
     for number in (1, 2):
-        called.say("CALL", "s", f"call {number}", "SOURCE", "d", number)
+        called.send("CALL", "s", f"call {number}", "SOURCE", "d", number)
         [[job, token, _, _, body, *_]] = worker.ask("TAKE", "s", "WAIT", TIMEOUT_S * 1000)
         equal(body, f"call {number}")
         equal(worker.ask("DONE", job, token, "RESULT", "r"), "OK")
-        equal(called.hear(), "r")
+        equal(called.receive(), "r")
     server.stop()
 
 
@@ -233,9 +233,9 @@ def U7_U22_a_tokens_share_counts_over_restarts():
     client = Client(server)
     equal(client.ask("AUTH", greedy), "OK")
     for number in range(SHARE):
-        client.say("PUSH", "s", "x", "EPIC", f"e{number}", 1)
+        client.send("PUSH", "s", "x", "EPIC", f"e{number}", 1)
     for _ in range(SHARE):
-        client.hear()
+        client.receive()
     for _ in range(2):
         client.refused("FULL this token uses 2500", "PUSH", "s", "x", "EPIC", "another", 1)
         killed(server)

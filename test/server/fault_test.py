@@ -21,9 +21,9 @@ def fill(client, stage, size=1000 * 1000):
     """Pushes until it is full; how many jobs went in, and the refusal."""
     body, count = b"x" * size, 0
     while count < 10000:
-        client.say("PUSH", stage, body)
+        client.send("PUSH", stage, body)
         try:
-            client.hear()
+            client.receive()
         except Refused as error:
             return count, str(error)
         count += 1
@@ -41,7 +41,7 @@ def F25_a_full_disk_refuses_pushes_and_recovers():
     server.order("allocate ENOSPC")
     count, said = fill(client, "s")
     check(said.startswith("FULL"), said)
-    server.hear("the disk is full: pushes are refused")
+    server.wait_notice("the disk is full: pushes are refused")
     equal(client.info()["log_full"], "1")
     job = client.ask("TAKE", "s")[0]
     equal(client.ask("DONE", job[0], job[1], "RESULT", "r"), "OK")  # commits go through
@@ -54,7 +54,7 @@ def F25_a_full_disk_refuses_pushes_and_recovers():
     while client.info()["log_full"] == "1":
         pass  # it looks once a second whether there is room
     check(client.ask("PUSH", "s", "after"))
-    server.hear("the disk has room again")
+    server.wait_notice("the disk has room again")
     server.stop()
 
 
@@ -65,7 +65,7 @@ def F25_a_notice_names_the_full_shard():
     client = Client(server)
     server.order("allocate ENOSPC")
     fill(client, "s")
-    server.hear("the disk is full (shard ")
+    server.wait_notice("the disk is full (shard ")
     server.stop()
 
 
@@ -79,7 +79,7 @@ def F25_F26_a_write_that_fails_is_final_a_short_one_is_not():
         equal(client.ask("PUSH", "s", f"body {i}"), str(i + 1))
     server.order("write ENOSPC")
     client.refused("STOPPED", "PUSH", "s", "lost")
-    server.hear("the log has failed")
+    server.wait_notice("the log has failed")
     server.order()
     client.refused("STOPPED", "PUSH", "s", "again")
     server.stop()
@@ -95,12 +95,12 @@ def F24_a_failed_sync_is_reported_and_final():
     server = Faulty("sync")
     client, other = Client(server), Client(server)
     equal(client.ask("PUSH", "s", "kept"), "1")
-    other.say("TAKE", "t", "WAIT", TIMEOUT_S * 1000)
+    other.send("TAKE", "t", "WAIT", TIMEOUT_S * 1000)
     server.order("sync EIO")
     client.refused("STOPPED", "PUSH", "s", "not kept")
-    server.hear("the log has failed")
+    server.wait_notice("the log has failed")
     try:
-        raise AssertionError(other.hear())
+        raise AssertionError(other.receive())
     except Refused as error:
         check(str(error).startswith("STOPPED"), error)
     server.order()
@@ -136,7 +136,7 @@ def F27_a_disk_that_becomes_read_only_stops_the_log():
     [[job, token, *_]] = client.ask("TAKE", "s")
     server.order("write EROFS", "sync EROFS", "allocate EROFS")
     client.refused("STOPPED", "DONE", job, token)  # a push may be refused for want of a spare segment
-    server.hear("the log has failed")
+    server.wait_notice("the log has failed")
     check("Read-only file system" in client.info()["log_stopped"], client.info())
     server.stop()
 
@@ -156,12 +156,12 @@ def out_of_descriptors_new_connections_wait():
         equal(client.ask("PING"), "PONG")
     late = [Client(server) for _ in range(3)]
     for client in late:
-        client.say("PING")
-    server.hear("new ones wait")
+        client.send("PING")
+    server.wait_notice("new ones wait")
     equal(clients[0].ask("PUSH", "s", b"x" * MIB), "1")  # the store works on
     for client, leaver in zip(late, clients):
         leaver.close()
-        equal(client.hear(), "PONG")
+        equal(client.receive(), "PONG")
     equal(late[0].ask("PUSH", "s", "y"), "2")
     server.stop()
 
@@ -227,7 +227,7 @@ def F44_more_clients_than_allowed_are_refused():
         late = Client(server)
         equal(late.file.read(), b"-FULL 3 clients are connected, which is the limit: max-clients\r\n")
         late.close()
-    server.hear("is refused: 3 clients are connected")
+    server.wait_notice("is refused: 3 clients are connected")
     equal(clients[0].info()["rejected_connections"], "50")
     clients[1].close()
     while "PONG" != comes_in(server):
@@ -252,13 +252,13 @@ def F44_silent_clients_are_closed_if_so_wished():
     worker, waiter = Client(server), Client(server)
     worker.socket.sendall(b"PUSH s a\r\nTAKE s\r\n")
     waiter.socket.sendall(b"TAKE t WAIT -1\r\n")
-    equal((worker.hear(), len(worker.hear())), ("1", 1))
+    equal((worker.receive(), len(worker.receive())), ("1", 1))
     silent = Client(server)
     silent.socket.sendall(b"*2\r\n$4\r\nECHO\r\n")  # it does not say what
     equal(silent.file.read(), b"")
-    server.hear("idle for 2000 ms (max-idle)")
+    server.wait_notice("idle for 2000 ms (max-idle)")
     equal(worker.ask("PUSH", "t", "b"), "2")  # these have been silent for longer
-    equal(waiter.hear()[0][0], "2")
+    equal(waiter.receive()[0][0], "2")
     server.stop()
 
 
@@ -376,7 +376,7 @@ def U6_many_large_requests_at_once_do_not_fill_memory():
         send_some(client, b"x" * (8 * MIB))
         check(control.ask("PUSH", "s", "small"))
         check(int(control.info()["buffer_bytes"]) <= 80 * MIB, control.info())
-    server.hear("clients use more than 67108864 bytes")
+    server.wait_notice("clients use more than 67108864 bytes")
     equal(control.info()["refused_full"], "0")
     for client in clients:
         client.close()
@@ -396,7 +396,7 @@ def U6_clients_that_do_not_read_do_not_fill_memory():
         client.socket.sendall(b"JOB 1 BODY\r\n" * 4)
         check(control.ask("PUSH", "s", "small"))
         check(int(control.info()["buffer_bytes"]) <= 80 * MIB, control.info())
-    server.hear("of which")
+    server.wait_notice("of which")
     check(memory_of(server) - before < 160 * MIB, memory_of(server) - before)
     equal(control.info()["refused_full"], "0")
     for client in unresponsive:
@@ -415,7 +415,7 @@ def F42_a_byte_at_a_time():
     for byte in b"*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$5\r\nhello\r\n":
         slow.socket.sendall(bytes([byte]))
         equal(other.ask("PING"), "PONG")
-    equal(slow.hear(), "1")
+    equal(slow.receive(), "1")
     server.stop()
 
 
@@ -456,7 +456,7 @@ def F43_a_client_that_never_reads_is_closed():
     other.ask("PUSH", "s", b"x" * MIB)
     address = "%s:%d" % unresponsive.socket.getsockname()
     never_read(unresponsive, b"JOB 1 BODY\r\n")
-    said = server.hear("closed the connection")
+    said = server.wait_notice("closed the connection")
     check(f"connection of {address} (the-unresponsive-one): it has read none of " in said, said)
     check(int(re.search(r"none of (\d+) bytes", said)[1]) > 256 << 10, said)
     while int(other.info()["connected_clients"]) > 1:
@@ -472,14 +472,14 @@ def F43_unread_push_messages_end_the_connection():
         return "a sanitizer needs the memory"
     server = Server("--store", "mem:")
     unresponsive, worker = Client(server), Client(server)
-    unresponsive.say("HELLO", 3)
+    unresponsive.send("HELLO", 3)
     for _ in range(17):  # the end of one job, sent this many times, is more than 256 MiB
-        unresponsive.say("CALL", "s", "a", "ONCE", "o", "LATER")
-    unresponsive.say("PUSH", "all-calls-are-there", "")
+        unresponsive.send("CALL", "s", "a", "ONCE", "o", "LATER")
+    unresponsive.send("PUSH", "all-calls-are-there", "")
     equal(len(worker.ask("TAKE", "all-calls-are-there", "WAIT", -1)), 1)
     job = worker.ask("TAKE", "s")[0]
     equal(worker.ask("DONE", job[0], job[1], "RESULT", b"r" * (16 * MIB)), "OK")
-    said = server.hear("closed the connection")
+    said = server.wait_notice("closed the connection")
     check(int(re.search(r"(\d+) bytes of replies are unread", said)[1]) > 200 * MIB, said)
     equal(worker.ask("PING"), "PONG")
     worker.close()  # no lease is waited for
@@ -500,9 +500,9 @@ def U4_U6_large_pipelined_requests_go_on():
     for words, times in (("ECHO", b"x" * 300000), 2), (("ECHO", large), 4), (("BOGUS", large), 4), \
                         (("PUSH", "stage", large), 4), (("PUSH", "stage", large, "BOGUS", "x"), 4):
         client = Wire(server.port)
-        sender = threading.Thread(target=lambda: [client.say(*words) for _ in range(times)])
+        sender = threading.Thread(target=lambda: [client.send(*words) for _ in range(times)])
         sender.start()
-        replies = [client.hear() for _ in range(times)]
+        replies = [client.receive() for _ in range(times)]
         sender.join()
         check(all(replies), words[0])
         equal(client.ask("PING"), b"+PONG")
@@ -532,16 +532,16 @@ def F43_F44_a_thousand_busy_connections():
         for number, client in enumerate(busy):  # all at once: replies are read afterwards
             client.socket.sendall(f"PUSH work {turn}.{number}\r\nTAKE work\r\nPING\r\n".encode())
         for client in busy:
-            check(client.hear())
-            job = client.hear()[0]
+            check(client.receive())
+            job = client.receive()[0]
             bodies.append(job[4])
-            equal(client.hear(), "PONG")
-            client.say("DONE", job[0], job[1])
+            equal(client.receive(), "PONG")
+            client.send("DONE", job[0], job[1])
         for client in busy:
-            equal(client.hear(), "OK")
+            equal(client.receive(), "OK")
     equal(sorted(bodies), sorted(f"{t}.{n}" for t in range(ROUNDS) for n in range(BUSY)))
     for _ in unresponsive:
-        server.hear("it has read none of")
+        server.wait_notice("it has read none of")
     equal(control.ask("TAKE", "work"), [])
     while int(control.info()["connected_clients"]) > BUSY + 1:
         pass

@@ -59,7 +59,7 @@ class Server(served.Server):
     def reload(self, *texts):
         self.signal(signal.SIGHUP)
         for text in texts:
-            self.hear(text)
+            self.wait_notice(text)
 
 
 def write(name, text):
@@ -299,11 +299,11 @@ def _():
         one, other = Wire(server.port), Wire(server.port)
         equal(one.ask("AUTH", stays), b"+OK")
         equal(other.ask("AUTH", goes), b"+OK")
-        other.say("TAKE", "s", "WAIT", -1)
+        other.send("TAKE", "s", "WAIT", -1)
         comes = token("h.auth", "comes", "push")
         ok("auth", "remove", "goes", "--auth", "h.auth")
         server.reload("reloaded 2 tokens of h.auth")
-        equal(other.hear(), b"")  # closed
+        equal(other.receive(), b"")  # closed
         equal(one.ask("PUSH", "s", "a"), b"1")
         equal(Wire(server.port).ask("AUTH", comes), b"+OK")
         whole = open("h.auth").read()
@@ -317,7 +317,7 @@ def _():
         equal(one.ask("PUSH", "s", "a"), b"2")
         write("h.auth", "# no entries\n")
         server.reload("no client can authenticate", "reloaded 0 tokens")
-        equal(one.hear(), b"")
+        equal(one.receive(), b"")
     with Server() as server:
         server.reload("there are no tokens and no certificates")
 
@@ -326,7 +326,7 @@ def come(server, count, *words, source="127.0.0.1"):
     """So many connections that have sent this: at once, because unauthenticated ones have little time."""
     wires = [Wire(server.port, source=source) for _ in range(count)]
     for wire in wires:
-        wire.say(*words)
+        wire.send(*words)
     return wires
 
 
@@ -337,12 +337,12 @@ def _():
     secret = token("s.auth", "a", "push")
     with Server("--auth", "s.auth") as server:
         known = come(server, 100, "AUTH", secret)
-        equal([wire.hear() for wire in known], [b"+OK"] * 100)
+        equal([wire.receive() for wire in known], [b"+OK"] * 100)
         unauthenticated = come(server, 128, "PING")
-        equal([wire.hear()[:7] for wire in unauthenticated], [b"-NOAUTH"] * 128)
+        equal([wire.receive()[:7] for wire in unauthenticated], [b"-NOAUTH"] * 128)
         equal(Wire(server.port).ask("AUTH", secret), b"+OK")  # one too many: the oldest has to go
         equal(unauthenticated[0].file.read(), b"")
-        server.hear("1 connections were closed for newer ones before they said who they are")
+        server.wait_notice("1 connections were closed for newer ones before they said who they are")
         check(b"rejected_connections:1\r" in known[0].ask("INFO", "stats"))
         equal(unauthenticated[1].ask("PING")[:7], b"-NOAUTH")
         for wire in known:
@@ -356,11 +356,11 @@ def _():
     secret = token("e.auth", "a", "push")
     with Server("--auth", "e.auth") as server:
         known = come(server, 100, "AUTH", secret)
-        equal([wire.hear() for wire in known], [b"+OK"] * 100)
+        equal([wire.receive() for wire in known], [b"+OK"] * 100)
         idle = [come(server, 128, source=f"127.0.0.{n}") for n in range(2, 10)]
         for source in "127.0.0.1", "127.0.0.2", "127.0.0.10":
             for wire in come(server, 20, "AUTH", secret, source=source):
-                equal(wire.hear(), b"+OK")
+                equal(wire.receive(), b"+OK")
         equal(idle[0][0].file.read(), b"")  # the oldest were closed in their favour
         for wire in known:
             equal(wire.ask("PING"), b"+PONG")
@@ -418,17 +418,17 @@ def _():
         wire = Wire(server.port, trusting())
         for byte in b"PING\r\nECHO slow\r\n":
             wire.socket.sendall(bytes([byte]))
-        equal((wire.hear(), wire.hear()), (b"+PONG", b"slow"))
+        equal((wire.receive(), wire.receive()), (b"+PONG", b"slow"))
         body = os.urandom(5 << 20)
         equal(wire.ask("ECHO", body), body)
         wire.socket.sendall(b"PING\r\n" * 50000)
-        equal([wire.hear() for _ in range(50000)], [b"+PONG"] * 50000)
+        equal([wire.receive() for _ in range(50000)], [b"+PONG"] * 50000)
         wire.socket.sendall(b"PUSH s x\r\n" * 5000 + b"JOBS s COUNT 1000\r\n" * 20 + b"PING\r\n")
         for number in range(5000):
-            equal(wire.hear(), b"%d" % (number + 1))
+            equal(wire.receive(), b"%d" % (number + 1))
         for _ in range(20):  # more than a session stores unread
-            equal(len(wire.hear()), 1000)
-        equal(wire.hear(), b"+PONG")
+            equal(len(wire.receive()), 1000)
+        equal(wire.receive(), b"+PONG")
 
 
 @case("old protocols, weak ciphers, renegotiation and what is no TLS are refused")
@@ -448,7 +448,7 @@ def _():
         again.wait(TIMEOUT_S)
         check(b"RENEGOTIATING" in said and b"no renegotiation" in said, said)
         plain = Wire(server.port)
-        plain.say("PUSH", "s", "a")
+        plain.send("PUSH", "s", "a")
         check(not plain.file.read().startswith(b"+"))  # an alert, then closed
         equal(Wire(server.port, trusting()).ask("STAGES"), [])
 
@@ -457,13 +457,13 @@ def _():
 def _():
     with Server(*shown("server")) as server:
         wire = Wire(server.port, trusting())
-        wire.say("PUSH", "s", "a")
-        equal(wire.hear(), b"1")
-        wire.say("QUIT")
-        equal(wire.hear(), b"+OK")
+        wire.send("PUSH", "s", "a")
+        equal(wire.receive(), b"1")
+        wire.send("QUIT")
+        equal(wire.receive(), b"+OK")
         equal(wire.socket.recv(1), b"")  # not a truncation, which would be an error
         waits = Wire(server.port, trusting())
-        waits.say("TAKE", "t", "WAIT", -1)
+        waits.send("TAKE", "t", "WAIT", -1)
         watch = Wire(server.port, trusting())
         while b"blocked_clients:1" not in watch.ask("INFO", "clients"):
             pass

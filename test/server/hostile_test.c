@@ -52,8 +52,8 @@ static void F41_no_length_overflows(void **state) {
         snprintf(frame, sizeof frame, frames[i % LENGTH(frames)], lengths[i / LENGTH(frames)]);
         for (size_t size = 1; size <= sizeof frame; size *= sizeof frame) {
             again(d);
-            say_in_pieces(d, 0, mr_str(frame), size);
-            hear(d, 0, "-ERR Protocol error*");
+            send_in_pieces(d, 0, mr_str(frame), size);
+            expect_reply(d, 0, "-ERR Protocol error*");
             assert_true(d->clients[0].closed);
             assert_true(d->host.buffered <= before);
         }
@@ -67,8 +67,8 @@ static void F41_nesting_ends_where_it_begins(void **state) {
     static char deep[40000];
     for (size_t i = 0; i < sizeof deep; i += 4)
         memcpy(deep + i, "*1\r\n", 4);
-    say_bytes(d, 0, (mr_bytes){ deep, sizeof deep });
-    hear(d, 0, "-ERR Protocol error: argument 1 must begin with '$', not with '*'");
+    send_bytes(d, 0, (mr_bytes){ deep, sizeof deep });
+    expect_reply(d, 0, "-ERR Protocol error: argument 1 must begin with '$', not with '*'");
     assert_true(d->clients[0].closed);
 }
 
@@ -78,18 +78,18 @@ static void F41_nesting_ends_where_it_begins(void **state) {
 static void F42_a_client_that_waits_cannot_pile_up_requests(void **state) {
     struct dialogue *d = *state;
     struct session *s = d->clients[0].session;
-    size_t said = 0, room;
-    say(d, 0, "TAKE s WAIT -1");
-    for (; session_room(s, &room); said++) {
-        say_bytes(d, 0, mr_str("PING\r\n"));
-        assert_true(said < READ_SIZE);
+    size_t sent = 0, room;
+    send_line(d, 0, "TAKE s WAIT -1");
+    for (; session_room(s, &room); sent++) {
+        send_bytes(d, 0, mr_str("PING\r\n"));
+        assert_true(sent < READ_SIZE);
     }
     assert_true(s->in.capacity <= 4 * READ_SIZE);
     ask(d, 1, "PING", "+PONG");
     push(d, "s a");
-    hear(d, 0, "[[*]]");
-    for (; said; said--)
-        hear(d, 0, "+PONG");
+    expect_reply(d, 0, "[[*]]");
+    for (; sent; sent--)
+        expect_reply(d, 0, "+PONG");
     assert_int_equal(s->in.capacity, 0);
 }
 
@@ -106,7 +106,7 @@ static void F50_calls_that_are_not_waited_for_are_bounded(void **state) {
     ask(d, 0, "CALL s b LATER", "-FULL *");
     ask(d, 0, "JOB #2", "-GONE *");
     ask(d, 1, "CANCEL 1", ":1");
-    hear(d, 0, ">[\"ended\" \"1\" -CANCELLED*]");
+    expect_reply(d, 0, ">[\"ended\" \"1\" -CANCELLED*]");
     ask(d, 0, "CALL s b LATER", "\"#2\"");
     s->async_count -= LIMIT_ASYNC_CALLS - 1;
 }
@@ -135,10 +135,10 @@ static void F41_what_a_browser_is_made_to_send_is_not_run(void **state) {
     };
     for (size_t i = 0; i < LENGTH(requests) * 2; i++) {
         again(d);
-        say_in_pieces(d, 0, requests[i / 2], i % 2 ? 1 : SIZE_MAX);
+        send_in_pieces(d, 0, requests[i / 2], i % 2 ? 1 : SIZE_MAX);
         assert_true(d->clients[0].closed);
-        while (d->clients[0].heard.size)
-            hear_any(d, 0);
+        while (d->clients[0].received.size)
+            next_reply(d, 0);
     }
     ask(d, 1, "STAGES", "[]");
 }
@@ -168,7 +168,7 @@ static const struct leaving {
 };
 
 // Said by client 1, within a turn that goes on.
-static void say_within(struct dialogue *d, const char *text) {
+static void send_within_turn(struct dialogue *d, const char *text) {
     size_t size = 0;
     uint8_t *room = session_room(d->clients[1].session, &size);
     assert_true(room && strlen(text) <= size);
@@ -179,7 +179,7 @@ static void say_within(struct dialogue *d, const char *text) {
 
 static void forget_heard(struct dialogue *d) {
     for (int i = 0; i < 2; i++)
-        buffer_clear(&d->clients[i].heard);
+        buffer_clear(&d->clients[i].received);
 }
 
 // F50: the client disconnects before the event that it waits for, after it in the same turn, before
@@ -191,30 +191,30 @@ static void F50_nothing_is_left_of_a_client_that_has_gone(void **state) {
     for (size_t i = 0; i < LENGTH(leavings) * WAYS; i++) {
         const struct leaving *l = &leavings[i / WAYS];
         struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
-        say_bytes(d, 1, mr_str(l->before));
-        say(d, 0, "HELLO 3");
-        say(d, 0, "CLIENT CANCELS ON");
-        say(d, 0, l->waits);
+        send_bytes(d, 1, mr_str(l->before));
+        send_line(d, 0, "HELLO 3");
+        send_line(d, 0, "CLIENT CANCELS ON");
+        send_line(d, 0, l->waits);
         switch ((int)(i % WAYS)) {
         case BEFORE:
             hang_up(d, 0);
-            say_within(d, l->event);
+            send_within_turn(d, l->event);
             turn(d);
             break;
         case AFTER:
-            say_within(d, l->event);
+            send_within_turn(d, l->event);
             hang_up(d, 0);
             break;
         case BEFORE_IN_TURN:
             host_begin(&d->host);
             session_destroy(d->clients[0].session);
             d->clients[0].session = NULL;
-            say_within(d, l->event);
+            send_within_turn(d, l->event);
             turn(d);
             break;
         default:
             d->clients[0].unread = true;
-            say_within(d, l->event);
+            send_within_turn(d, l->event);
             turn(d);
             hang_up(d, 0);
             d->clients[0].unread = false;
@@ -233,15 +233,15 @@ static void F50_a_client_may_go_between_two_pieces(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 2 * LIMIT_PIECE + 100; i++)
         push(d, "s a");
-    say(d, 0, "DROP STAGE s WAITING REASON none"); // each is looked at
+    send_line(d, 0, "DROP STAGE s WAITING REASON none"); // each is looked at
     assert_int_equal(d->clients[0].session->wait.for_turn, true);
     hang_up(d, 0);
     ask(d, 1, "PING", "+PONG");
     connect_client(d, 0);
-    say(d, 0, "DROP STAGE s WAITING REASON none");
-    while (!d->clients[0].heard.size)
+    send_line(d, 0, "DROP STAGE s WAITING REASON none");
+    while (!d->clients[0].received.size)
         turn(d);
-    hear(d, 0, ":0");
+    expect_reply(d, 0, ":0");
 }
 
 // F41: words that cannot be names of stages, of which other loops may have to know.

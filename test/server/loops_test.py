@@ -112,9 +112,9 @@ def U6_unread_replies_of_other_loops_do_not_fill_memory():
         unresponsive = [Client(server) for _ in range(12)]
         for one in unresponsive:
             for job in ids:
-                one.say("JOB", job, "BODY")
+                one.send("JOB", job, "BODY")
         for _ in range(4):
-            server.hear(f"clients use more than {64 << 20} bytes")
+            server.wait_notice(f"clients use more than {64 << 20} bytes")
         equal(client.ask("PING"), "PONG")
         while int(client.info()["buffer_bytes"]) > 64 << 20:
             pass

@@ -47,8 +47,8 @@ static void U3_what_is_refused_when_queued_aborts_EXEC(void **state) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         ask(d, 0, "MULTI", "+OK");
         ask(d, 0, "PUSH s a", "+QUEUED");
-        say(d, 0, refused[i]);
-        hear(d, 0, "-*");
+        send_line(d, 0, refused[i]);
+        expect_reply(d, 0, "-*");
         ask(d, 0, "PUSH s b", "+QUEUED");
         ask(d, 0, "EXEC", "-EXECABORT *");
         ask(d, 1, "TAKE s", "[]");
@@ -65,8 +65,8 @@ static void U3_U18_an_aborted_EXEC_holds_its_numbers(void **state) {
     for (size_t i = 0; i < sizeof aborts / sizeof *aborts; i++) {
         ask(d, 0, "MULTI", "+OK");
         ask(d, 0, "PUSH s x EPIC e 1", "+QUEUED");
-        say(d, 0, aborts[i]);
-        hear(d, 0, "-*");
+        send_line(d, 0, aborts[i]);
+        expect_reply(d, 0, "-*");
         ask(d, 0, "PUSH s x EPIC e 3", "+QUEUED");
         ask(d, 0, "EXEC", "-EXECABORT *");
         ask(d, 0, "PUSH s x EPIC e 4", "-GAP 1 *");
@@ -88,18 +88,18 @@ static void U3_DISCARD_and_a_lost_connection_leave_nothing(void **state) {
         ask(d, 0, "MULTI", "+OK");
         ask(d, 0, "PUSH s a", "+QUEUED");
         ask(d, 0, "PUSHMANY s ITEMS k a", "+QUEUED");
-        sayf(d, 0, "DONE %s %s", job.id, job.token);
-        hear(d, 0, "+QUEUED");
-        sayf(d, 0, "DONE %s %s RESULT x EMIT t k b", job.id, job.token);
-        hear(d, 0, "+QUEUED");
-        sayf(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
-        hear(d, 0, "+QUEUED");
-        sayf(d, 0, "RELEASE %s %s", job.id, job.token);
-        hear(d, 0, "+QUEUED");
-        sayf(d, 0, "CANCEL %s", job.id);
-        hear(d, 0, "+QUEUED");
-        sayf(d, 0, "DROP %s", job.id);
-        hear(d, 0, "+QUEUED");
+        send_linef(d, 0, "DONE %s %s", job.id, job.token);
+        expect_reply(d, 0, "+QUEUED");
+        send_linef(d, 0, "DONE %s %s RESULT x EMIT t k b", job.id, job.token);
+        expect_reply(d, 0, "+QUEUED");
+        send_linef(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
+        expect_reply(d, 0, "+QUEUED");
+        send_linef(d, 0, "RELEASE %s %s", job.id, job.token);
+        expect_reply(d, 0, "+QUEUED");
+        send_linef(d, 0, "CANCEL %s", job.id);
+        expect_reply(d, 0, "+QUEUED");
+        send_linef(d, 0, "DROP %s", job.id);
+        expect_reply(d, 0, "+QUEUED");
         ask(d, 0, "DROP STAGE s WAITING", "+QUEUED");
         ask(d, 0, "PAUSE s", "+QUEUED");
         ask(d, 0, "STAGE s lease 5s", "+QUEUED");
@@ -109,14 +109,14 @@ static void U3_DISCARD_and_a_lost_connection_leave_nothing(void **state) {
         } else {
             ask(d, 0, "DISCARD", "+OK");
         }
-        say(d, 1, "JOBS s STATUS running");
-        assert_non_null(strstr(hear_any(d, 1), job.id));
+        send_line(d, 1, "JOBS s STATUS running");
+        assert_non_null(strstr(next_reply(d, 1), job.id));
         ask(d, 1, "JOBS s STATUS waiting", "[[*]]");
         ask(d, 1, "WHY s", "*");
     }
     assert_true(d->host.buffered <= before);
-    sayf(d, 1, "DONE %s %s", job.id, job.token);
-    hear(d, 1, "+OK");
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
 }
 
 // U3, U4: a long queue is run over several turns; others are served meanwhile, its replies come at
@@ -140,18 +140,18 @@ static void U3_a_long_EXEC_shares_its_turns(void **state) {
     session_receive(s, exec.size);
     turn_once(d);
     assert_int_equal(s->wait.for_turn, true);
-    sayf(d, 1, "CANCEL %s", job.id); // while EXEC runs
-    hear(d, 1, ":1");
+    send_linef(d, 1, "CANCEL %s", job.id); // while EXEC runs
+    expect_reply(d, 1, ":1");
     int turns = 0;
     for (; s->wait.kind; turns++)
         turn_once(d);
     assert_true(turns > 1);
-    hear(d, 0, ">[\"cancel\" *]");
-    hear(d, 0, "[\"*\" *]");
-    sayf(d, 1, "DROP STAGE s WAITING MAX 100000");
+    expect_reply(d, 0, ">[\"cancel\" *]");
+    expect_reply(d, 0, "[\"*\" *]");
+    send_linef(d, 1, "DROP STAGE s WAITING MAX 100000");
     while (d->clients[1].session->wait.kind)
         turn(d);
-    hear(d, 1, ":2499");
+    expect_reply(d, 1, ":2499");
 }
 
 // U3: the queue is bounded in commands and bytes.
@@ -163,12 +163,12 @@ static void U3_a_queue_has_bounds(void **state) {
     mr_bytes words[] = { mr_str("PUSH"), mr_str("s"), { body, sizeof body } };
     ask(d, 0, "MULTI", "+OK");
     for (int i = 0; i < 3; i++) {
-        say_words(d, 0, words, 3);
-        hear(d, 0, "+QUEUED");
+        send_words(d, 0, words, 3);
+        expect_reply(d, 0, "+QUEUED");
     }
     assert_true(d->host.buffered > 3 * sizeof body); // it counts as this client's
-    say_words(d, 0, words, 3);
-    hear(d, 0, "-ERR MULTI takes at most*");
+    send_words(d, 0, words, 3);
+    expect_reply(d, 0, "-ERR MULTI takes at most*");
     ask(d, 0, "EXEC", "-EXECABORT *");
     ask(d, 0, "MULTI", "+OK");
     s->multi.count = LIMIT_QUEUED; // as if there were so many
@@ -192,7 +192,7 @@ static void U3_EXEC_replies_STOPPED_when_the_log_fails_half_way(void **state) {
     sim_disk_break(d->disk, SIM_SYNCS, 5);
     while (s->wait.kind)
         turn_once(d);
-    hear(d, 0, "-STOPPED *");
+    expect_reply(d, 0, "-STOPPED *");
     dialogue_destroy(d);
 }
 

@@ -24,7 +24,7 @@ class Manager:
         self.socket.bind(address.replace("@", "\0"))
         self.environment = dict(os.environ, NOTIFY_SOCKET=address)
 
-    def hear(self, text):
+    def wait_notice(self, text):
         """Waits for a message that contains the text; its lines."""
         while text not in (message := self.socket.recv(4096).decode()):
             pass
@@ -34,14 +34,14 @@ class Manager:
 def reports_start_and_stop(address):
     manager = Manager(address)
     server = Server("--store", f"file:{path('life')}", env=manager.environment)
-    equal(manager.hear("STATUS=Reading"), [f"STATUS=Reading the store file:{path('life')}"])
-    equal(manager.hear("READY=1"), ["READY=1", "STATUS=Ready"])
+    equal(manager.wait_notice("STATUS=Reading"), [f"STATUS=Reading the store file:{path('life')}"])
+    equal(manager.wait_notice("READY=1"), ["READY=1", "STATUS=Ready"])
     server.signal(signal.SIGHUP)
-    equal([line.split("=")[0] for line in manager.hear("RELOADING")],
+    equal([line.split("=")[0] for line in manager.wait_notice("RELOADING")],
           ["RELOADING", "MONOTONIC_USEC"])
-    manager.hear("READY=1")
+    manager.wait_notice("READY=1")
     server.signal(signal.SIGTERM)
-    equal(manager.hear("STOPPING")[0], "STOPPING=1")
+    equal(manager.wait_notice("STOPPING")[0], "STOPPING=1")
     server.ends()
 
 
@@ -60,7 +60,7 @@ def systemd_gets_watchdog_messages():
     manager = Manager(path("watchdog"))
     server = Server("--store", "mem:", env=dict(manager.environment, WATCHDOG_USEC="20000"))
     for _ in range(3):
-        manager.hear("WATCHDOG=1")
+        manager.wait_notice("WATCHDOG=1")
     server.stop()
 
 
@@ -75,12 +75,12 @@ def closed_standard_descriptors_are_not_reused():
     manager = Manager(path("closed"))
     server = Server("--store", f"file:{path('mute')}", ready=False, env=manager.environment,
                     through=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
-    manager.hear("READY=1")
+    manager.wait_notice("READY=1")
     fds = f"/proc/{server.process.pid}/fd/"
     equal([os.readlink(fds + str(fd)) for fd in range(3)], 3 * ["/dev/null"])
     server.signal(signal.SIGHUP)  # of which it has something to say
-    manager.hear("RELOADING")
-    manager.hear("READY=1")
+    manager.wait_notice("RELOADING")
+    manager.wait_notice("READY=1")
     server.stop()
 
 
@@ -161,7 +161,7 @@ def U11_the_service_reads_its_credentials_unprivileged():
                            env=dict(os.environ, MILLRACE_TOKEN=secret), capture_output=True, check=False)
     equal((asked.returncode, asked.stdout), (0, b"1\n"), asked)
     server.signal(signal.SIGHUP)
-    server.hear("reloaded 1 tokens")
+    server.wait_notice("reloaded 1 tokens")
     server.stop()
     if os.getuid():
         return None
@@ -297,16 +297,16 @@ def a_reload_takes_over_what_may_change():
     name = write("reload.conf", "store = mem:\nlog-level = error\n")
     server = Server("--config", name, "--log-level", "info")
     server.signal(signal.SIGHUP)
-    server.hear("reloaded")
+    server.wait_notice("reloaded")
     server.stop()  # the flag has won, as it did at the start
 
     server = Server("--config", write("reload.conf", "store = mem:\nlog-level = info\n"))
     write("reload.conf", "store = mem:\nlog-level = debug\nlog-json = yes\nmax-body = 1M\n")
     server.signal(signal.SIGHUP)
-    changed = json.loads(server.hear("max-body has changed"))
+    changed = json.loads(server.wait_notice("max-body has changed"))
     equal(changed["level"], "warn")
     check("restarted" in changed["text"], changed)
-    server.hear("reloaded")
+    server.wait_notice("reloaded")
     equal(Client(server).ask("CONFIG", "GET", "log-json", "log-level"),
           ["log-level", "debug", "log-json", "yes"])
     server.stop()
@@ -318,10 +318,10 @@ def a_reload_of_what_is_wrong_changes_nothing():
     server = Server("--config", name)
     write("wrong.conf", "log-level = debug\nlog-level = debug\n")
     server.signal(signal.SIGHUP)
-    check(f"{name}:2: " in server.hear("not reloaded"), server.said)
+    check(f"{name}:2: " in server.wait_notice("not reloaded"), server.said)
     os.unlink(name)
     server.signal(signal.SIGHUP)
-    check("cannot be opened" in server.hear("not reloaded"), server.said)
+    check("cannot be opened" in server.wait_notice("not reloaded"), server.said)
     equal(Client(server).ask("CONFIG", "GET", "log-level"), ["log-level", "info"])
     server.stop()
 
@@ -333,9 +333,9 @@ def the_level_of_notices_changes_while_it_runs():
     server = Server("--store", "mem:", "--log-level", "info")
     client = Client(server)
     equal(client.ask("CONFIG", "SET", "log-level", "debug"), "OK")
-    server.hear("a client has set log-level to debug")
+    server.wait_notice("a client has set log-level to debug")
     equal(client.ask("CONFIG", "SET", "log-json", "yes"), "OK")
-    json.loads(server.hear("a client has set log-json to yes"))
+    json.loads(server.wait_notice("a client has set log-json to yes"))
     client.refused("ERR log-level must be error, warn, info or debug",
                    "CONFIG", "SET", "log-level", "loud")
     client.refused("ERR log-json must be yes or no", "CONFIG", "SET", "log-json", "perhaps")

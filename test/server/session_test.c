@@ -19,64 +19,64 @@ static mr_bytes text(const char *s) {
 
 static void C7_replies_come_in_the_order_of_the_commands(void **state) {
     struct dialogue *d = *state;
-    say_bytes(d, 0, text("PING\r\nPUSH s a\r\nECHO x\r\nNONSENSE\r\nPING y\r\n"));
-    hear(d, 0, "+PONG");
-    hear(d, 0, FIRST);
-    hear(d, 0, "\"x\"");
-    hear(d, 0, "-ERR unknown command 'NONSENSE'*");
-    hear(d, 0, "\"y\"");
+    send_bytes(d, 0, text("PING\r\nPUSH s a\r\nECHO x\r\nNONSENSE\r\nPING y\r\n"));
+    expect_reply(d, 0, "+PONG");
+    expect_reply(d, 0, FIRST);
+    expect_reply(d, 0, "\"x\"");
+    expect_reply(d, 0, "-ERR unknown command 'NONSENSE'*");
+    expect_reply(d, 0, "\"y\"");
 }
 
 static void C7_what_follows_a_blocked_command_waits_for_it(void **state) {
     struct dialogue *d = *state;
-    say_bytes(d, 0, text("PING\r\nTAKE s WAIT -1\r\nPING b\r\nPUSH s c\r\n"));
-    hear(d, 0, "+PONG");
-    hear_nothing(d, 0);
+    send_bytes(d, 0, text("PING\r\nTAKE s WAIT -1\r\nPING b\r\nPUSH s c\r\n"));
+    expect_reply(d, 0, "+PONG");
+    expect_no_reply(d, 0);
     ask(d, 1, "PING x", "\"x\""); // D6: everybody else is served
     push(d, "s a");
-    hear(d, 0, "[[\"1\" * \"s\" \"\" \"a\" :1 :-1 nil *]]");
-    hear(d, 0, "\"b\"");
-    hear(d, 0, "\"#2\"");
+    expect_reply(d, 0, "[[\"1\" * \"s\" \"\" \"a\" :1 :-1 nil *]]");
+    expect_reply(d, 0, "\"b\"");
+    expect_reply(d, 0, "\"#2\"");
 }
 
 // F41: split at every byte, the replies are the same.
 static void F41_requests_may_come_in_any_pieces(void **state) {
     (void)state;
-    static const char said[] =
+    static const char requests[] =
         "*5\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$5\r\nhe\r\no\r\n$3\r\nKEY\r\n$1\r\nk\r\n"
         "PING 'a b'\r\n*0\r\n\r\n"
         "*4\r\n$4\r\nTAKE\r\n$1\r\ns\r\n$4\r\nWAIT\r\n$2\r\n-1\r\n"
         "*1\r\n$7\r\nNOTHING\r\n";
-    for (size_t size = 1; size < sizeof said; size++) {
+    for (size_t size = 1; size < sizeof requests; size++) {
         struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
-        say_in_pieces(d, 0, (mr_bytes){ said, sizeof said - 1 }, size);
-        hear(d, 0, "\"*\"");
-        hear(d, 0, "\"a b\"");
-        hear(d, 0, "[[\"*\" * \"s\" \"k\" \"he\\x0D\\x0Ao\" :1 :-1 nil *]]");
-        hear(d, 0, "-ERR unknown command*");
+        send_in_pieces(d, 0, (mr_bytes){ requests, sizeof requests - 1 }, size);
+        expect_reply(d, 0, "\"*\"");
+        expect_reply(d, 0, "\"a b\"");
+        expect_reply(d, 0, "[[\"*\" * \"s\" \"k\" \"he\\x0D\\x0Ao\" :1 :-1 nil *]]");
+        expect_reply(d, 0, "-ERR unknown command*");
         dialogue_destroy(d);
     }
 }
 
 static void F41_what_is_no_request_closes_the_connection(void **state) {
     struct dialogue *d = *state;
-    say_bytes(d, 0, text("PING\r\n*1\r\n$-5\r\nPING\r\n"));
-    hear(d, 0, "+PONG");
-    hear(d, 0, "-ERR Protocol error*");
+    send_bytes(d, 0, text("PING\r\n*1\r\n$-5\r\nPING\r\n"));
+    expect_reply(d, 0, "+PONG");
+    expect_reply(d, 0, "-ERR Protocol error*");
     assert_true(d->clients[0].closed);
     connect_client(d, 0);
-    say_bytes(d, 0, text("*99999999\r\n"));
-    hear(d, 0, "-ERR Protocol error*");
+    send_bytes(d, 0, text("*99999999\r\n"));
+    expect_reply(d, 0, "-ERR Protocol error*");
     assert_true(d->clients[0].closed);
 }
 
 static void F41_a_browser_is_sent_away(void **state) {
     struct dialogue *d = *state;
-    say_bytes(d, 0, text("POST / HTTP/1.1\r\nHost: x\r\n\r\nPUSH s a\r\n"));
-    hear(d, 0, "-ERR this is not an HTTP server");
+    send_bytes(d, 0, text("POST / HTTP/1.1\r\nHost: x\r\n\r\nPUSH s a\r\n"));
+    expect_reply(d, 0, "-ERR this is not an HTTP server");
     assert_true(d->clients[0].closed);
-    say_bytes(d, 1, text("Host: 127.0.0.1\r\nPUSH s a\r\n"));
-    hear(d, 1, "-ERR this is not an HTTP server");
+    send_bytes(d, 1, text("Host: 127.0.0.1\r\nPUSH s a\r\n"));
+    expect_reply(d, 1, "-ERR this is not an HTTP server");
     assert_true(d->clients[1].closed);
     connect_client(d, 0);
     ask(d, 0, "STAGES", "[]");
@@ -90,28 +90,28 @@ static void F48_names_of_every_byte_are_answered(void **state) {
         all[i] = (char)i;
     mr_bytes name = { all, sizeof all };
     mr_bytes words[] = { name, name, name, name };
-    say_words(d, 0, words, 4);
-    hear(d, 0, "-ERR unknown command*");
+    send_words(d, 0, words, 4);
+    expect_reply(d, 0, "-ERR unknown command*");
     static const char *const commands[] = {
         "PUSH", "TAKE", "STAGE", "WHY", "EPIC", "JOBS", "DONE"
     };
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         words[0] = text(commands[i]);
-        say_words(d, 0, words, 4);
-        hear(d, 0, "-*");
+        send_words(d, 0, words, 4);
+        expect_reply(d, 0, "-*");
     }
     for (int i = 0; i < 256; i++) {
         mr_bytes ping[] = { { (const char[]){ 'P', 'I', 'N', 'G', (char)i, 'X' }, 6 } };
-        say_words(d, 0, ping, 1);
-        hear(d, 0, "-ERR unknown command*");
+        send_words(d, 0, ping, 1);
+        expect_reply(d, 0, "-ERR unknown command*");
     }
     mr_bytes push[] = { text("PUSH"), text("s"), name, text("KEY"), name };
-    say_words(d, 0, push, 5);
-    hear(d, 0, "\"*\"");
+    send_words(d, 0, push, 5);
+    expect_reply(d, 0, "\"*\"");
     char *long_name = calloc(1, 64 << 10);
     mr_bytes pause[] = { text("PAUSE"), { long_name, 64 << 10 } };
-    say_words(d, 0, pause, 2);
-    hear(d, 0, "-ERR *");
+    send_words(d, 0, pause, 2);
+    expect_reply(d, 0, "-ERR *");
     free(long_name);
 }
 
@@ -122,25 +122,25 @@ static void D2_as_many_takers_wake_as_there_is_work(void **state) {
     struct dialogue *d = *state;
     for (int i = 2; i < 6; i++) {
         connect_client(d, i);
-        say(d, i, "TAKE s WAIT -1");
-        hear_nothing(d, i);
+        send_line(d, i, "TAKE s WAIT -1");
+        expect_no_reply(d, i);
     }
-    say(d, 1, "PUSHMANY s ITEMS '' a '' b");
-    hear(d, 1, "[\"1\" \"#2\"]");
-    hear(d, 2, "[[\"1\" * \"a\" *]]");
-    hear(d, 3, "[[\"#2\" * \"b\" *]]");
-    hear_nothing(d, 4);
-    hear_nothing(d, 5);
+    send_line(d, 1, "PUSHMANY s ITEMS '' a '' b");
+    expect_reply(d, 1, "[\"1\" \"#2\"]");
+    expect_reply(d, 2, "[[\"1\" * \"a\" *]]");
+    expect_reply(d, 3, "[[\"#2\" * \"b\" *]]");
+    expect_no_reply(d, 4);
+    expect_no_reply(d, 5);
 }
 
 static void D2_a_wait_ends_when_it_was_to(void **state) {
     struct dialogue *d = *state;
-    say(d, 0, "TAKE s WAIT 100");
+    send_line(d, 0, "TAKE s WAIT 100");
     assert_int_equal(dialogue_next_ms(d), 100);
     pass_ms(d, 99);
-    hear_nothing(d, 0);
+    expect_no_reply(d, 0);
     pass_ms(d, 1);
-    hear(d, 0, "[]");
+    expect_reply(d, 0, "[]");
     assert_true(dialogue_next_ms(d) != 0); // idle costs nothing
     pass_ms(d, 1000);
     ask(d, 0, "TAKE s WAIT 0", "[]");
@@ -151,14 +151,14 @@ static void D2_a_wait_ends_when_it_was_to(void **state) {
 static void D2_waits_answered_early_leave_no_timers(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 5000; i++) {
-        say(d, 0, i % 2 ? "TAKE s WAIT 3600000" : "TAKE s WAIT 1000");
+        send_line(d, 0, i % 2 ? "TAKE s WAIT 3600000" : "TAKE s WAIT 1000");
         push(d, "s a");
-        hear(d, 0, "[[*]]");
+        expect_reply(d, 0, "[[*]]");
     }
     assert_true(d->host.waits.count <= 64);
-    say(d, 0, "TAKE s WAIT 50");
+    send_line(d, 0, "TAKE s WAIT 50");
     pass_ms(d, 50);
-    hear(d, 0, "[]");
+    expect_reply(d, 0, "[]");
 }
 
 // A session that has gone leaves its slot to another, whose waiting is its own.
@@ -166,66 +166,66 @@ static void F50_a_slot_left_while_waiting_is_used_again(void **state) {
     struct dialogue *d = *state;
     connect_client(d, 2);
     connect_client(d, 3);
-    say(d, 2, "TAKE s WAIT 100");
-    say(d, 3, "TAKE s WAIT 200");
+    send_line(d, 2, "TAKE s WAIT 100");
+    send_line(d, 3, "TAKE s WAIT 200");
     hang_up(d, 2);
     hang_up(d, 3);
     pass_ms(d, 100);
     connect_client(d, 4);
     connect_client(d, 5);
-    say(d, 4, "TAKE s WAIT -1");
-    say(d, 5, "TAKE s WAIT 200");
+    send_line(d, 4, "TAKE s WAIT -1");
+    send_line(d, 5, "TAKE s WAIT 200");
     pass_ms(d, 100);
-    hear_nothing(d, 4);
-    hear_nothing(d, 5);
+    expect_no_reply(d, 4);
+    expect_no_reply(d, 5);
     pass_ms(d, 100);
-    hear_nothing(d, 4);
-    hear(d, 5, "[]");
+    expect_no_reply(d, 4);
+    expect_reply(d, 5, "[]");
     push(d, "s a");
-    hear(d, 4, "[[*]]");
+    expect_reply(d, 4, "[[*]]");
 }
 
 // A7, A1: a result in time reaches its caller, once.
 static void A7_a_call_is_answered_with_the_result(void **state) {
     struct dialogue *d = *state;
-    say(d, 0, "CALL s question");
-    hear_nothing(d, 0);
+    send_line(d, 0, "CALL s question");
+    expect_no_reply(d, 0);
     struct job job = take(d, 1, "s");
     assert_string_equal(job.body, "question");
-    sayf(d, 1, "DONE %s %s RESULT answer", job.id, job.token);
-    hear(d, 1, "+OK");
-    hear(d, 0, "\"answer\"");
-    sayf(d, 1, "DONE %s %s RESULT other", job.id, job.token);
-    hear(d, 1, "+OK"); // as the first time
+    send_linef(d, 1, "DONE %s %s RESULT answer", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    expect_reply(d, 0, "\"answer\"");
+    send_linef(d, 1, "DONE %s %s RESULT other", job.id, job.token);
+    expect_reply(d, 1, "+OK"); // as the first time
     ask(d, 0, "AWAIT 1", "\"answer\"");
 }
 
 // A6: at the deadline the caller gets EXPIRED with the id of the job; the late result is refused.
 static void A6_a_call_ends_at_its_deadline(void **state) {
     struct dialogue *d = *state;
-    say(d, 0, "CALL s a DEADLINE 100");
+    send_line(d, 0, "CALL s a DEADLINE 100");
     struct job job = take(d, 1, "s");
     pass_ms(d, 99);
-    hear_nothing(d, 0);
+    expect_no_reply(d, 0);
     pass_ms(d, 1);
-    hear(d, 0, "-EXPIRED job 1 *");
-    sayf(d, 1, "DONE %s %s RESULT late", job.id, job.token);
-    hear(d, 1, "-EXPIRED *");
+    expect_reply(d, 0, "-EXPIRED job 1 *");
+    send_linef(d, 1, "DONE %s %s RESULT late", job.id, job.token);
+    expect_reply(d, 1, "-EXPIRED *");
 }
 
 static void F13_a_call_gets_the_reason_of_its_dead_job(void **state) {
     struct dialogue *d = *state;
-    say(d, 0, "CALL s a ATTEMPTS 1");
+    send_line(d, 0, "CALL s a ATTEMPTS 1");
     struct job job = take(d, 1, "s");
-    sayf(d, 1, "FAIL %s %s 'no luck'", job.id, job.token);
-    hear(d, 1, "+OK");
-    hear(d, 0, "-DEAD no luck");
+    send_linef(d, 1, "FAIL %s %s 'no luck'", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    expect_reply(d, 0, "-DEAD no luck");
 }
 
 // A5: a job without a caller never runs.
 static void A5_F50_a_call_of_a_client_that_has_gone_never_runs(void **state) {
     struct dialogue *d = *state;
-    say(d, 0, "CALL s a");
+    send_line(d, 0, "CALL s a");
     push(d, "s b");
     hang_up(d, 0);
     ask(d, 1, "JOB 1", "[*\"status\" \"cancelled\"*]");
@@ -234,7 +234,7 @@ static void A5_F50_a_call_of_a_client_that_has_gone_never_runs(void **state) {
 
 static void F50_a_taker_that_has_gone_gets_nothing(void **state) {
     struct dialogue *d = *state;
-    say(d, 0, "TAKE s WAIT -1");
+    send_line(d, 0, "TAKE s WAIT -1");
     hang_up(d, 0);
     push(d, "s a");
     assert_string_equal(take(d, 1, "s").body, "a");
@@ -244,18 +244,18 @@ static void F50_a_taker_that_has_gone_gets_nothing(void **state) {
 static void F50_an_awaiter_that_has_gone_changes_nothing(void **state) {
     struct dialogue *d = *state;
     connect_client(d, 2);
-    say(d, 0, "CALL s a");
-    say(d, 2, "AWAIT 1 WAIT -1");
+    send_line(d, 0, "CALL s a");
+    send_line(d, 2, "AWAIT 1 WAIT -1");
     hang_up(d, 2);
     connect_client(d, 2);
-    say(d, 2, "AWAIT 1 WAIT 10");
+    send_line(d, 2, "AWAIT 1 WAIT 10");
     pass_ms(d, 10);
-    hear(d, 2, "nil");
+    expect_reply(d, 2, "nil");
     ask(d, 2, "AWAIT 1", "nil");
     struct job job = take(d, 1, "s");
-    sayf(d, 1, "DONE %s %s", job.id, job.token);
-    hear(d, 1, "+OK");
-    hear(d, 0, "\"\"");
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    expect_reply(d, 0, "\"\"");
 }
 
 static void F50_a_waiting_push_of_a_client_that_has_gone_is_none(void **state) {
@@ -263,25 +263,25 @@ static void F50_a_waiting_push_of_a_client_that_has_gone_is_none(void **state) {
     ask(d, 1, "STAGE s max-jobs 1", "+OK");
     push(d, "s a");
     connect_client(d, 2);
-    say(d, 0, "PUSH s b ROOM -1");
-    say(d, 2, "PUSH s c ROOM -1");
+    send_line(d, 0, "PUSH s b ROOM -1");
+    send_line(d, 2, "PUSH s c ROOM -1");
     hang_up(d, 0);
     struct job job = take(d, 1, "s");
-    sayf(d, 1, "DONE %s %s", job.id, job.token);
-    hear(d, 1, "+OK");
-    hear(d, 2, "\"*\"");
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    expect_reply(d, 2, "\"*\"");
     assert_string_equal(take(d, 1, "s").body, "c");
 }
 
 static void F50_an_epics_waiter_may_go(void **state) {
     struct dialogue *d = *state;
     push(d, "s a EPIC e 1");
-    say(d, 0, "EPIC s e WAIT -1");
+    send_line(d, 0, "EPIC s e WAIT -1");
     hang_up(d, 0);
     ask(d, 1, "EPIC s e END 1", "[*]");
     struct job job = take(d, 1, "s");
-    sayf(d, 1, "DONE %s %s", job.id, job.token);
-    hear(d, 1, "+OK");
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
 }
 
 // F50: also with a body larger than what is received ahead, the end of the line is noticed.
@@ -291,9 +291,9 @@ static void F50_a_large_push_that_waits_leaves_room_to_notice_the_end(void **sta
     push(d, "s a");
     char *body = calloc(1, 1 << 20);
     mr_bytes words[] = { text("PUSH"), text("s"), { body, 1 << 20 }, text("ROOM"), text("-1") };
-    say_words(d, 0, words, 5);
+    send_words(d, 0, words, 5);
     free(body);
-    hear_nothing(d, 0);
+    expect_no_reply(d, 0);
     size_t size;
     assert_non_null(session_room(d->clients[0].session, &size));
 }
@@ -301,8 +301,8 @@ static void F50_a_large_push_that_waits_leaves_room_to_notice_the_end(void **sta
 // ---- Room ---------------------------------------------------------------------------------------
 
 static void done_job(struct dialogue *d, struct job job) {
-    sayf(d, 1, "DONE %s %s", job.id, job.token);
-    hear(d, 1, "+OK");
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
 }
 
 static void done_next(struct dialogue *d, const char *body) {
@@ -317,16 +317,16 @@ static void D4_pushes_wait_for_room_in_order(void **state) {
     connect_client(d, 2);
     ask(d, 1, "STAGE s max-jobs 1", "+OK");
     push(d, "s a");
-    say_bytes(d, 0, text("PUSH s 'b b' ROOM -1\r\nPING after\r\n")); // a line, with quotes
-    say(d, 2, "PUSH s c ROOM 1000");
+    send_bytes(d, 0, text("PUSH s 'b b' ROOM -1\r\nPING after\r\n")); // a line, with quotes
+    send_line(d, 2, "PUSH s c ROOM 1000");
     done_next(d, "a");
-    hear(d, 0, "\"*\"");
-    hear(d, 0, "\"after\"");
-    hear_nothing(d, 2);
+    expect_reply(d, 0, "\"*\"");
+    expect_reply(d, 0, "\"after\"");
+    expect_no_reply(d, 2);
     pass_ms(d, 999);
-    hear_nothing(d, 2);
+    expect_no_reply(d, 2);
     pass_ms(d, 1);
-    hear(d, 2, "-FULL *");
+    expect_reply(d, 2, "-FULL *");
     done_next(d, "b b");
     ask(d, 0, "PUSH s d ROOM 10", "\"*\"");
     ask(d, 0, "PUSH s e", "-FULL *");
@@ -336,22 +336,22 @@ static void D4_pushes_wait_for_room_in_order(void **state) {
 static void D4_many_go_in_as_there_is_room(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "STAGE s max-jobs 2 retention 0,0", "+OK");
-    say(d, 0, "PUSHMANY s ROOM -1 ITEMS '' a '' b '' c '' d");
-    hear_nothing(d, 0);
+    send_line(d, 0, "PUSHMANY s ROOM -1 ITEMS '' a '' b '' c '' d");
+    expect_no_reply(d, 0);
     done_job(d, take(d, 1, "s"));
-    hear_nothing(d, 0);
+    expect_no_reply(d, 0);
     done_job(d, take(d, 1, "s"));
-    hear(d, 0, "[\"*\" \"*\" \"*\" \"*\"]");
+    expect_reply(d, 0, "[\"*\" \"*\" \"*\" \"*\"]");
     ask(d, 0, "PUSHMANY s ITEMS '' e", "-FULL *");
     done_job(d, take(d, 1, "s"));
     ask(d, 0, "PUSHMANY s ITEMS '' e '' f '' g", "[\"*\"]"); // it stops where one did not fit
-    say(d, 0, "PUSHMANY s ROOM 10 ITEMS '' h '' i");
+    send_line(d, 0, "PUSHMANY s ROOM 10 ITEMS '' h '' i");
     done_job(d, take(d, 1, "s"));
     pass_ms(d, 10);
-    hear(d, 0, "[\"*\"]");
-    say(d, 0, "PUSHMANY s ROOM 10 ITEMS '' j");
+    expect_reply(d, 0, "[\"*\"]");
+    send_line(d, 0, "PUSHMANY s ROOM 10 ITEMS '' j");
     pass_ms(d, 10);
-    hear(d, 0, "-FULL *");
+    expect_reply(d, 0, "-FULL *");
     done_job(d, take(d, 1, "s"));
     done_job(d, take(d, 1, "s"));
     ask(d, 1, "TAKE s", "[]");
@@ -375,11 +375,11 @@ static void S9_many_have_numbers(void **state) {
     ask(d, 0, "PUSH s f EPIC e 6", "\"6\"");
     ask(d, 0, "PUSH s h EPIC e 8", "-GAP 7 *"); // which was refused with the one before it
     ask(d, 0, "PUSHMANY s EPIC e 6 ITEMS k f k g k h", "[\"6\" \"7\" \"8\"]");
-    say(d, 0, "PUSHMANY s ROOM -1 EPIC e 9 ITEMS k i k j k k");
-    hear_nothing(d, 0);
+    send_line(d, 0, "PUSHMANY s ROOM -1 EPIC e 9 ITEMS k i k j k k");
+    expect_no_reply(d, 0);
     for (int i = 0; i < 2; i++)
         done_job(d, take(d, 1, "s"));
-    hear(d, 0, "[\"9\" \"10\" \"11\"]");
+    expect_reply(d, 0, "[\"9\" \"10\" \"11\"]");
     ask(d, 0, "EPIC s e", "[\"resume\" :12 *\"accepted\" :11 *]");
 }
 
@@ -402,23 +402,23 @@ static void A8_a_deadline_counts_while_a_push_waits_for_room(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "STAGE s max-jobs 1", "+OK");
     push(d, "s a");
-    say(d, 0, "CALL s b ROOM -1 DEADLINE 100");
+    send_line(d, 0, "CALL s b ROOM -1 DEADLINE 100");
     pass_ms(d, 60);
     done_next(d, "a");
-    hear_nothing(d, 0);
+    expect_no_reply(d, 0);
     ask(d, 1, "JOB #2", "[*\"left-ms\" :40 *]");
     pass_ms(d, 40);
-    hear(d, 0, "-EXPIRED *");
+    expect_reply(d, 0, "-EXPIRED *");
     push(d, "s c");
-    say(d, 0, "PUSH s d ROOM 1000 DEADLINE 50");
+    send_line(d, 0, "PUSH s d ROOM 1000 DEADLINE 50");
     pass_ms(d, 50);
-    hear(d, 0, "-EXPIRED *");
+    expect_reply(d, 0, "-EXPIRED *");
     done_next(d, "c");
     push(d, "s e");
-    say(d, 0, "PUSH s f ROOM 1000 DELAY 100");
+    send_line(d, 0, "PUSH s f ROOM 1000 DELAY 100");
     pass_ms(d, 30);
     done_next(d, "e");
-    hear(d, 0, "\"*\"");
+    expect_reply(d, 0, "\"*\"");
     ask(d, 1, "JOBS s STATUS delayed", "[[*\"due-ms\" :70 *]]");
 }
 
@@ -436,8 +436,8 @@ static void F11_D5_a_lost_connection_gives_its_work_back_at_once(void **state) {
     ask(d, 1, "TAKE s",
         "[[\"1\" * \"k\" \"a\" :2 *]]"); // the second attempt, and nothing before it
     ask(d, 1, "TAKE s", "[]");
-    sayf(d, 1, "DONE %s %s", kept.id, kept.token); // tokens hold on any connection
-    hear(d, 1, "+OK");
+    send_linef(d, 1, "DONE %s %s", kept.id, kept.token); // tokens hold on any connection
+    expect_reply(d, 1, "+OK");
 }
 
 // F7: a late DONE of the first delivery does not end the second.
@@ -449,20 +449,20 @@ static void F7_a_token_that_is_over_changes_nothing(void **state) {
     pass_ms(d, 10000); // its backoff
     struct job now = take(d, 1, "s");
     assert_string_equal(late.id, now.id);
-    sayf(d, 0, "DONE %s %s", late.id, late.token);
-    hear(d, 0, "-STALE *");
-    sayf(d, 0, "FAIL %s %s no", late.id, late.token);
-    hear(d, 0, "-STALE *");
-    sayf(d, 0, "RELEASE %s %s", late.id, late.token);
-    hear(d, 0, "-STALE *");
-    sayf(d, 0, "BEAT %s %s", late.id, late.token);
-    hear(d, 0, "[\"1\"]");
-    sayf(d, 1, "BEAT %s %s", now.id, now.token);
-    hear(d, 1, "[]");
-    sayf(d, 0, "DONE %s %s", now.id, "AAAA");
-    hear(d, 0, "-STALE *");
-    sayf(d, 1, "DONE %s %s", now.id, now.token);
-    hear(d, 1, "+OK");
+    send_linef(d, 0, "DONE %s %s", late.id, late.token);
+    expect_reply(d, 0, "-STALE *");
+    send_linef(d, 0, "FAIL %s %s no", late.id, late.token);
+    expect_reply(d, 0, "-STALE *");
+    send_linef(d, 0, "RELEASE %s %s", late.id, late.token);
+    expect_reply(d, 0, "-STALE *");
+    send_linef(d, 0, "BEAT %s %s", late.id, late.token);
+    expect_reply(d, 0, "[\"1\"]");
+    send_linef(d, 1, "BEAT %s %s", now.id, now.token);
+    expect_reply(d, 1, "[]");
+    send_linef(d, 0, "DONE %s %s", now.id, "AAAA");
+    expect_reply(d, 0, "-STALE *");
+    send_linef(d, 1, "DONE %s %s", now.id, now.token);
+    expect_reply(d, 1, "+OK");
 }
 
 // F9: a job longer than its lease lives by beats.
@@ -472,11 +472,11 @@ static void F9_beats_keep_a_lease(void **state) {
     struct job job = take(d, 0, "s LEASE 100");
     for (int i = 0; i < 10; i++) {
         pass_ms(d, 90);
-        sayf(d, 0, "BEAT %s %s", job.id, job.token);
-        hear(d, 0, "[]");
+        send_linef(d, 0, "BEAT %s %s", job.id, job.token);
+        expect_reply(d, 0, "[]");
     }
-    sayf(d, 0, "DONE %s %s", job.id, job.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 0, "+OK");
 }
 
 // A9: a running job is asked to stop: by push message, or with the next beat.
@@ -488,63 +488,63 @@ static void A9_a_running_job_is_asked_to_stop(void **state) {
     ask(d, 0, "HELLO 3", "{*}");
     struct job silent = take(d, 0, "s");
     ask(d, 1, "CANCEL 1", ":1");
-    hear_nothing(d, 0);
-    sayf(d, 0, "BEAT %s %s", silent.id, silent.token);
-    hear(d, 0, "[\"1\"]");
+    expect_no_reply(d, 0);
+    send_linef(d, 0, "BEAT %s %s", silent.id, silent.token);
+    expect_reply(d, 0, "[\"1\"]");
     ask(d, 0, "CLIENT CANCELS ON", "+OK");
     take(d, 0, "s");
-    say(d, 0, "TAKE s WAIT -1");
+    send_line(d, 0, "TAKE s WAIT -1");
     ask(d, 1, "CANCEL #2", ":1");
-    hear(d, 0, ">[\"cancel\" \"#2\"]"); // although it waits for work
+    expect_reply(d, 0, ">[\"cancel\" \"#2\"]"); // although it waits for work
     ask(d, 1, "CANCEL #2", ":0");
     push(d, "s c");
-    hear(d, 0, "[[\"#3\" *]]");
+    expect_reply(d, 0, "[[\"#3\" *]]");
     ask(d, 0, "HELLO 2", "[*]");
     ask(d, 1, "CANCEL #3", ":1");
-    hear_nothing(d, 0); // RESP2 has no such messages
+    expect_no_reply(d, 0); // RESP2 has no such messages
 }
 
 // D1: workers come and go in the middle of an epic, and all of it is done.
 static void D1_T11_workers_come_and_go_and_all_is_done(void **state) {
     struct dialogue *d = *state;
     for (int i = 1; i <= 5; i++) {
-        sayf(d, 1, "PUSH s %d EPIC e %d", i, i);
-        hear(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH s %d EPIC e %d", i, i);
+        expect_reply(d, 1, "\"*\"");
     }
     ask(d, 1, "EPIC s e END 5", "[\"resume\" :6 \"total\" :5 *]");
-    say(d, 1, "EPIC s e WAIT -1");
+    send_line(d, 1, "EPIC s e WAIT -1");
     for (int i = 2; i <= 4; i++)
         connect_client(d, i);
     take(d, 2, "s");
     struct job b = take(d, 3, "s"), c = take(d, 4, "s");
     hang_up(d, 2); // with the first
-    sayf(d, 3, "DONE %s %s", b.id, b.token);
-    hear(d, 3, "+OK");
-    sayf(d, 4, "DONE %s %s", c.id, c.token);
-    hear(d, 4, "+OK");
+    send_linef(d, 3, "DONE %s %s", b.id, b.token);
+    expect_reply(d, 3, "+OK");
+    send_linef(d, 4, "DONE %s %s", c.id, c.token);
+    expect_reply(d, 4, "+OK");
     for (int i = 0; i < 3; i++) {
-        hear_nothing(d, 1);
+        expect_no_reply(d, 1);
         struct job job = take(d, 3, "s");
-        sayf(d, 3, "DONE %s %s", job.id, job.token);
-        hear(d, 3, "+OK");
+        send_linef(d, 3, "DONE %s %s", job.id, job.token);
+        expect_reply(d, 3, "+OK");
     }
-    hear(d, 1, "[*\"done\" :5 \"dead\" :0 *]");
+    expect_reply(d, 1, "[*\"done\" :5 \"dead\" :0 *]");
 }
 
 // T10: a worker that asks twice is one worker, and is given no more than it has asked for.
 static void T10_a_worker_that_asks_twice_is_one(void **state) {
     struct dialogue *d = *state;
     connect_client(d, 2);
-    say(d, 2, "TAKE s WAIT -1");
-    say(d, 2, "TAKE s WAIT -1");
+    send_line(d, 2, "TAKE s WAIT -1");
+    send_line(d, 2, "TAKE s WAIT -1");
     ask(d, 0, "WORKERS", "[[*]]");
     push(d, "s a");
-    hear(d, 2, "[[\"1\" *]]");
-    hear_nothing(d, 2);
+    expect_reply(d, 2, "[[\"1\" *]]");
+    expect_no_reply(d, 2);
     push(d, "s b");
-    hear(d, 2, "[[\"#2\" *]]");
+    expect_reply(d, 2, "[[\"#2\" *]]");
     push(d, "s c");
-    hear_nothing(d, 2);
+    expect_no_reply(d, 2);
     ask(d, 0, "WORKERS", "[[*]]");
 }
 
@@ -555,15 +555,15 @@ static void T13_a_DONE_is_repeated_until_it_is_answered(void **state) {
     push(d, "s b EPIC e 2");
     struct job job = take(d, 1, "s");
     d->clients[1].unread = true;
-    sayf(d, 1, "DONE %s %s RESULT first", job.id, job.token);
+    send_linef(d, 1, "DONE %s %s RESULT first", job.id, job.token);
     hang_up(d, 1); // it has not received it
     connect_client(d, 2);
     for (int i = 0; i < 3; i++) {
-        sayf(d, 2, "DONE %s %s RESULT again", job.id, job.token);
-        hear(d, 2, "+OK");
+        send_linef(d, 2, "DONE %s %s RESULT again", job.id, job.token);
+        expect_reply(d, 2, "+OK");
     }
-    sayf(d, 2, "AWAIT %s", job.id);
-    hear(d, 2, "\"first\"");
+    send_linef(d, 2, "AWAIT %s", job.id);
+    expect_reply(d, 2, "\"first\"");
     ask(d, 2, "EPIC s e", "[*\"waiting\" :1 \"running\" :0 \"done\" :1 *]");
     assert_string_equal(take(d, 2, "s").body, "b");
 }
@@ -572,14 +572,14 @@ static void T13_a_DONE_is_repeated_until_it_is_answered(void **state) {
 static void T14_unconfirmed_go_to_another_worker_confirmed_do_not(void **state) {
     struct dialogue *d = *state;
     for (int i = 1; i <= 3; i++) {
-        sayf(d, 0, "PUSH s %d EPIC e %d", i, i);
-        hear(d, 0, "\"*\"");
+        send_linef(d, 0, "PUSH s %d EPIC e %d", i, i);
+        expect_reply(d, 0, "\"*\"");
     }
     struct job one = take(d, 1, "s");
     take(d, 1, "s");
     take(d, 1, "s");
-    sayf(d, 1, "DONE %s %s", one.id, one.token);
-    hear(d, 1, "+OK");
+    send_linef(d, 1, "DONE %s %s", one.id, one.token);
+    expect_reply(d, 1, "+OK");
     hang_up(d, 1);
     connect_client(d, 2);
     int first = take(d, 2, "s").body[0], second = take(d, 2, "s").body[0];
@@ -593,15 +593,15 @@ static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void *
     struct dialogue *d = *state;
     push(d, "s a EPIC e 1");
     ask(d, 0, "EPIC s e END 1", "[*]");
-    say(d, 0, "EPIC s e WAIT -1");
+    send_line(d, 0, "EPIC s e WAIT -1");
     connect_client(d, 2);
-    say(d, 2, "AWAIT 1 WAIT -1");
+    send_line(d, 2, "AWAIT 1 WAIT -1");
     struct job job = take(d, 1, "s");
     d->clients[1].unread = true;
-    sayf(d, 1, "DONE %s %s RESULT r", job.id, job.token);
+    send_linef(d, 1, "DONE %s %s RESULT r", job.id, job.token);
     hang_up(d, 1);
-    hear(d, 0, "[*\"done\" :1 *]");
-    hear(d, 2, "\"r\"");
+    expect_reply(d, 0, "[*\"done\" :1 *]");
+    expect_reply(d, 2, "\"r\"");
 }
 
 // ---- Those who do not read
@@ -617,10 +617,10 @@ static void F43_a_session_with_unread_replies_runs_no_commands(void **state) {
     mr_bytes echo[] = { text("ECHO"), { kilobyte, 1024 } };
     assert_int_equal(request_write(&request, echo, 2), 0);
     c->unread = true;
-    size_t said = 0, room;
+    size_t sent = 0, room;
     while (session_room(c->session, &room)) {
-        say_bytes(d, 0, buffer_bytes(&request));
-        assert_true(++said < 1000);
+        send_bytes(d, 0, buffer_bytes(&request));
+        assert_true(++sent < 1000);
     }
     assert_true(c->session->out.size <= LIMIT_UNSENT_PAUSE + 2048);
     assert_true(c->session->in.size <= 2 * READ_SIZE);
@@ -628,8 +628,8 @@ static void F43_a_session_with_unread_replies_runs_no_commands(void **state) {
     c->unread = false;
     session_touch(c->session); // the socket takes more
     turn(d);
-    for (size_t i = 0; i < said; i++)
-        assert_int_equal(strlen(hear_any(d, 0)), 1026);
+    for (size_t i = 0; i < sent; i++)
+        assert_int_equal(strlen(next_reply(d, 0)), 1026);
     assert_non_null(session_room(c->session, &room));
     buffer_finish(&request);
     free(kilobyte);
@@ -650,11 +650,11 @@ static void F43_a_waiting_push_is_made_although_replies_are_unread(void **state)
     push(d, "s a");
     c->unread = true;
     mr_bytes echo[] = { text("ECHO"), { large, sizeof large - 16 } };
-    say_words(d, 0, echo, 2);
-    say(d, 0, "PUSH s b ROOM -1");
+    send_words(d, 0, echo, 2);
+    send_line(d, 0, "PUSH s b ROOM -1");
     assert_true(wait_is_open(c->session) || c->session->route);
-    sayf(d, 1, "CANCEL %s", job.id);
-    hear(d, 1, ":1");
+    send_linef(d, 1, "CANCEL %s", job.id);
+    expect_reply(d, 1, ":1");
     assert_true(c->session->out.size > LIMIT_UNSENT_PAUSE);
     done_next(d, "a");
     done_next(d, "b");
@@ -677,28 +677,29 @@ static struct dialogue *dialogue_cold(void) {
 static void C7_a_cold_body_holds_up_its_own_connection_only(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
-    say_bytes(d, 0, text("PING\r\nTAKE s COUNT 3 BATCH 2\r\nPING x\r\n"));
-    hear(d, 0, "+PONG");
-    hear_nothing(d, 0);
+    send_bytes(d, 0, text("PING\r\nTAKE s COUNT 3 BATCH 2\r\nPING x\r\n"));
+    expect_reply(d, 0, "+PONG");
+    expect_no_reply(d, 0);
     assert_int_equal(d->fetch_count, 1);
     ask(d, 1, "PING", "+PONG");
     ask(d, 1, "TAKE s", "[]"); // they are leased
     fetch_all(d);
-    hear(d, 0, "[[\"1\" * \"s\" \"k\" \"a\" :1 *] [\"2\" * \"b\" *] [\"3\" * \"\" \"c\" *]]");
-    hear(d, 0, "\"x\"");
+    expect_reply(d, 0,
+                 "[[\"1\" * \"s\" \"k\" \"a\" :1 *] [\"2\" * \"b\" *] [\"3\" * \"\" \"c\" *]]");
+    expect_reply(d, 0, "\"x\"");
     dialogue_destroy(d);
 }
 
 static void C7_a_cold_job_is_shown_when_it_was_read(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
-    say_bytes(d, 0, text("JOB 3 BODY\r\nJOB 3\r\nJOB 99 BODY\r\n"));
-    hear_nothing(d, 0);
+    send_bytes(d, 0, text("JOB 3 BODY\r\nJOB 3\r\nJOB 99 BODY\r\n"));
+    expect_no_reply(d, 0);
     ask(d, 1, "JOB 3", "[*]");
     fetch_all(d);
-    hear(d, 0, "[*\"body\" \"c\"]");
-    hear(d, 0, "[*]");
-    hear(d, 0, "-GONE *");
+    expect_reply(d, 0, "[*\"body\" \"c\"]");
+    expect_reply(d, 0, "[*]");
+    expect_reply(d, 0, "-GONE *");
     dialogue_destroy(d);
 }
 
@@ -707,14 +708,14 @@ static void F50_a_client_may_go_while_its_jobs_are_read(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
     connect_client(d, 2);
-    say(d, 0, "TAKE s");
-    say(d, 2, "JOB 3 BODY");
+    send_line(d, 0, "TAKE s");
+    send_line(d, 2, "JOB 3 BODY");
     hang_up(d, 0);
     hang_up(d, 2);
     fetch_all(d);
-    say(d, 1, "TAKE s");
+    send_line(d, 1, "TAKE s");
     fetch_all(d);
-    hear(d, 1, "[[\"1\" * \"a\" :2 *]]");
+    expect_reply(d, 1, "[[\"1\" * \"a\" :2 *]]");
     dialogue_destroy(d);
 }
 
@@ -722,26 +723,26 @@ static void F50_a_client_may_go_while_its_jobs_are_read(void **state) {
 static void F8_leases_are_renewed_when_their_jobs_were_read(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
-    say(d, 0, "TAKE s BATCH 2 COUNT 2 LEASE 100");
+    send_line(d, 0, "TAKE s BATCH 2 COUNT 2 LEASE 100");
     pass_ms(d, 90);
     ask(d, 1, "CANCEL 1", ":1");
     fetch_all(d);
-    const char *heard = hear_any(d, 0); // the second of the block only
+    const char *reply = next_reply(d, 0); // the second of the block only
     char token[40];
-    assert_int_equal(sscanf(heard, "[[\"2\" \"%39[^\"]\"", token), 1);
+    assert_int_equal(sscanf(reply, "[[\"2\" \"%39[^\"]\"", token), 1);
     pass_ms(d, 90);
-    sayf(d, 0, "DONE 2 %s", token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE 2 %s", token);
+    expect_reply(d, 0, "+OK");
     dialogue_destroy(d);
 }
 
 static void F8_a_lease_that_ended_while_its_job_was_read_is_not_sent(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
-    say(d, 0, "TAKE s LEASE 100");
+    send_line(d, 0, "TAKE s LEASE 100");
     pass_ms(d, 100);
     fetch_all(d);
-    hear(d, 0, "[]");
+    expect_reply(d, 0, "[]");
     ask(d, 1, "JOB 1", "[*\"status\" \"waiting\" \"attempt\" :1 *]");
     dialogue_destroy(d);
 }
@@ -752,15 +753,15 @@ static void F8_the_state_of_a_block_is_not_lost_with_its_first_job(void **state)
     struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
     push(d, "s a KEY k");
     struct job first = take(d, 0, "s");
-    sayf(d, 0, "DONE %s %s STATE seven", first.id, first.token);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "DONE %s %s STATE seven", first.id, first.token);
+    expect_reply(d, 0, "+OK");
     push(d, "s b KEY k");
     push(d, "s c KEY k");
     chill(d);
-    say(d, 0, "TAKE s COUNT 2 BATCH 2");
+    send_line(d, 0, "TAKE s COUNT 2 BATCH 2");
     ask(d, 1, "CANCEL 2", ":1");
     fetch_all(d);
-    hear(d, 0, "[[\"3\" * \"c\" :1 :-1 \"seven\" *]]");
+    expect_reply(d, 0, "[[\"3\" * \"c\" :1 :-1 \"seven\" *]]");
     dialogue_destroy(d);
 }
 
@@ -782,25 +783,25 @@ static void F22_a_damaged_body_does_not_hold_up_its_block(void **state) {
     for (int bad = 0; bad < 3; bad++) {
         struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
         for (int i = 0; i < 3; i++) {
-            sayf(d, 0, "PUSH s body-%d KEY k", i);
-            hear(d, 0, "\"*\"");
+            send_linef(d, 0, "PUSH s body-%d KEY k", i);
+            expect_reply(d, 0, "\"*\"");
         }
         spoil(d, (char[]){ 'b', 'o', 'd', 'y', '-', (char)('0' + bad), 0 });
         chill(d);
         for (int next = 0, tries = 0; next < 3 && tries < 6; tries++) {
             char token[40], body;
             next += next == bad;
-            say(d, 0, "TAKE s COUNT 3 BATCH 3");
+            send_line(d, 0, "TAKE s COUNT 3 BATCH 3");
             fetch_all(d);
-            char heard[1000];
-            snprintf(heard, sizeof heard, "%s", hear_any(d, 0));
-            for (const char *job = heard; (job = strstr(job, "[\"")) != NULL; job++, next++) {
+            char reply[1000];
+            snprintf(reply, sizeof reply, "%s", next_reply(d, 0));
+            for (const char *job = reply; (job = strstr(job, "[\"")) != NULL; job++, next++) {
                 assert_int_equal(
                     sscanf(job, "[\"%*d\" \"%39[^\"]\" \"s\" \"k\" \"body-%c\" :1", token, &body),
                     2);
                 assert_int_equal(body, '0' + next);
-                sayf(d, 1, "DONE %d %s", next + 1, token);
-                hear(d, 1, "+OK");
+                send_linef(d, 1, "DONE %d %s", next + 1, token);
+                expect_reply(d, 1, "+OK");
             }
         }
         ask(d, 0, "STAGES NAME s",
@@ -816,11 +817,11 @@ static void F51_a_body_on_disk_is_sent_without_memory_to_fetch_it(void **state) 
     ask(d, 0, "PING", "+PONG");
     for (long n = 0; n < 4; n++) {
         mem_fail_after(n);
-        say(d, 0, "JOB #3 BODY");
+        send_line(d, 0, "JOB #3 BODY");
         mem_fail_after(-1);
         fetch_all(d);
         if (d->clients[0].session)
-            hear(d, 0, "[*\"body\" *]");
+            expect_reply(d, 0, "[*\"body\" *]");
         else
             connect_client(d, 0);
     }
@@ -831,13 +832,13 @@ static void F51_a_body_on_disk_is_sent_without_memory_to_fetch_it(void **state) 
 static void F24_a_log_that_fails_while_a_body_is_read(void **state) {
     (void)state;
     struct dialogue *d = dialogue_cold();
-    say(d, 0, "TAKE s");
+    send_line(d, 0, "TAKE s");
     sim_disk_break(d->disk, SIM_SYNCS, 5);
-    say(d, 1, "PUSH s x");
-    hear(d, 1, "-STOPPED *");
-    hear_nothing(d, 0);
+    send_line(d, 1, "PUSH s x");
+    expect_reply(d, 1, "-STOPPED *");
+    expect_no_reply(d, 0);
     fetch_all(d);
-    hear(d, 0, "[[\"1\" *]]");
+    expect_reply(d, 0, "[[\"1\" *]]");
     dialogue_destroy(d);
 }
 
@@ -863,12 +864,12 @@ static void T17_while_the_store_is_read_clients_get_LOADING(void **state) {
     assert_int_equal(request_write(&both, echo, 2), 0);
     assert_int_equal(request_write(&both, ping, 1), 0);
     c->unread = true;
-    say_bytes(d, 0, buffer_bytes(&both));
+    send_bytes(d, 0, buffer_bytes(&both));
     c->unread = false;
     session_touch(c->session);
     turn(d);
-    hear(d, 0, "\"xxx*");
-    hear(d, 0, "+PONG");
+    expect_reply(d, 0, "\"xxx*");
+    expect_reply(d, 0, "+PONG");
     buffer_finish(&both);
     dialogue_load(d);
     ask(d, 0, "PUSH s a", FIRST);
@@ -910,8 +911,8 @@ static void U18_a_connection_holds_so_many_sources(void **state) {
     struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
     ask(d, 0, "PUSH s x SOURCE before 1", FIRST);
     for (int i = 0; i <= HOLDS_MOST; i++) {
-        sayf(d, 0, "PUSH s x NONSENSE SOURCE s%d 1", i);
-        hear(d, 0, "-ERR *");
+        send_linef(d, 0, "PUSH s x NONSENSE SOURCE s%d 1", i);
+        expect_reply(d, 0, "-ERR *");
     }
     ask(d, 0, "PUSH s x SOURCE s16 2", "-FULL *more than 16 sources*connect again");
     ask(d, 0, "PUSH s x SOURCE s16 1", "-FULL *");
@@ -938,18 +939,18 @@ static void T18_nothing_is_shown_before_it_is_durable(void **state) {
     connect_client(d, 2);
     push(d, "s first"); // ids are reserved
     take(d, 1, "s");
-    say(d, 2, "TAKE s WAIT -1");
+    send_line(d, 2, "TAKE s WAIT -1");
     hold_syncs(d, true);
-    say(d, 0, "PUSH s a");
+    send_line(d, 0, "PUSH s a");
     turn(d);
-    hear_nothing(d, 0);
-    hear_nothing(d, 2); // nor is the job shown to a worker
-    say(d, 1, "STAGES");
-    hear_nothing(d, 1); // nor to a client that reads
+    expect_no_reply(d, 0);
+    expect_no_reply(d, 2); // nor is the job shown to a worker
+    send_line(d, 1, "STAGES");
+    expect_no_reply(d, 1); // nor to a client that reads
     hold_syncs(d, false);
-    hear(d, 0, "\"#2\"");
-    hear(d, 1, "[[*]]");
-    hear(d, 2, "[[\"#2\" *]]");
+    expect_reply(d, 0, "\"#2\"");
+    expect_reply(d, 1, "[[*]]");
+    expect_reply(d, 2, "[[\"#2\" *]]");
     dialogue_destroy(d);
 }
 
@@ -961,26 +962,26 @@ static void T18_however_many_turns_wait_for_the_disk(void **state) {
     uint32_t shard = route_of(dialogue_shards, mr_str("s"));
     const struct part *p = &d->host.parts[shard];
     hold_syncs(d, true);
-    say(d, 0, "PUSH s x KEY k");
+    send_line(d, 0, "PUSH s x KEY k");
     sim_disk_await_sync(d->disk); // the others are for the next one
     for (int i = 1; i < PART_TURNS; i++)
-        say(d, 0, "PUSH s x KEY k");
+        send_line(d, 0, "PUSH s x KEY k");
     uint64_t last_at = p->last_at;
     sim_disk_let_sync(d->disk);
     sim_disk_await_sync(d->disk);
     turn(d);
-    hear(d, 0, "\"*\"");
+    expect_reply(d, 0, "\"*\"");
     for (int i = 0; i < 3; i++) // the last ones are one
-        say(d, 1, "PUSH s y KEY k");
+        send_line(d, 1, "PUSH s y KEY k");
     sim_disk_let_sync(d->disk);
     assert_int_equal(shard_wait(p->shard, last_at), 0);
     turn(d);
     for (int i = 1; i < PART_TURNS; i++)
-        hear(d, 0, "\"*\"");
-    hear_nothing(d, 1); // none of these is durable
+        expect_reply(d, 0, "\"*\"");
+    expect_no_reply(d, 1); // none of these is durable
     hold_syncs(d, false);
     for (int i = 0; i < 3; i++)
-        hear(d, 1, "\"*\"");
+        expect_reply(d, 1, "\"*\"");
     dialogue_destroy(d);
 }
 
@@ -992,28 +993,29 @@ static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
         connect_client(d, i);
     push(d, "s a KEY k");
     struct job job = take(d, 7, "s");
-    say(d, 2, "TAKE other WAIT -1");
-    say(d, 3, "CALL calls b");
-    say(d, 4, "AWAIT 1 WAIT -1");
+    send_line(d, 2, "TAKE other WAIT -1");
+    send_line(d, 3, "CALL calls b");
+    send_line(d, 4, "AWAIT 1 WAIT -1");
     ask(d, 1, "STAGE full max-jobs 1", "+OK");
     push(d, "full c");
-    say(d, 5, "PUSH full d ROOM -1");
+    send_line(d, 5, "PUSH full d ROOM -1");
     push(d, "s e EPIC e 1");
-    say(d, 6, "EPIC s e WAIT -1");
+    send_line(d, 6, "EPIC s e WAIT -1");
     sim_disk_break(d->disk, SIM_SYNCS, 5);
-    say_bytes(d, 0, text("PUSH s f\r\nPUSH s g\r\nNONSENSE\r\n"));
-    hear(d, 0, "-STOPPED *");
-    hear(d, 0, "-STOPPED *");
-    hear(d, 0, dialogue_loops > 1 ? "-ERR *" : "-STOPPED *"); // its own loop has written nothing
-    hear_nothing(d, 0);
+    send_bytes(d, 0, text("PUSH s f\r\nPUSH s g\r\nNONSENSE\r\n"));
+    expect_reply(d, 0, "-STOPPED *");
+    expect_reply(d, 0, "-STOPPED *");
+    expect_reply(d, 0,
+                 dialogue_loops > 1 ? "-ERR *" : "-STOPPED *"); // its own loop has written nothing
+    expect_no_reply(d, 0);
     for (int i = 2; i <= 6; i++) { // these takes would get no job
-        hear(d, i, "-STOPPED *");
-        hear_nothing(d, i);
+        expect_reply(d, i, "-STOPPED *");
+        expect_no_reply(d, i);
     }
     ask(d, 0, "PUSH s h", "-STOPPED *");
     ask(d, 0, "TAKE s", "-STOPPED *");
-    sayf(d, 0, "DONE %s %s", job.id, job.token);
-    hear(d, 0, "-STOPPED *");
+    send_linef(d, 0, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 0, "-STOPPED *");
     ask(d, 0, "EPIC s e WAIT 10", "-STOPPED *");
     ask(d, 0, "EPIC s e END 1", "-STOPPED *");
     ask(d, 0, "AWAIT 1 WAIT 10", "-STOPPED *");
@@ -1029,13 +1031,13 @@ static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
 static void F24_a_reply_that_came_late_becomes_an_error_too(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
-    say_bytes(d, 0, text("PUSH other x\r\nTAKE s WAIT -1\r\n"));
-    hear(d, 0, "\"*\"");
+    send_bytes(d, 0, text("PUSH other x\r\nTAKE s WAIT -1\r\n"));
+    expect_reply(d, 0, "\"*\"");
     sim_disk_break(d->disk, SIM_SYNCS, 5);
-    say(d, 1, "PUSH s a"); // the taker is answered in the turn whose records are lost
-    hear(d, 1, "-STOPPED *");
-    hear(d, 0, "-STOPPED *");
-    hear_nothing(d, 0);
+    send_line(d, 1, "PUSH s a"); // the taker is answered in the turn whose records are lost
+    expect_reply(d, 1, "-STOPPED *");
+    expect_reply(d, 0, "-STOPPED *");
+    expect_no_reply(d, 0);
     ask(d, 0, "PING", "+PONG");
     dialogue_destroy(d);
 }
@@ -1048,20 +1050,20 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
     struct dialogue *d = *state;
     push(d, "s a");
     struct job job = take(d, 1, "s");
-    say(d, 0, "TAKE s WAIT -1");
+    send_line(d, 0, "TAKE s WAIT -1");
     assert_int_equal(dialogue_leases(d), 1);
     dialogue_stop(d);
     turn(d);
-    hear(d, 0, "[]");
+    expect_reply(d, 0, "[]");
     push(d, "s b");
     ask(d, 0, "TAKE s", "[]");
-    say(d, 0, "TAKE s WAIT 10"); // who asks again and again does not keep it busy
-    hear_nothing(d, 0);
-    sayf(d, 1, "DONE %s %s", job.id, job.token);
-    hear(d, 1, "+OK");
+    send_line(d, 0, "TAKE s WAIT 10"); // who asks again and again does not keep it busy
+    expect_no_reply(d, 0);
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
     assert_int_equal(dialogue_leases(d), 0);
     pass_ms(d, 10);
-    hear(d, 0, "[]");
+    expect_reply(d, 0, "[]");
 }
 
 // A lease that outlives its connection has no worker: a stop does not wait for it.
@@ -1078,10 +1080,10 @@ static void T22_a_stop_does_not_wait_for_disconnected_clients(void **state) {
 
 static void QUIT_replies_OK_and_closes(void **state) {
     struct dialogue *d = *state;
-    say_bytes(d, 0, text("PUSH s a\r\nQUIT\r\nPUSH s b\r\n"));
-    hear(d, 0, FIRST);
-    hear(d, 0, "+OK");
-    hear_nothing(d, 0);
+    send_bytes(d, 0, text("PUSH s a\r\nQUIT\r\nPUSH s b\r\n"));
+    expect_reply(d, 0, FIRST);
+    expect_reply(d, 0, "+OK");
+    expect_no_reply(d, 0);
     assert_true(d->clients[0].closed);
     ask(d, 1, "STAGES", "[[*\"waiting\" :1 *]]");
 }
@@ -1091,13 +1093,13 @@ static void F50_a_half_closed_client_gets_its_replies(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
     hold_syncs(d, true);
-    say_bytes(d, 0, text("PUSH s a\r\nPING\r\nPUS"));
-    say_no_more(d, 0);
-    hear_nothing(d, 0);
+    send_bytes(d, 0, text("PUSH s a\r\nPING\r\nPUS"));
+    half_close(d, 0);
+    expect_no_reply(d, 0);
     assert_false(d->clients[0].closed);
     hold_syncs(d, false);
-    hear(d, 0, FIRST);
-    hear(d, 0, "+PONG");
+    expect_reply(d, 0, FIRST);
+    expect_reply(d, 0, "+PONG");
     assert_true(d->clients[0].closed);
     dialogue_destroy(d);
 }
@@ -1107,33 +1109,33 @@ static void F50_a_half_closed_client_gets_replies_of_all_loops(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
     hold_syncs(d, true);
-    say_bytes(d, 0,
-              text("PUSH a x\r\nPUSH b x\r\nPUSH c x\r\nPUSH d x\r\nPUSH e x\r\n"
-                   "STAGES\r\nPING\r\n"));
-    say_no_more(d, 0);
+    send_bytes(d, 0,
+               text("PUSH a x\r\nPUSH b x\r\nPUSH c x\r\nPUSH d x\r\nPUSH e x\r\n"
+                    "STAGES\r\nPING\r\n"));
+    half_close(d, 0);
     hold_syncs(d, false);
     turn(d);
     for (int i = 0; i < 5; i++)
-        hear(d, 0, "\"*\"");
-    hear(d, 0, "[[*] [*] [*] [*] [*]]");
-    hear(d, 0, "+PONG");
+        expect_reply(d, 0, "\"*\"");
+    expect_reply(d, 0, "[[*] [*] [*] [*] [*]]");
+    expect_reply(d, 0, "+PONG");
     assert_true(d->clients[0].closed);
     dialogue_destroy(d);
 }
 
-// F50: the second of these begins to wait in another loop when all was said.
+// F50: the second of these begins to wait in another loop after the client has half-closed.
 static void F50_a_half_closed_client_does_not_wait_in_another_loop(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
     for (int i = 0; i < 5; i++) {
         connect_client(d, 2);
         hold_syncs(d, true);
-        say_bytes(d, 2, text("PUSH a x\r\n"));
-        sayf(d, 2, "TAKE other-%d WAIT -1", i);
-        say_no_more(d, 2);
+        send_bytes(d, 2, text("PUSH a x\r\n"));
+        send_linef(d, 2, "TAKE other-%d WAIT -1", i);
+        half_close(d, 2);
         hold_syncs(d, false);
         turn(d);
-        hear(d, 2, "\"*\"");
+        expect_reply(d, 2, "\"*\"");
         assert_true(d->clients[2].closed);
     }
     dialogue_destroy(d);
@@ -1148,8 +1150,8 @@ static void F50_a_half_closed_client_does_not_wait(void **state) {
     push(d, "u a EPIC e 1");
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         connect_client(d, 2);
-        say(d, 2, waits[i]);
-        say_no_more(d, 2);
+        send_line(d, 2, waits[i]);
+        half_close(d, 2);
         assert_true(d->clients[2].closed);
     }
     ask(d, 1, "STAGES NAME t", "[[*\"waiting\" :0 *\"cancelled\" :1 *]]");
@@ -1158,22 +1160,22 @@ static void F50_a_half_closed_client_does_not_wait(void **state) {
     assert_string_equal(take(d, 1, "s").body, "a");
 }
 
-// F50: nor for what it said before, and what is run only now that its replies are read.
+// F50: nor for requests that it sent before, and that run only now that its replies are read.
 static void F50_a_half_closed_client_does_not_begin_to_wait(void **state) {
     struct dialogue *d = *state;
     struct client *c = &d->clients[0];
     static char large[LIMIT_UNSENT_PAUSE + 1];
     mr_bytes echo[] = { text("ECHO"), { large, sizeof large } };
     c->unread = true;
-    say_words(d, 0, echo, 2);
-    say_bytes(d, 0, text("PUSH s a\r\nTAKE t WAIT -1\r\nPUSH s b\r\n"));
-    say_no_more(d, 0);
+    send_words(d, 0, echo, 2);
+    send_bytes(d, 0, text("PUSH s a\r\nTAKE t WAIT -1\r\nPUSH s b\r\n"));
+    half_close(d, 0);
     assert_false(c->closed);
     c->unread = false;
     session_touch(c->session); // the socket takes more
     turn(d);
-    hear_any(d, 0);
-    hear(d, 0, FIRST);
+    next_reply(d, 0);
+    expect_reply(d, 0, FIRST);
     assert_true(c->closed);
     ask(d, 1, "STAGES NAME s", "[[*\"waiting\" :1 *]]");
 }
@@ -1181,7 +1183,7 @@ static void F50_a_half_closed_client_does_not_begin_to_wait(void **state) {
 // ---- Memory
 // ---------------------------------------------------------------------------------------
 
-// What is said by client 0, or by client 1 after "1:"; % stands for id and token of a job taken.
+// Requests of client 0, or of client 1 after "1:"; % is replaced by id and token of a job taken.
 static const char *const everything[] = {
     "HELLO 3",
     "STAGE s max-jobs 4 retention 0,0",
@@ -1212,7 +1214,7 @@ static const char *const everything[] = {
 };
 
 // Sends one line; a client that was closed for lack of memory connects again.
-static void say_somehow(struct dialogue *d, const char *line, char *lease) {
+static void send_reconnecting(struct dialogue *d, const char *line, char *lease) {
     char text[256];
     int client = strncmp(line, "1:", 2) == 0;
     const char *from = line + 2 * client, *mark = strchr(from, '%');
@@ -1222,15 +1224,15 @@ static void say_somehow(struct dialogue *d, const char *line, char *lease) {
         if (!d->clients[i].session && session_create(&d->host, &d->clients[i].session) == 0)
             d->clients[i].session->owner = &d->clients[i];
     if (d->clients[client].session && !d->clients[client].session->wait.kind)
-        say(d, client, text);
+        send_line(d, client, text);
     pass_ms(d, 20);
     for (int i = 0; i < 2; i++) {
         if (!d->clients[i].session)
-            d->clients[i].heard.size = 0; // the last reply may not be whole
-        while (d->clients[i].heard.size) {
+            d->clients[i].received.size = 0; // the last reply may not be whole
+        while (d->clients[i].received.size) {
             char id[24], token[40];
-            const char *heard = hear_any(d, i);
-            if (sscanf(heard, "[[\"%23[0-9]\" \"%39[^\"]\"", id, token) == 2)
+            const char *reply = next_reply(d, i);
+            if (sscanf(reply, "[[\"%23[0-9]\" \"%39[^\"]\"", id, token) == 2)
                 snprintf(lease, 64, "%s %s", id, token);
         }
     }
@@ -1245,9 +1247,9 @@ static void F51_any_allocation_may_fail(void **state) {
         char lease[64] = "1 x";
         mem_fail_after(n);
         for (size_t i = 0; i < sizeof everything / sizeof *everything; i++)
-            say_somehow(d, everything[i], lease);
+            send_reconnecting(d, everything[i], lease);
         left = mem_fail_after(-1);
-        say_somehow(d, "PING", lease);
+        send_reconnecting(d, "PING", lease);
         dialogue_destroy(d);
     }
     assert_true(n > 50); // there is something to fail
@@ -1256,7 +1258,7 @@ static void F51_any_allocation_may_fail(void **state) {
 // The job of client 0, whose connection was lost with it, is not blamed.
 static void expect_untouched(struct dialogue *d) {
     assert_true(d->clients[0].closed);
-    d->clients[0].heard.size = 0; // the reply may not be whole
+    d->clients[0].received.size = 0; // the reply may not be whole
     ask(d, 1, "JOB 1", "[*\"reasons\" [[*\"the worker's connection was lost\"]]*]");
 }
 
@@ -1270,21 +1272,21 @@ static void F51_a_job_is_not_failed_because_its_reply_does_not_fit(void **state)
     for (long n = -1; n < 20; n++) {
         struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
         mr_bytes words[] = { text("PUSH"), text("s"), { body, sizeof body } };
-        say_words(d, 1, words, 3);
-        hear(d, 1, FIRST);
+        send_words(d, 1, words, 3);
+        expect_reply(d, 1, FIRST);
         ask(d, 0, "PING", "+PONG");
         session_reply(d->clients[0].session);
         if (n < 0)
             d->clients[0].session->out.limit = sizeof body / 2;
         mem_fail_after(n);
-        say(d, 0, "TAKE s");
+        send_line(d, 0, "TAKE s");
         bool happened = mem_fail_after(-1) < 0;
         if (d->clients[0].closed) {
             expect_untouched(d);
             failed = failed || n >= 0;
         } else {
             assert_true(n >= 0);
-            hear(d, 0, happened ? "*" : "[[*]]");
+            expect_reply(d, 0, happened ? "*" : "[[*]]");
         }
         dialogue_destroy(d);
     }
@@ -1300,14 +1302,14 @@ static void F51_a_waiting_push_that_fails_gives_its_room_back(void **state) {
         struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
         ask(d, 1, "STAGE s max-jobs 1 retention 0,0", "+OK");
         push(d, "s a");
-        say(d, 0, "PUSH s b KEY new ONCE n DEADLINE 1000 ROOM -1");
+        send_line(d, 0, "PUSH s b KEY new ONCE n DEADLINE 1000 ROOM -1");
         ask(d, 1, "CANCEL 99", "-GONE *");
         mem_fail_after(n);
-        say(d, 1, "CANCEL 1");
+        send_line(d, 1, "CANCEL 1");
         mem_fail_after(-1);
-        hear(d, 1, "*");
-        const char *heard = d->clients[0].heard.size ? hear_any(d, 0) : "";
-        if (strncmp(heard, "-FULL", 5) == 0) {
+        expect_reply(d, 1, "*");
+        const char *reply = d->clients[0].received.size ? next_reply(d, 0) : "";
+        if (strncmp(reply, "-FULL", 5) == 0) {
             failed = true;
             ask(d, 1, "PUSH s c", "\"*\"");
         }

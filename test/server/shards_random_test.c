@@ -49,11 +49,11 @@ static uint64_t roll(struct world *w, uint64_t below) {
     } while (0)
 
 static const char *answer(struct world *w, int client) {
-    return hear_any(w->dialogue, client);
+    return next_reply(w->dialogue, client);
 }
 
-static bool is_ok(const char *heard) {
-    return strcmp(heard, "+OK") == 0;
+static bool is_ok(const char *reply) {
+    return strcmp(reply, "+OK") == 0;
 }
 
 // ---- Handing in -------------------------------------------------------------------------------
@@ -81,13 +81,13 @@ static void push_one(struct world *w) {
         return;
     if (epic)
         snprintf(numbered, sizeof numbered, " EPIC e %" PRIu64, w->epic + 1);
-    sayf(w->dialogue, 1, "PUSH s%d %d KEY %s%s", stage, w->count, key_name(key), numbered);
-    const char *heard = answer(w, 1);
-    if (heard[0] == '-') // FULL, DRAINING: it is not there
+    send_linef(w->dialogue, 1, "PUSH s%d %d KEY %s%s", stage, w->count, key_name(key), numbered);
+    const char *reply = answer(w, 1);
+    if (reply[0] == '-') // FULL, DRAINING: it is not there
         return;
-    must(w, heard[0] == '"');
+    must(w, reply[0] == '"');
     int n = piece_make(w, stage, key, STAGES * KEYS);
-    snprintf(w->pieces[n].id, sizeof w->pieces[n].id, "%.*s", (int)strlen(heard) - 2, heard + 1);
+    snprintf(w->pieces[n].id, sizeof w->pieces[n].id, "%.*s", (int)strlen(reply) - 2, reply + 1);
     w->epic += epic;
 }
 
@@ -120,16 +120,16 @@ static void begin_job(struct world *w, int worker) {
     w->asks[worker] = false;
 }
 
-static void hear_workers(struct world *w) {
+static void receive_jobs(struct world *w) {
     for (int i = 0; i < WORKERS; i++)
-        if (w->asks[i] && w->dialogue->clients[FIRST_WORKER + i].heard.size)
+        if (w->asks[i] && w->dialogue->clients[FIRST_WORKER + i].received.size)
             begin_job(w, i);
 }
 
 static void ask_for_work(struct world *w, int worker) {
     if (w->asks[worker] || w->has[worker])
         return;
-    say(w->dialogue, FIRST_WORKER + worker, "TAKE s0 s1 s2 WAIT -1");
+    send_line(w->dialogue, FIRST_WORKER + worker, "TAKE s0 s1 s2 WAIT -1");
     w->asks[worker] = true;
 }
 
@@ -143,7 +143,7 @@ static void commit(struct world *w, int worker, int emits) {
         int n = piece_make(w, stage, key, origin);
         snprintf(words + strlen(words), 64, " EMIT s%d %s %d", stage, key_name(key), n);
     }
-    sayf(w->dialogue, FIRST_WORKER + worker, "DONE %s %s%s", job->id, job->token, words);
+    send_linef(w->dialogue, FIRST_WORKER + worker, "DONE %s %s%s", job->id, job->token, words);
     bool ok = is_ok(answer(w, FIRST_WORKER + worker));
     must(w, ok == (p->fate == ALIVE));
     p->fate = ok ? DONE : p->fate;
@@ -164,14 +164,14 @@ static void finish(struct world *w, int worker, uint64_t how) {
         commit(w, worker, (int)roll(w, w->pieces[number_of(&w->held[worker])].stage < 2 ? 4 : 2));
         return;
     }
-    char said[256];
-    snprintf(said, sizeof said,
+    char request[256];
+    snprintf(request, sizeof request,
              how == 0   ? words[0]
              : how == 1 ? words[1]
              : how == 2 ? words[2]
                         : words[3],
              w->held[worker].id, w->held[worker].token);
-    say(w->dialogue, FIRST_WORKER + worker, said);
+    send_line(w->dialogue, FIRST_WORKER + worker, request);
     (void)answer(w, FIRST_WORKER + worker);
 }
 
@@ -189,9 +189,9 @@ static void decide(struct world *w) {
     uint64_t which = roll(w, 5);
     if (!p->id[0])
         return;
-    sayf(w->dialogue, 0, "%s %s", verbs[which], p->id);
-    const char *heard = answer(w, 0);
-    if (strcmp(heard, ":1") == 0 && (which < 2 || which == 4)) {
+    send_linef(w->dialogue, 0, "%s %s", verbs[which], p->id);
+    const char *reply = answer(w, 0);
+    if (strcmp(reply, ":1") == 0 && (which < 2 || which == 4)) {
         must(w, p->fate == ALIVE);
         p->fate = GONE;
     }
@@ -199,7 +199,7 @@ static void decide(struct world *w) {
 
 static void steer(struct world *w) {
     static const char *const verbs[] = { "PAUSE", "DRAIN", "RESUME", "RESUME" };
-    sayf(w->dialogue, 0, "%s s%d", verbs[roll(w, 4)], (int)roll(w, STAGES));
+    send_linef(w->dialogue, 0, "%s s%d", verbs[roll(w, 4)], (int)roll(w, STAGES));
     must(w, is_ok(answer(w, 0)));
 }
 
@@ -209,16 +209,16 @@ static void limit(struct world *w) {
         "rate none",     "max-jobs 10",   "max-jobs none",    "high-mark 3",
         "high-mark 100", "on-dead halt",  "on-dead skip",
     };
-    sayf(w->dialogue, 0, "STAGE s%d %s", (int)roll(w, STAGES),
-         limits[roll(w, sizeof limits / sizeof *limits)]);
-    const char *heard = answer(w, 0);
-    must(w, is_ok(heard));
+    send_linef(w->dialogue, 0, "STAGE s%d %s", (int)roll(w, STAGES),
+               limits[roll(w, sizeof limits / sizeof *limits)]);
+    const char *reply = answer(w, 0);
+    must(w, is_ok(reply));
 }
 
 // ---- Looking ----------------------------------------------------------------------------------
 
-static long field(const char *heard, const char *name) {
-    const char *at = strstr(heard, name);
+static long field(const char *reply, const char *name) {
+    const char *at = strstr(reply, name);
     return at ? strtol(at + strlen(name), NULL, 10) : 0;
 }
 
@@ -227,10 +227,10 @@ static long count_rows(struct world *w, int stage, const char *status) {
     char from[40] = "";
     for (bool more = true; more;) {
         more = false;
-        sayf(w->dialogue, 0, "JOBS s%d STATUS %s COUNT 7%s", stage, status, from);
-        const char *heard = answer(w, 0);
-        must(w, heard[0] == '[');
-        for (const char *at = heard; (at = strstr(at, "[\"id\" \"")); at++, count++, more = true)
+        send_linef(w->dialogue, 0, "JOBS s%d STATUS %s COUNT 7%s", stage, status, from);
+        const char *reply = answer(w, 0);
+        must(w, reply[0] == '[');
+        for (const char *at = reply; (at = strstr(at, "[\"id\" \"")); at++, count++, more = true)
             snprintf(from, sizeof from, " FROM %llu", strtoull(at + 7, NULL, 10));
     }
     return count;
@@ -250,10 +250,10 @@ static void look(struct world *w) {
     for (int i = 0; i < 20 && emits_on_their_way(w); i++)
         turn(w->dialogue);
     must(w, !emits_on_their_way(w));
-    hear_workers(w);
+    receive_jobs(w);
     for (int stage = 0; stage < STAGES; stage++)
         for (int i = 0; i < 4; i++) {
-            sayf(w->dialogue, 0, "STAGES NAME s%d", stage);
+            send_linef(w->dialogue, 0, "STAGES NAME s%d", stage);
             long counted = field(answer(w, 0), fields[i]);
             must(w, counted == count_rows(w, stage, statuses[i]));
         }
@@ -282,7 +282,7 @@ static void step(struct world *w) {
         vanish(w, worker);
     else
         look(w);
-    hear_workers(w);
+    receive_jobs(w);
 }
 
 static void relax(struct world *w) {
@@ -293,10 +293,10 @@ static void relax(struct world *w) {
         char text[64];
         for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
             snprintf(text, sizeof text, words[i], stage);
-            say(w->dialogue, 0, text);
+            send_line(w->dialogue, 0, text);
             must(w, is_ok(answer(w, 0)));
         }
-        sayf(w->dialogue, 0, "RETRY STAGE s%d DEAD MAX 100000", stage);
+        send_linef(w->dialogue, 0, "RETRY STAGE s%d DEAD MAX 100000", stage);
         must(w, answer(w, 0)[0] == ':');
     }
 }
@@ -322,31 +322,31 @@ static void drain(struct world *w) {
     relax(w);
     for (int idle = 0; idle < 300 && alive(w); idle++) {
         ask_in_rounds(w);
-        hear_workers(w);
+        receive_jobs(w);
         for (int i = 0; i < WORKERS; i++) {
             idle = w->has[i] ? 0 : idle;
             finish(w, i, ENDS_WELL);
-            hear_workers(w);
+            receive_jobs(w);
         }
         pass_ms(w->dialogue, 5);
-        hear_workers(w);
+        receive_jobs(w);
     }
     must(w, !alive(w));
 }
 
 static void end_epic(struct world *w) {
-    sayf(w->dialogue, 0, "EPIC s0 e END %" PRIu64, w->epic);
+    send_linef(w->dialogue, 0, "EPIC s0 e END %" PRIu64, w->epic);
     (void)answer(w, 0);
     connect_client(w->dialogue, WAITER);
-    say(w->dialogue, WAITER, "EPIC s0 e WAIT -1");
+    send_line(w->dialogue, WAITER, "EPIC s0 e WAIT -1");
 }
 
 // All of it has ended: well, by a decision, or for good, until that was tried once more.
-static void expect_epic(struct world *w, const char *heard) {
+static void expect_epic(struct world *w, const char *reply) {
     long ended =
-        field(heard, "\"done\" :") + field(heard, "\"dead\" :") + field(heard, "\"cancelled\" :");
+        field(reply, "\"done\" :") + field(reply, "\"dead\" :") + field(reply, "\"cancelled\" :");
     must(w, (uint64_t)ended == w->epic);
-    must(w, (uint64_t)field(heard, "\"accepted\" :") == w->epic);
+    must(w, (uint64_t)field(reply, "\"accepted\" :") == w->epic);
 }
 
 static void history(uint64_t seed) {
@@ -358,7 +358,7 @@ static void history(uint64_t seed) {
     for (int i = 0; i < WORKERS; i++)
         connect_client(w->dialogue, FIRST_WORKER + i);
     for (int stage = 0; stage < STAGES; stage++) {
-        sayf(w->dialogue, 0, "STAGE s%d attempts 60000", stage);
+        send_linef(w->dialogue, 0, "STAGE s%d attempts 60000", stage);
         must(w, is_ok(answer(w, 0)));
     }
     for (int i = 0; i < STEPS; i++)
@@ -367,7 +367,7 @@ static void history(uint64_t seed) {
     drain(w);
     look(w);
     expect_epic(w, answer(w, WAITER));
-    say(w->dialogue, 0, "EPIC s0 e");
+    send_line(w->dialogue, 0, "EPIC s0 e");
     expect_epic(w, answer(w, 0));
     for (int i = 0; i < WORKERS; i++)
         hang_up(w->dialogue, FIRST_WORKER + i);

@@ -22,8 +22,8 @@ static const char *const stages[SHARDS] = { "s", "c", "t" };
 
 static void push_to(struct dialogue *d, uint32_t shard, const char *words) {
     assert_int_equal(route_of(SHARDS, mr_str(stages[shard])), shard);
-    sayf(d, 1, "PUSH %s %s", stages[shard], words);
-    hear(d, 1, "\"*\"");
+    send_linef(d, 1, "PUSH %s %s", stages[shard], words);
+    expect_reply(d, 1, "\"*\"");
 }
 
 static void push_to_all(struct dialogue *d, const char *words) {
@@ -36,8 +36,8 @@ static uint32_t shard_of(const struct job *job) {
 }
 
 static void end_job(struct dialogue *d, const char *how, struct job job, const char *words) {
-    sayf(d, 0, "%s %s %s %s", how, job.id, job.token, words);
-    hear(d, 0, "+OK");
+    send_linef(d, 0, "%s %s %s %s", how, job.id, job.token, words);
+    expect_reply(d, 0, "+OK");
 }
 
 // ---- The same as one ----------------------------------------------------------------------------
@@ -45,17 +45,17 @@ static void end_job(struct dialogue *d, const char *how, struct job job, const c
 // What has happened in both: three stages, many keys, deaths, waits, an epic, a pause.
 static void tell(struct dialogue *d) {
     for (int i = 0; i < 30; i++) {
-        sayf(d, 1, "PUSH s %d KEY k%d ATTEMPTS 1", i, i % (1 + i % 7));
-        hear(d, 1, "\"*\"");
-        sayf(d, 1, "PUSH t %d EPIC e %d", i, i + 1);
-        hear(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH s %d KEY k%d ATTEMPTS 1", i, i % (1 + i % 7));
+        expect_reply(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH t %d EPIC e %d", i, i + 1);
+        expect_reply(d, 1, "\"*\"");
     }
     push(d, "u later DELAY 1000");
     for (int i = 1; i <= 6; i++) { // an epic each, first into one stage, then into another
-        sayf(d, 1, "PUSH w x KEY k%d EPIC f%d 1", i, i);
-        hear(d, 1, "\"*\"");
-        sayf(d, 1, "PUSH v x KEY k0 EPIC f%d 2", i);
-        hear(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH w x KEY k%d EPIC f%d 1", i, i);
+        expect_reply(d, 1, "\"*\"");
+        send_linef(d, 1, "PUSH v x KEY k0 EPIC f%d 2", i);
+        expect_reply(d, 1, "\"*\"");
     }
     pass_ms(d, 40);
     for (int i = 0; i < 10; i++)
@@ -112,10 +112,10 @@ static void sort_rows(const char *reply, char *out) {
 
 static void looks_equal(struct dialogue *one, struct dialogue *many, const char *words) {
     static char a[TEXT], b[TEXT];
-    say(one, 0, words);
-    sort_rows(hear_any(one, 0), a);
-    say(many, 0, words);
-    sort_rows(hear_any(many, 0), b);
+    send_line(one, 0, words);
+    sort_rows(next_reply(one, 0), a);
+    send_line(many, 0, words);
+    sort_rows(next_reply(many, 0), b);
     if (strcmp(a, b) != 0)
         fail_msg("%s is\n%s\nof one shard, and\n%s\nof %d", words, a, b, SHARDS);
 }
@@ -169,12 +169,12 @@ static void A10_looks_are_those_of_one_shard(void **state) {
 static void D2_a_take_waits_in_all_shards_with_one_reservation(void **state) {
     struct dialogue *d = *state;
     for (uint32_t i = 0; i < SHARDS; i++) {
-        say(d, 0, "TAKE s c t WAIT -1");
-        hear_nothing(d, 0);
+        send_line(d, 0, "TAKE s c t WAIT -1");
+        expect_no_reply(d, 0);
         push_to(d, i, "a");
         struct job job = taken(d, 0);
         push_to(d, (i + 1) % SHARDS, "b"); // no take waits for it
-        hear_nothing(d, 0);
+        expect_no_reply(d, 0);
         end_job(d, "DONE", job, "");
         end_job(d, "DONE", take(d, 0, "s c t"), "");
     }
@@ -204,7 +204,7 @@ static void D2_a_take_may_find_work_when_it_begins_to_wait(void **state) {
         whisper(d, 0, "TAKE s c t WAIT -1\r\n");
         whisper(d, 1, push);
         turn(d);
-        hear(d, 1, "\"*\"");
+        expect_reply(d, 1, "\"*\"");
         end_job(d, "DONE", taken(d, 0), "");
         push_to_all(d, "b");
         for (uint32_t k = 0; k < SHARDS; k++)
@@ -237,26 +237,26 @@ static void lists_of_all_shards_read_their_options_as_one_does(void **state) {
     static const char *const names[] = { "FROM", "COUNT", "STAGE", "NAME" };
     push_to_all(d, "x EPIC e 1");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        sayf(d, 1, "PUSH %s x EPIC %s 1", names[i], names[i]);
-        hear(d, 1, "\"*\"");
-        sayf(d, 0, "STAGES NAME %s", names[i]);
-        sayf(d, 0, "STAGES COUNT 99 FROM %s COUNT 0", names[i]);
-        sayf(d, 0, "EPICS COUNT 99 STAGE %s COUNT 0 COUNT 9", names[i]);
-        sayf(d, 0, "EPICS FROM FROM FROM '%s %s' COUNT 0", names[i], names[i]);
-        hear(d, 0, "[[*]]");
-        hear(d, 0, "[]");
-        hear(d, 0, "[[*]]");
-        hear(d, 0, "[]");
+        send_linef(d, 1, "PUSH %s x EPIC %s 1", names[i], names[i]);
+        expect_reply(d, 1, "\"*\"");
+        send_linef(d, 0, "STAGES NAME %s", names[i]);
+        send_linef(d, 0, "STAGES COUNT 99 FROM %s COUNT 0", names[i]);
+        send_linef(d, 0, "EPICS COUNT 99 STAGE %s COUNT 0 COUNT 9", names[i]);
+        send_linef(d, 0, "EPICS FROM FROM FROM '%s %s' COUNT 0", names[i], names[i]);
+        expect_reply(d, 0, "[[*]]");
+        expect_reply(d, 0, "[]");
+        expect_reply(d, 0, "[[*]]");
+        expect_reply(d, 0, "[]");
     }
     ask(d, 0, "STAGES COUNT 9 COUNT 1", "[[*]]");
     ask(d, 0, "STAGES nonsense", "-ERR unknown option *");
     ask(d, 0, "STAGES COUNT", "-ERR *");
     ask(d, 0, "EPICS FROM", "-ERR *");
     for (uint32_t i = 0; i < SHARDS; i++) {
-        sayf(d, 0, "EPICS FROM '%s ' COUNT 1", stages[i]); // from the first of all
-        hear(d, 0, "[[*]]");
-        sayf(d, 0, "EPICS STAGE s FROM '%s e'", stages[i]);
-        hear(d, 0, i ? "-ERR FROM takes an epic of the stage that STAGE names" : "[]");
+        send_linef(d, 0, "EPICS FROM '%s ' COUNT 1", stages[i]); // from the first of all
+        expect_reply(d, 0, "[[*]]");
+        send_linef(d, 0, "EPICS STAGE s FROM '%s e'", stages[i]);
+        expect_reply(d, 0, i ? "-ERR FROM takes an epic of the stage that STAGE names" : "[]");
     }
 }
 
@@ -277,11 +277,11 @@ static void D5_beats_reach_all_shards(void **state) {
     ask(d, 0, words, "[\"770\" \"771\" \"772\" \"773\" \"774\" \"775\"]");
     end_job(d, "DONE", jobs[1], "");
     end_job(d, "DONE", jobs[3], "");
-    sayf(d, 0, "BEAT 7 x %s %s %s %s 7 x 8 x %s %s", jobs[3].id, jobs[3].token, jobs[0].id,
-         jobs[0].token, jobs[1].id, jobs[1].token);
+    send_linef(d, 0, "BEAT 7 x %s %s %s %s 7 x 8 x %s %s", jobs[3].id, jobs[3].token, jobs[0].id,
+               jobs[0].token, jobs[1].id, jobs[1].token);
     char gone[200];
     snprintf(gone, sizeof gone, "[\"7\" \"%s\" \"7\" \"8\" \"%s\"]", jobs[3].id, jobs[1].id);
-    hear(d, 0, gone);
+    expect_reply(d, 0, gone);
     ask(d, 0, "BEAT nonsense x 1 x", "-ERR *");
 }
 
@@ -308,13 +308,13 @@ static void A9_running_jobs_of_all_shards_are_asked_to_stop(void **state) {
     for (uint32_t i = 0; i < SHARDS; i++) {
         struct job job = take(d, 0, "s c t");
         seen |= 1u << shard_of(&job);
-        sayf(d, 1, "CANCEL %s", job.id);
-        hear(d, 1, ":1");
+        send_linef(d, 1, "CANCEL %s", job.id);
+        expect_reply(d, 1, ":1");
         char text[64];
         snprintf(text, sizeof text, ">[\"cancel\" \"%s\"]", job.id);
-        hear(d, 0, text);
-        sayf(d, 0, "DONE %s %s", job.id, job.token);
-        hear(d, 0, "-CANCELLED *");
+        expect_reply(d, 0, text);
+        send_linef(d, 0, "DONE %s %s", job.id, job.token);
+        expect_reply(d, 0, "-CANCELLED *");
     }
     assert_int_equal(seen, (1u << SHARDS) - 1);
 }
@@ -329,11 +329,11 @@ static void C7_cold_bodies_come_from_every_shard(void **state) {
         push_to(d, i, body);
     }
     chill(d);
-    say(d, 0, "TAKE s c t COUNT 3");
-    hear_nothing(d, 0);
+    send_line(d, 0, "TAKE s c t COUNT 3");
+    expect_no_reply(d, 0);
     fetch_all(d);
-    const char *heard = hear_any(d, 0);
-    assert_true(strstr(heard, "\"a\"") && strstr(heard, "\"b\"") && strstr(heard, "\"c\""));
+    const char *reply = next_reply(d, 0);
+    assert_true(strstr(reply, "\"a\"") && strstr(reply, "\"b\"") && strstr(reply, "\"c\""));
     dialogue_destroy(d);
 }
 
@@ -344,7 +344,7 @@ static void emit_to_all(struct dialogue *d, struct job job) {
     for (uint32_t i = 0; i < SHARDS; i++)
         for (int n = 0; n < 2; n++)
             snprintf(words + strlen(words), 64, " EMIT %s k %d", stages[i], n);
-    sayf(d, 0, "DONE %s %s%s", job.id, job.token, words);
+    send_linef(d, 0, "DONE %s %s%s", job.id, job.token, words);
 }
 
 // E4: emits arrive in their shards, once and in order.
@@ -352,17 +352,17 @@ static void E4_emits_travel_to_their_shards(void **state) {
     struct dialogue *d = *state;
     push(d, "a a");
     emit_to_all(d, take(d, 0, "a"));
-    hear(d, 0, "+OK");
+    expect_reply(d, 0, "+OK");
     for (uint32_t i = 0; i < SHARDS; i++) {
-        sayf(d, 0, "STAGES NAME %s", stages[i]);
-        hear(d, 0, "[[*\"waiting\" :2 *]]");
+        send_linef(d, 0, "STAGES NAME %s", stages[i]);
+        expect_reply(d, 0, "[[*\"waiting\" :2 *]]");
         for (int n = 0; n < 2; n++) {
             struct job job = take(d, 0, stages[i]);
             assert_int_equal(job.body[0], '0' + n);
             end_job(d, "DONE", job, "");
         }
-        sayf(d, 0, "STAGES NAME %s", stages[i]);
-        hear(d, 0, "[[*\"waiting\" :0 *\"pushed\" :2 \"done\" :2 *]]");
+        send_linef(d, 0, "STAGES NAME %s", stages[i]);
+        expect_reply(d, 0, "[[*\"waiting\" :0 *\"pushed\" :2 \"done\" :2 *]]");
     }
     assert_int_equal(host_next_ms(&d->host) == 0, 0); // nothing is left to do
 }
@@ -376,12 +376,12 @@ static void X_a_high_mark_holds_stages_of_other_shards(void **state) {
     for (int i = 0; i < 2; i++)
         end_job(d, "DONE", take(d, 0, "s"), "EMIT t k y");
     ask(d, 1, "STAGES NAME s", "[[*\"held-by\" \"downstream:t\" *]]");
-    say(d, 0, "TAKE s WAIT -1");
-    hear_nothing(d, 0);
+    send_line(d, 0, "TAKE s WAIT -1");
+    expect_no_reply(d, 0);
     struct job job = take(d, 1, "t");
-    sayf(d, 1, "DONE %s %s", job.id, job.token);
-    hear(d, 1, "+OK");
-    hear(d, 0, "[[* \"x\" *]]");
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    expect_reply(d, 0, "[[* \"x\" *]]");
 }
 
 // Rule 13: edges of a cycle do not hold starts, also when each was seen by another shard.
@@ -401,11 +401,11 @@ static void X_a_cycle_is_seen_over_all_shards(void **state) {
 }
 
 static void done_with_emit(struct dialogue *d, struct job job, const char *stage) {
-    const char *heard;
+    const char *reply;
     do {
-        sayf(d, 0, "DONE %s %s EMIT %s k y", job.id, job.token, stage);
-        heard = hear_any(d, 0);
-    } while (strcmp(heard, "+OK") != 0);
+        send_linef(d, 0, "DONE %s %s EMIT %s k y", job.id, job.token, stage);
+        reply = next_reply(d, 0);
+    } while (strcmp(reply, "+OK") != 0);
 }
 
 // F51: an edge that one shard has seen reaches the others, whichever allocation fails: it is sent
@@ -442,16 +442,16 @@ static void T18_an_emit_travels_when_it_is_durable(void **state) {
     struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
     push(d, "a a");
     struct job job = take(d, 0, "a");
-    say(d, 1, "TAKE c COUNT 9 WAIT -1");
+    send_line(d, 1, "TAKE c COUNT 9 WAIT -1");
     hold_syncs(d, true);
     emit_to_all(d, job);
-    hear_nothing(d, 0);
-    hear_nothing(d, 1);
+    expect_no_reply(d, 0);
+    expect_no_reply(d, 1);
     hold_syncs(d, false);
     for (int i = 0; i < 3; i++)
         turn(d);
-    hear(d, 0, "+OK");
-    hear(d, 1, "[[*]]");
+    expect_reply(d, 0, "+OK");
+    expect_reply(d, 1, "[[*]]");
     take(d, 0, "s");
     take(d, 0, "t");
     dialogue_destroy(d);
@@ -483,12 +483,12 @@ static void F24_one_log_that_fails_stops_all(void **state) {
     struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
     push_to_all(d, "a");
     sim_disk_break(d->disk, SIM_SYNCS, 5);
-    say(d, 0, "PUSH c b"); // writes to one shard only
-    hear(d, 0, "-STOPPED *");
+    send_line(d, 0, "PUSH c b"); // writes to one shard only
+    expect_reply(d, 0, "-STOPPED *");
     sim_disk_break(d->disk, SIM_SYNCS, 0);
     for (uint32_t i = 0; i < SHARDS; i++) {
-        sayf(d, 0, "PUSH %s b", stages[i]);
-        hear(d, 0, "-STOPPED *");
+        send_linef(d, 0, "PUSH %s b", stages[i]);
+        expect_reply(d, 0, "-STOPPED *");
     }
     ask(d, 0, "STAGES NAME s", "[[*\"held-by\" \"stopped\" *]]");
     ask(d, 0, "TAKE s WAIT -1", "-STOPPED *");

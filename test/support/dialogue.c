@@ -90,10 +90,10 @@ struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
 void dialogue_destroy(struct dialogue *d) {
     for (int i = 0; i < DIALOGUE_CLIENTS; i++)
         if (!d->clients[i].unread)
-            hear_nothing(d, i);
+            expect_no_reply(d, i);
     for (int i = 0; i < DIALOGUE_CLIENTS; i++) {
         hang_up(d, i);
-        buffer_finish(&d->clients[i].heard);
+        buffer_finish(&d->clients[i].received);
     }
     dialogue_check(d);
     for (uint32_t i = d->loops.count; i > 0; i--)
@@ -148,7 +148,7 @@ void hang_up(struct dialogue *d, int client) {
     turn(d);
 }
 
-void say_no_more(struct dialogue *d, int client) {
+void half_close(struct dialogue *d, int client) {
     host_begin(&d->host);
     session_end_input(d->clients[client].session);
     turn(d);
@@ -160,7 +160,7 @@ static void client_read(struct dialogue *d, struct client *c) {
     mr_bytes ready = session_ready(c->session);
     if (ready.size && !c->unread) {
         long left = mem_fail_after(-1); // the test's own memory does not fail
-        assert_int_equal(buffer_append(&c->heard, ready.data, ready.size), 0);
+        assert_int_equal(buffer_append(&c->received, ready.data, ready.size), 0);
         mem_fail_after(left);
         session_sent(c->session, ready.size);
     }
@@ -297,7 +297,7 @@ void pass_ms(struct dialogue *d, uint64_t ms) {
 
 // ---- Saying -----------------------------------------------------------------------------------
 
-void say_in_pieces(struct dialogue *d, int client, mr_bytes bytes, size_t most) {
+void send_in_pieces(struct dialogue *d, int client, mr_bytes bytes, size_t most) {
     struct session *s = d->clients[client].session;
     assert_non_null(s);
     for (size_t at = 0; at < bytes.size;) {
@@ -322,16 +322,16 @@ void say_in_pieces(struct dialogue *d, int client, mr_bytes bytes, size_t most) 
     turn(d);
 }
 
-void say_bytes(struct dialogue *d, int client, mr_bytes bytes) {
-    say_in_pieces(d, client, bytes, SIZE_MAX);
+void send_bytes(struct dialogue *d, int client, mr_bytes bytes) {
+    send_in_pieces(d, client, bytes, SIZE_MAX);
 }
 
-void say_words(struct dialogue *d, int client, const mr_bytes *words, size_t count) {
+void send_words(struct dialogue *d, int client, const mr_bytes *words, size_t count) {
     struct buffer request = { 0 };
     long left = mem_fail_after(-1);
     assert_int_equal(request_write(&request, words, count), 0);
     mem_fail_after(left);
-    say_bytes(d, client, buffer_bytes(&request));
+    send_bytes(d, client, buffer_bytes(&request));
     buffer_finish(&request);
 }
 
@@ -366,18 +366,18 @@ static const char *number_jobs(const struct dialogue *d, const char *text) {
     return out;
 }
 
-void say(struct dialogue *d, int client, const char *text) {
+void send_line(struct dialogue *d, int client, const char *text) {
     static mr_bytes words[WORDS];
-    say_words(d, client, words, split(number_jobs(d, text), words));
+    send_words(d, client, words, split(number_jobs(d, text), words));
 }
 
-void sayf(struct dialogue *d, int client, const char *format, ...) {
+void send_linef(struct dialogue *d, int client, const char *format, ...) {
     char text[4096];
     va_list values;
     va_start(values, format);
     assert_true(vsnprintf(text, sizeof text, format, values) < (int)sizeof text);
     va_end(values);
-    say(d, client, text);
+    send_line(d, client, text);
 }
 
 // ---- Hearing ----------------------------------------------------------------------------------
@@ -445,21 +445,21 @@ static uint32_t spell(FILE *out, uint32_t at) {
 }
 
 // Reads one reply into `values` and spells it; NULL: none was received.
-static const char *hear_one(struct dialogue *d, int client) {
+static const char *read_reply(struct dialogue *d, int client) {
     static const struct response_limits limits = { VALUES, 1 << 16, 64 << 20, 256 << 20 };
-    struct buffer *heard = &d->clients[client].heard;
+    struct buffer *reply = &d->clients[client].received;
     struct response reader = { 0 };
     uint32_t count;
-    if (!heard->size)
+    if (!reply->size)
         return NULL;
-    ptrdiff_t used = response_read(&reader, &limits, heard->data, heard->size, values, &count);
+    ptrdiff_t used = response_read(&reader, &limits, reply->data, reply->size, values, &count);
     if (used <= 0)
-        fail_msg("not a reply: %.*s", (int)heard->size, (const char *)heard->data);
+        fail_msg("not a reply: %.*s", (int)reply->size, (const char *)reply->data);
     FILE *out = fmemopen(spelled, sizeof spelled, "w");
     spell(out, 0);
     (void)fclose(out);
-    memmove(heard->data, heard->data + used, heard->size - (size_t)used);
-    heard->size -= (size_t)used;
+    memmove(reply->data, reply->data + used, reply->size - (size_t)used);
+    reply->size -= (size_t)used;
     return spelled;
 }
 
@@ -483,34 +483,34 @@ static bool fits(const char *pattern, const char *text) {
     return pattern[strspn(pattern, "*")] == 0;
 }
 
-void hear_at(struct dialogue *d, int client, const char *text, const char *file, int line) {
-    const char *heard = hear_one(d, client), *wanted = number_jobs(d, text);
-    if (!heard || !fits(wanted, heard)) {
-        print_error("%s:%d: client %d should hear\n    %s\nand hears\n    %s\n", file, line, client,
-                    wanted, heard ? heard : "nothing");
+void expect_reply_at(struct dialogue *d, int client, const char *text, const char *file, int line) {
+    const char *reply = read_reply(d, client), *wanted = number_jobs(d, text);
+    if (!reply || !fits(wanted, reply)) {
+        print_error("%s:%d: client %d should get\n    %s\nand gets\n    %s\n", file, line, client,
+                    wanted, reply ? reply : "nothing");
         fail();
     }
 }
 
-void hear_nothing_at(struct dialogue *d, int client, const char *file, int line) {
-    const char *heard = hear_one(d, client);
-    if (heard) {
-        print_error("%s:%d: client %d should hear nothing and hears\n    %s\n", file, line, client,
-                    heard);
+void expect_no_reply_at(struct dialogue *d, int client, const char *file, int line) {
+    const char *reply = read_reply(d, client);
+    if (reply) {
+        print_error("%s:%d: client %d should get nothing and gets\n    %s\n", file, line, client,
+                    reply);
         fail();
     }
 }
 
-const char *hear_any(struct dialogue *d, int client) {
-    const char *heard = hear_one(d, client);
-    assert_non_null(heard);
-    return heard;
+const char *next_reply(struct dialogue *d, int client) {
+    const char *reply = read_reply(d, client);
+    assert_non_null(reply);
+    return reply;
 }
 
-void hear_field(struct dialogue *d, int client, const char *name, const char *value) {
+void expect_field(struct dialogue *d, int client, const char *name, const char *value) {
     char pattern[1024];
     snprintf(pattern, sizeof pattern, "*\"%s\" %s*", name, value);
-    hear(d, client, pattern);
+    expect_reply(d, client, pattern);
 }
 
 // ---- Jobs -------------------------------------------------------------------------------------
@@ -525,7 +525,7 @@ static const char *quoted(const char *text, char *out, size_t size) {
 struct job taken(struct dialogue *d, int client) {
     struct job job;
     char stage[256];
-    const char *text = hear_any(d, client);
+    const char *text = next_reply(d, client);
     if (text[0] != '[' || text[1] != '[')
         fail_msg("TAKE gives %s", text);
     text = quoted(text, job.id, sizeof job.id);
@@ -537,11 +537,11 @@ struct job taken(struct dialogue *d, int client) {
 }
 
 struct job take(struct dialogue *d, int client, const char *words) {
-    sayf(d, client, "TAKE %s", words);
+    send_linef(d, client, "TAKE %s", words);
     return taken(d, client);
 }
 
 void push(struct dialogue *d, const char *words) {
-    sayf(d, 1, "PUSH %s", words);
-    hear(d, 1, "\"*\"");
+    send_linef(d, 1, "PUSH %s", words);
+    expect_reply(d, 1, "\"*\"");
 }

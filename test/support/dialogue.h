@@ -1,15 +1,15 @@
 // Dialogue: a server without sockets, driven by requests and expected replies. The host, sessions
 // and shards are real; the test controls the clock, the disk and every turn.
 //
-//     say(d, 0, "PUSH s hello KEY k");
-//     hear(d, 0, "\"1\"");
+//     send_line(d, 0, "PUSH s hello KEY k");
+//     expect_reply(d, 0, "\"1\"");
 //
 // Replies are spelled in the same way for RESP2 and RESP3:
 //
 //     +OK   -CODE sentence   :7   "bytes"   nil   ,0.5   [a b]   {name value}   >[push]
 //
 // where bytes that do not print are \xHH; an asterisk in the expected text matches anything. Every
-// `say` is a separate turn; all replies must have been checked when a test ends.
+// `send_line` is a separate turn; all replies must have been checked when a test ends.
 #ifndef TEST_SUPPORT_DIALOGUE_H
 #define TEST_SUPPORT_DIALOGUE_H
 
@@ -29,7 +29,7 @@ enum { DIALOGUE_CLIENTS = 8, DIALOGUE_LOOPS = 3 };
 
 struct client {
     struct session *session; // NULL: not connected
-    struct buffer heard;     // and not yet expected
+    struct buffer received;  // and not yet expected
     bool unread;             // it does not read its replies
     bool closed;             // by the server
 };
@@ -78,7 +78,7 @@ int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CM
 
 void connect_client(struct dialogue *, int client);
 void hang_up(struct dialogue *, int client);
-void say_no_more(struct dialogue *, int client); // it still listens
+void half_close(struct dialogue *, int client); // it still listens
 void turn(struct dialogue *);      // and those that follow because budgets were used up …
 void turn_once(struct dialogue *); // … or this one alone
 void hold_syncs(struct dialogue *,
@@ -101,27 +101,27 @@ void fetch_all(struct dialogue *);
 
 // Words are parted by blanks; 'a b' is one word, '' an empty one.
 // In requests and expected replies, #2 is the id of the second job of stage s.
-void say(struct dialogue *, int client, const char *words);
-void sayf(struct dialogue *, int client, const char *format, ...)
+void send_line(struct dialogue *, int client, const char *words);
+void send_linef(struct dialogue *, int client, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void say_words(struct dialogue *, int client, const mr_bytes *words, size_t count);
-void say_bytes(struct dialogue *, int client, mr_bytes bytes); // as they stand
-void say_in_pieces(struct dialogue *, int client, mr_bytes bytes, size_t size);
+void send_words(struct dialogue *, int client, const mr_bytes *words, size_t count);
+void send_bytes(struct dialogue *, int client, mr_bytes bytes); // as they stand
+void send_in_pieces(struct dialogue *, int client, mr_bytes bytes, size_t size);
 
 // One reply, or a push message.
-#define hear(d, client, text) hear_at(d, client, text, __FILE__, __LINE__)
-void hear_at(struct dialogue *, int client, const char *text, const char *file, int line);
-#define hear_nothing(d, client) hear_nothing_at(d, client, __FILE__, __LINE__)
-void hear_nothing_at(struct dialogue *, int client, const char *file, int line);
-const char *hear_any(struct dialogue *, int client); // spelled; until the next call
+#define expect_reply(d, client, text) expect_reply_at(d, client, text, __FILE__, __LINE__)
+void expect_reply_at(struct dialogue *, int client, const char *text, const char *file, int line);
+#define expect_no_reply(d, client) expect_no_reply_at(d, client, __FILE__, __LINE__)
+void expect_no_reply_at(struct dialogue *, int client, const char *file, int line);
+const char *next_reply(struct dialogue *, int client); // spelled; until the next call
 // A field of a map among the values of one reply.
-void hear_field(struct dialogue *, int client, const char *name, const char *value);
+void expect_field(struct dialogue *, int client, const char *name, const char *value);
 
 // A request and its reply.
 #define ask(d, client, words, text)                                                                \
     do {                                                                                           \
-        say(d, client, words);                                                                     \
-        hear(d, client, text);                                                                     \
+        send_line(d, client, words);                                                               \
+        expect_reply(d, client, text);                                                             \
     } while (0)
 
 struct job {

@@ -50,7 +50,7 @@ LOOPS = os.environ.get("MILLRACE_LOOPS")
 
 
 class Server:
-    """millrace serve, started `through` another command if that is given; `hear` waits for a notice.
+    """millrace serve, started `through` another command if that is given; `wait_notice` waits for one.
     It is ended with the test in any case; `start` starts it again, by default at the same address. Without HTTP,
     whose port may be in use."""
 
@@ -71,11 +71,11 @@ class Server:
         threading.Thread(target=self.listen, args=(self.process, self.notices), daemon=True).start()
         if ready:
             self.listens()
-            self.url = re.search(r"millrace\S*://\S+|$", self.hear("ready"))[0]
+            self.url = re.search(r"millrace\S*://\S+|$", self.wait_notice("ready"))[0]
 
     def listens(self):
         """Waits until it can be connected to, which may be before it is ready."""
-        self.port = int(re.search(r"listens on \S*:(\d+)", self.hear("listens on "))[1])
+        self.port = int(re.search(r"listens on \S*:(\d+)", self.wait_notice("listens on "))[1])
 
     @staticmethod
     def listen(process, notices):
@@ -83,14 +83,14 @@ class Server:
             notices.put(line)
         notices.put(None)
 
-    def hear(self, text):
+    def wait_notice(self, text):
         """Waits for a notice that contains the text."""
         while True:
             try:
                 line = self.notices.get(timeout=TIMEOUT_S)
             except queue.Empty:
                 line = None
-            check(line is not None, f"never said: {text}", *self.said)
+            check(line is not None, f"no notice contains: {text}", *self.said)
             self.said.append(line)
             if text in line:
                 return line
@@ -188,23 +188,23 @@ class Wire:
         self.file.close()
         self.socket.close()
 
-    def say(self, *words):
+    def send(self, *words):
         words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
         self.socket.sendall(b"*%d\r\n" % len(words) +
                             b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
 
-    def hear(self):
+    def receive(self):
         line = self.file.readline()[:-2]
         if line[:1] == b"*":
-            return [self.hear() for _ in range(int(line[1:]))]
+            return [self.receive() for _ in range(int(line[1:]))]
         if line[:1] != b"$":
             return line
         size = int(line[1:])
         return self.file.read(size + 2)[:-2] if size >= 0 else None
 
     def ask(self, *words):
-        self.say(*words)
-        return self.hear()
+        self.send(*words)
+        return self.receive()
 
 
 class Client(Wire):
@@ -213,14 +213,14 @@ class Client(Wire):
     def __init__(self, server):
         super().__init__(server.port)
 
-    def hear(self):
+    def receive(self):
         line = self.file.readline()
         check(line.endswith(b"\r\n"), "the connection was closed")
         kind, rest = line[:1], line[1:-2]
         if kind == b"-":
             raise Refused(rest.decode())
         if kind == b"*":
-            return [self.hear() for _ in range(int(rest))]
+            return [self.receive() for _ in range(int(rest))]
         if kind == b"$":
             return self.file.read(int(rest) + 2)[:-2].decode() if int(rest) >= 0 else None
         return int(rest) if kind == b":" else rest.decode()
@@ -242,8 +242,8 @@ class Client(Wire):
         bodies = []
         while jobs := self.ask("TAKE", stage, "COUNT", count):
             for job in jobs:
-                self.say("DONE", job[0], job[1])
+                self.send("DONE", job[0], job[1])
                 bodies.append(job[4])
             for _ in jobs:
-                equal(self.hear(), "OK")
+                equal(self.receive(), "OK")
         return bodies

@@ -500,7 +500,7 @@ def F46_wrong_secrets_are_refused_slowly_and_then_at_once():
         web.refuses(401, "WRONGPASS", "secret", "GET", "/api/stages", token=right + "x", connection=one)
         answer = web.refuses(401, "WRONGPASS", "secret", "GET", "/api/stages", token="x" * 4000, connection=one)
         equal(answer.getheader("Connection"), "close")
-    web.hear("3 wrong secrets")
+    web.wait_notice("3 wrong secrets")
     equal(int(web.get("/api/info", token=right)["info"]["refused_secrets"]), 3)
     web.stop()
 
@@ -541,7 +541,7 @@ def roles_and_stages_hold_as_on_the_wire():
               [["mail.a"], ["mail.a", "sms.a"], ["mail.a", "sms.a"]])
     subprocess.run([MILLRACE, "auth", "remove", "few", "--auth", path("roles")], check=True)
     web.signal(signal.SIGHUP)
-    web.hear("reloaded")
+    web.wait_notice("reloaded")
     equal(streams[0].answer.read().count(b"sms.a"), 0)  # it ends
     streams[1].event()
     web.stop()
@@ -933,9 +933,9 @@ def F43_what_slow_listeners_hold_counts_as_memory():
     web = Web()
     client = Client(web)
     for i in range(1000):
-        client.say("PUSH", f"a-stage-with-a-long-name-so-that-there-is-much-to-tell-{i:04}", "x")
+        client.send("PUSH", f"a-stage-with-a-long-name-so-that-there-is-much-to-tell-{i:04}", "x")
     for _ in range(1000):
-        client.hear()
+        client.receive()
     idle = int(client.info()["buffer_bytes"])
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -976,8 +976,8 @@ def looks_do_not_scan_what_waits():
     client = Client(web)
     items = [word for i in range(1000) for word in (f"key-{i % 100}", "x")]
     for _ in range(1000):
-        client.say("PUSHMANY", "s", "ITEMS", *items)
-        client.hear()
+        client.send("PUSHMANY", "s", "ITEMS", *items)
+        client.receive()
     targets = ["/api/stages", "/api/stage?stage=s", "/api/channels?stage=s", "/api/jobs?stage=s&count=10", "/api/info",
                "/api/jobs?stage=s&key=key-7&count=10", "/api/jobs/500000", "/api/dead", "/metrics", "/api/workers"]
     before = cpu_ms(web)
@@ -1028,9 +1028,9 @@ def looks_at_several_loops_answer():
     for target in "info", "workers", "epics", "dead", "policies":
         web.get(f"/api/{target}")
     for i in range(1500):  # so that one loop's part is more than a client may leave unread
-        client.say("PUSH", f"a-stage-with-a-long-name-so-that-there-is-much-to-tell-{i}", "x")
+        client.send("PUSH", f"a-stage-with-a-long-name-so-that-there-is-much-to-tell-{i}", "x")
     for i in range(1500):
-        client.hear()
+        client.receive()
     equal(len(re.findall(rb'status="waiting"} 1\n', web.get("/metrics"))), 1000)
     web.stop()
 

@@ -124,16 +124,16 @@ export class Server {
             this.said += text;
             this.check?.();
         });
-        await this.hear('ready');
+        await this.waitNotice('ready');
         this.port = Number(/listens on \S*?:(\d+)/.exec(this.said)[1]);
         this.http = Number(/https?:\/\/\S*?:(\d+)/.exec(this.said)[1]);
     }
 
     // Waits for a notice that contains the text.
-    async hear(text) {
+    async waitNotice(text) {
         await new Promise((resolve, reject) => {
             const timer = setTimeout(
-                () => reject(new Error(`never said: ${text}\n${this.said}`)),
+                () => reject(new Error(`no notice contains: ${text}\n${this.said}`)),
                 TIMEOUT_MS,
             );
             this.ended.then(() => reject(new Error(`the server has ended:\n${this.said}`)));
