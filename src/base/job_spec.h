@@ -10,7 +10,8 @@
 //     kind             BYTES (mr_bytes), MS (int64_t), COUNT (uint32_t), WAIT (int64_t, -1: for
 //                      ever); zero and no bytes mean that it is not said
 //     word, value      of the wire: DELAY ms
-//     name, argument   of the command line: --delay D; HTTP has the name, too
+//     name, argument   of the command line: --delay D. The name is the word in small letters; HTTP
+//                      has it, too, and passes it on as the word
 //     most             the largest value; of bytes, how many
 //     about            what it does, in a line for --help
 #ifndef BASE_JOB_SPEC_H

@@ -8,6 +8,7 @@
 #include "base/heap.h"
 #include "base/histogram.h"
 #include "base/idmap.h"
+#include "base/job_spec.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -17,6 +18,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include <cmocka.h>
 
@@ -927,8 +929,19 @@ static void ids_in_step_lie_together(void **state) {
     idmap_finish(&m);
 }
 
+// ---- Options of a push ------------------------------------------------------------------------
+
+#define SAME_NAME(member, kind, word, value, name, ...) assert_int_equal(strcasecmp(word, name), 0);
+
+// HTTP passes the name on as the word of the wire.
+static void an_option_has_the_same_name_everywhere(void **state) {
+    (void)state;
+    PUSH_OPTIONS(SAME_NAME)
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_option_has_the_same_name_everywhere),
         cmocka_unit_test_setup(bytes_are_equal_by_content, setup),
         cmocka_unit_test_setup(numbers_spread_wherever_their_bits_are, setup),
         cmocka_unit_test_setup(a_buffer_grows_and_keeps_its_content, setup),
