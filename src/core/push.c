@@ -97,14 +97,16 @@ void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {
 
 // ---- Push plans -------------------------------------------------------------------------------
 
-#define IS_SAID(member, kind, ...) IS_SAID_##kind(p->job.member) |
-#define IS_SAID_BYTES(bytes) (bytes).size
-#define IS_SAID_MS(ms) (uint64_t)(ms)
-#define IS_SAID_COUNT(count) (count)
+#define ADD_SAID(member, kind, ...) said |= SAID_##kind(p->job.member);
+#define SAID_BYTES(bytes) (bytes).size
+#define SAID_MS(ms) (uint64_t)(ms)
+#define SAID_COUNT(count) (count)
 
 // Whether anything but its key is said of the job.
 static bool push_has_options(const struct push *p) {
-    return EMIT_OPTIONS(IS_SAID) p->source.size | p->number | (uintptr_t)p->caller;
+    uint64_t said = p->source.size | p->number | (uintptr_t)p->caller;
+    EMIT_OPTIONS(ADD_SAID)
+    return said;
 }
 
 static int find_repeat_by_number(struct core *c, struct push_plan *plan) {
@@ -238,13 +240,15 @@ uint32_t push_plan_apply(struct core *c, struct push_plan *plan, uint64_t at, ui
 
 // ---- Room -------------------------------------------------------------------------------------
 
-#define BYTES_OF(member, kind, ...) +BYTES_OF_##kind(p->job.member)
-#define BYTES_OF_BYTES(bytes) (bytes).size
-#define BYTES_OF_MS(ms) 0
-#define BYTES_OF_COUNT(count) 0
+#define ADD_SIZE(member, kind, ...) size += SIZE_##kind(p->job.member);
+#define SIZE_BYTES(bytes) (bytes).size
+#define SIZE_MS(ms) 0
+#define SIZE_COUNT(count) 0
 
 static size_t push_size(const struct push *p) {
-    return p->body.size JOB_OPTIONS(BYTES_OF);
+    size_t size = p->body.size;
+    JOB_OPTIONS(ADD_SIZE)
+    return size;
 }
 
 // All limits except max-jobs.

@@ -54,45 +54,41 @@ void leased_job_pass_state(struct mr_job *job, bool committed) {
 
 // ---- Emits --------------------------------------------------------------------------------------
 
-#define IS_BYTES_BYTES 1
-#define IS_BYTES_MS 0
-#define IS_BYTES_COUNT 0
-#define COUNT_BYTES(member, kind, ...) +IS_BYTES_##kind
+#define PART_NUMBER(member, ...) PART_##member,
+enum { PART_stage, JOB_OPTIONS(PART_NUMBER) PART_body, PARTS_MOST };
 
-enum { EMIT_PARTS = 2 JOB_OPTIONS(COUNT_BYTES) };
+#define ADD_PART(member, kind, ...) ADD_PART_##kind(member)
+#define ADD_PART_BYTES(member) out[count++] = &e->job.member;
+#define ADD_PART_MS(member)
+#define ADD_PART_COUNT(member)
 
-#define PART_BYTES(member) out[count++] = &e->job.member;
-#define PART_MS(member)
-#define PART_COUNT(member)
-#define PART(member, kind, ...) PART_##kind(member)
-
-// All that lies in `emit_text`, in its order.
-static void emit_parts(struct emit *e, mr_bytes *out[EMIT_PARTS]) {
+// All that lies in `emit_text`, in its order. Returns how many.
+static size_t emit_parts(struct emit *e, mr_bytes *out[PARTS_MOST]) {
     size_t count = 0;
     out[count++] = &e->stage;
-    JOB_OPTIONS(PART)
+    JOB_OPTIONS(ADD_PART)
     out[count++] = &e->body;
+    return count;
 }
 
 int leased_job_add_emit(struct mr_job *job, mr_bytes stage, mr_bytes body,
                         const mr_push_options *o) {
     struct emit emit = { stage, body, job_spec_of(o) };
-    mr_bytes *parts[EMIT_PARTS];
-    size_t more = 0;
+    mr_bytes *parts[PARTS_MOST];
+    size_t count = emit_parts(&emit, parts), more = 0;
     if (job->emits.size / sizeof emit >= EMITS_MOST)
         return error_set(MR_EFULL,
                          "a commit has at most %d emits; emit fewer, or from several "
                          "jobs",
                          EMITS_MOST);
-    emit_parts(&emit, parts);
-    for (size_t i = 0; i < EMIT_PARTS; i++)
+    for (size_t i = 0; i < count; i++)
         more += parts[i]->size;
     if (more > BODY_MOST - job->emit_text.size)
         return error_set(MR_ETOOBIG, "the emits of one commit hold at most %d bytes", BODY_MOST);
     int err = buffer_reserve(&job->emit_text, more);
     if (err >= 0)
         err = buffer_append(&job->emits, &emit, sizeof emit);
-    for (size_t i = 0; err >= 0 && i < EMIT_PARTS; i++)
+    for (size_t i = 0; err >= 0 && i < count; i++)
         err = buffer_append(&job->emit_text, parts[i]->data, parts[i]->size);
     return err;
 }
@@ -103,9 +99,9 @@ const struct emit *leased_job_emits(struct mr_job *job, size_t *out_count) {
     const uint8_t *text = job->emit_text.data;
     size_t count = job->emits.size / sizeof *emits;
     for (size_t i = 0; i < count; i++) {
-        mr_bytes *parts[EMIT_PARTS];
-        emit_parts(&emits[i], parts);
-        for (size_t k = 0; k < EMIT_PARTS; k++) {
+        mr_bytes *parts[PARTS_MOST];
+        size_t part_count = emit_parts(&emits[i], parts);
+        for (size_t k = 0; k < part_count; k++) {
             parts[k]->data = text;
             text += parts[k]->size;
         }

@@ -15,7 +15,7 @@
 #define FIELD(where, member, kind, name, about)                                                    \
     { name, REPLY_##kind, offsetof(struct where, member), about },
 #define TABLE(fields)                                                                              \
-    { fields, sizeof fields / sizeof *fields }
+    { fields, sizeof(fields) / sizeof *(fields) }
 
 #define STAGE_FIELD(from, ...) FIELD(stage_reply, __VA_ARGS__)
 #define CHANNEL_FIELD(from, ...) FIELD(channel_reply, __VA_ARGS__)
