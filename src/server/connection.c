@@ -212,9 +212,9 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
 }
 
-// What a front was asked is answered, too; it is told as if the server ended. In other loops, too,
-// its commands wait for nobody any more.
-static void hear_end(struct connection *c) {
+// The client has closed its side. Requests of a front are still answered, as when the server stops.
+// Its waiting commands end, also in other loops.
+static void input_ended(struct connection *c) {
     struct session *s = c->session;
     c->reading = false;
     host_begin(&c->loop->host);
@@ -237,7 +237,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
         if (c->session->broken)
             connection_close(c);
     } else if (size == UV_EOF) {
-        hear_end(c);
+        input_ended(c);
     } else if (size < 0) {
         connection_close(c);
     } else if (size > 0) {
@@ -254,7 +254,7 @@ static void secure_read(struct connection *c) {
     int all = tls_pour(c->tls, c->session);
     if (all < 0 && tls_peer_closed(c->tls) && !c->session->broken) {
         uv_read_stop((uv_stream_t *)&c->tcp);
-        hear_end(c);
+        input_ended(c);
         return;
     }
     if (all < 0)
@@ -391,8 +391,8 @@ void connections_make_room(struct loop *v) {
 
 // ---- New connections --------------------------------------------------------------------------
 
-// Who comes from there is counted by it: of IPv6 by the half that names a network, since anybody
-// has all of the rest, unless it is an IPv4 address in disguise.
+// Sets the address by which connections are counted: of IPv6 the upper half, which names a network,
+// because one client can use all addresses of it; an IPv4-mapped address is counted as IPv4.
 static void note_origin(struct connection *c, const struct sockaddr *at) {
     uint8_t *origin = c->unauthenticated.address;
     const struct in6_addr *v6 = &((const struct sockaddr_in6 *)at)->sin6_addr;
@@ -470,7 +470,7 @@ static void say_expelled(struct loop *v, const struct connection *c) {
     if (uv_now(&v->uv) < server->expelled_notice_ms)
         return;
     notice(NOTICE_WARN,
-           "%" PRIu64 " connections were closed for newer ones before they said who they are, "
+           "%" PRIu64 " unauthenticated connections were closed in favour of newer ones, "
            "the last of them from %s",
            server->expelled_unsaid, c->address);
     server->expelled_unsaid = 0;
@@ -580,7 +580,7 @@ static void connection_note_refused(const struct connection *c) {
         server->refused_unsaid++;
     } else {
         notice(NOTICE_WARN,
-               "a connection of %s is refused: %s (%" PRIu64 " others were since it was last said)",
+               "refused a connection of %s: %s (%" PRIu64 " more since the last notice)",
                c->address, error_text(), server->refused_unsaid);
         server->refused_unsaid = 0;
         server->refused_notice_ms = now_ms + REFUSED_NOTICE_MS;
@@ -588,7 +588,7 @@ static void connection_note_refused(const struct connection *c) {
     pthread_mutex_unlock(&server->lock);
 }
 
-// It hears why, if it can be told in the clear.
+// Sends the reason, if the connection is not encrypted.
 static void connection_write_refused(struct connection *c, bool front) {
     struct loop *v = c->loop;
     char text[1024];

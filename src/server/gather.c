@@ -189,7 +189,7 @@ static const mr_bytes *list_stage(const struct command *c, const mr_bytes *words
     return stage && stage->size ? stage : NULL;
 }
 
-// Where a list goes on: what FROM names says it.
+// The loop where a list continues, by the argument of FROM.
 static uint32_t list_begin(const struct host *h, const struct command *c, const mr_bytes *words,
                            uint32_t count) {
     const mr_bytes *from = list_option(c, words, count, "FROM");
@@ -302,7 +302,7 @@ static void ask_own(struct session *s, uint32_t loop) {
     mem_free(words);
 }
 
-// A list goes on in the next loop with as many rows as are still wanted, from its beginning.
+// A list continues in the next loop, from its first row, with the number of rows still missing.
 static void ask_rows(struct session *s, uint32_t loop) {
     struct gather *g = s->gather;
     char rows[24];

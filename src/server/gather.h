@@ -1,5 +1,5 @@
-// Gather: a command that is about several loops, or whose reply has to be held back: it is asked in
-// each loop by the connection's remote session there, and the replies become one.
+// Gather: a command that concerns several loops, or whose reply must be buffered: the connection's
+// remote session in each loop runs it, and the replies are combined into one.
 //
 //     TAKE                in the order of the stages, without waiting; then in all of them at once,
 //                         of which one answers (shard/reservation.h)

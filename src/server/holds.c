@@ -62,7 +62,7 @@ static struct hold *hold_find(struct holds *h, uint64_t source) {
 }
 
 // The source, as the core knows it. NULL: there is no store yet, or the token may not name the
-// stage: to look anything up would tell of it.
+// stage: a lookup would reveal it.
 static struct core *source_of(struct session *s, const struct push_numbers *n, struct push *out) {
     if (!s->host->shards || !access_sees(s, n->stage))
         return NULL;

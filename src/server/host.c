@@ -1,5 +1,5 @@
-// A turn: time moves on, commands run, those that may go on do, the logs are flushed; then whatever
-// was said is marked with the turn, which has to become durable.
+// A turn: the time advances, commands run, waiting ones continue if they can, the logs are flushed;
+// then new replies are marked with the turn, and are released when it is durable.
 #include "server/host.h"
 
 #include "base/clock.h"
@@ -195,7 +195,7 @@ void host_take_back(struct host *h, struct buffer *b) {
     *b = (struct buffer){ 0 };
 }
 
-// Where there are too many the rest fail when their leases run out.
+// If there are too many, the others fail when their leases end.
 void host_note_unreadable(struct host *h, const struct grant *g, int why) {
     if (h->unreadable_count == HOST_UNREADABLE)
         return;
@@ -252,7 +252,7 @@ static void end_waits(struct host *h) {
     }
 }
 
-// Nothing more will become durable: whoever waits for something hears so.
+// Nothing more will become durable: all waiting commands get STOPPED.
 static void stop_all(struct host *h) {
     host_durable(h);
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
@@ -260,7 +260,7 @@ static void stop_all(struct host *h) {
         wait_stop(s);
         if (!s->has_called_async)
             continue;
-        s->closing = true; // ends that were not told yet are lost with it: it will ask again
+        s->closing = true; // ends that were not sent yet are lost with it: the client reconnects
         session_touch(s);
     }
 }
@@ -281,7 +281,8 @@ static void stop_changes(struct host *h, void *why) {
 static void stop_other_loops(struct host *h) {
     for (uint32_t i = 0; h->loops && i < h->loops->count; i++)
         if (i != h->loop)
-            (void)loops_run(h->loops, i, stop_changes, h->why_stopped); // else it hears of it later
+            (void)loops_run(h->loops, i, stop_changes,
+                            h->why_stopped); // if it fails, that loop notices later
 }
 
 // False: a log has failed, and why is noted.
@@ -327,7 +328,7 @@ static bool carry_from(struct host *h, struct part *p, bool emits) {
     return carried;
 }
 
-// Until no shard has anything to say, but for emits. What a shard hears may be news for others.
+// Carries messages until none is left, except emits. A message may cause others.
 static void carry_messages(struct host *h, uint32_t batches) {
     bool carried = !h->messages_rest;
     while (carried) {
@@ -380,7 +381,7 @@ void host_begin(struct host *h) {
     budget_begin_turn(h);
 }
 
-// What one frees lets others go on, in other shards as well.
+// Memory or room that one command frees may let others continue, also in other shards.
 static void resume_all(struct host *h) {
     for (;;) {
         if (h->shards > 1 && !h->stopped)
@@ -467,7 +468,7 @@ void host_end(struct host *h) {
     budget_serve(h);
     do {
         resume_all(h);
-        fail_unreadable(h); // which somebody may have waited for
+        fail_unreadable(h); // a caller may have waited for them
     } while (!list_empty(&h->resuming));
     end_parts(h);
     if (h->loops)
@@ -504,7 +505,7 @@ void host_durable(struct host *h) {
     if (h->stopped)
         return;
     if (has_stopped(h) || can_carry(h))
-        host_begin(h); // sessions wait for nothing, or emits can travel: nobody else begins a turn
+        host_begin(h); // a log has failed or emits can be sent, and nothing else begins a turn
 }
 
 void host_wait(struct host *h) {
@@ -554,7 +555,7 @@ uint64_t host_leases(const struct host *h) {
     return held;
 }
 
-// ---- What the cores tell ----------------------------------------------------------------------
+// ---- Events of the cores ----------------------------------------------------------------------
 
 static bool on_reserve(void *owner, struct taker *taker) {
     const struct host *h = ((const struct part *)owner)->host;
@@ -598,7 +599,7 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     (void)owner, (void)token, (void)why;
     struct session *s = session_of(conn);
     if (!s->cancels || s->gone)
-        return; // it hears with its next beat
+        return; // the next beat reports it
     struct buffer *replies = session_push_begin(s);
     reply_push(&s->reply, 2);
     reply_bulk(&s->reply, mr_str("cancel"));

@@ -6,8 +6,8 @@
 //         │                  │                               │
 //     time moves on    commands run, replies gather    the logs' writers are woken
 //
-// No session runs what it has received in host_begin: bytes may have been put where it said before
-// the turn began. The backlog (see budget.h) goes on in host_end.
+// host_begin runs no received commands: bytes may have been written into a session's buffer before
+// the turn began. The backlog (see budget.h) continues in host_end.
 //
 // A reply is shown when everything written before it is durable, in every shard: turns are counted,
 // at the end of one every session with new replies notes how far they reach in which turn, and
@@ -31,7 +31,7 @@ struct loops;
 struct session;
 
 struct session_slot {
-    uint32_t next; // the slab's, when nobody sits there
+    uint32_t next; // the slab's, when the slot is free
     struct session *session;
 };
 
@@ -61,26 +61,26 @@ struct host {
     uint32_t loop;           // which of the server's loops it is …
     struct loops *loops;     // … and what they share: see router.h; NULL: it is the only one
     struct list outgoing;    // remote sessions that something is to be sent to: struct remote
-    bool foreign_ids;        // the store was copied: ids do not tell where their jobs are
+    bool foreign_ids;        // the store was copied: ids do not name the shards of their jobs
     uint64_t (*clock)(void); // milliseconds, for a host without shards of its own
     uint64_t clock_ms;       // when the turn began, by that
     uint64_t turn;           // how many have ended
     bool messages_rest;      // there was no memory for one in this turn
     const char *store;       // its URL, for INFO
-    struct auth *auth;       // whom it knows; NULL: nobody is asked
+    struct auth *auth;       // tokens; NULL: none is required
     struct request_limits request_limits;
-    struct request_limits unauthenticated_limits; // of those who have not said who they are
+    struct request_limits unauthenticated_limits; // of unauthenticated clients
     struct list sessions;
     struct workers workers;   // which stages they work for
     struct list touched;      // sessions with replies of this turn
     struct list held;         // sessions with replies that are not durable yet
-    struct list resuming;     // sessions that may go on with what they have received
+    struct list resuming;     // sessions that may continue with their input
     struct list ready;        // sessions with bytes to send, or to be closed: the loop's to empty
     struct list leaving;      // sessions whose clients are gone, and that hold something still
-    struct list backlog;      // sessions that go on in a later turn (see budget.h) …
-    struct list backlog_mark; // … and behind the last that goes on in this one
+    struct list backlog;      // sessions that continue in a later turn (see budget.h) …
+    struct list backlog_mark; // … and the end of those that continue in this one
     struct heap waits;        // of blocked sessions, by the end of their wait
-    struct slab slots;        // struct session_slot, of sessions: the numbers that `waits` tells
+    struct slab slots;        // struct session_slot of each session; `waits` has their numbers
     uint8_t *inbox;           // READ_SIZE bytes: where sessions that hold nothing receive
     mr_bytes *arguments;      // of the request being run
     struct grant *grants;     // of the TAKE being run
@@ -103,7 +103,7 @@ struct host {
     struct buffer scratch; // what is read from the log on its way into a reply
     uint64_t steps;        // of work so far (see budget.h) …
     uint64_t turn_steps;   // … and when this turn began
-    bool serving;          // the backlog goes on
+    bool serving;          // the backlog is being served
     uint64_t next_session;
     uint64_t commands, connections; // so far …
     uint64_t refusals, rejections;  // … of wrong secrets, and of connections
@@ -122,60 +122,60 @@ struct host {
 // Borrows `store` and, once loaded, the group. MR_ENOMEM.
 int host_init(struct host *, const char *store);
 
-// How the group is to be opened: who owns its shards, and what these tell. Any thread may open it,
-// while the host does not know of it.
+// Options for opening the group: the owners of its shards, and the callbacks. Any thread may open
+// it, before host_load.
 void host_group_options(struct host *, struct group_options *out);
 
-// The group, opened so, is there: commands are answered. Of several loops each host is told, in its
-// own thread. MR_ENOMEM.
+// Starts to serve the group, which was opened with these options. With several loops it is called
+// for each host, in its thread. MR_ENOMEM.
 int host_load(struct host *, struct group *);
 
-// The log of another loop's shard has failed, and why.
+// To be called when the log of another loop's shard has failed, with the reason.
 void host_stop_changes(struct host *, const char *why);
 
-// From now on these may do what their entries say, and become the host's. A session whose
-// entry the list still has goes on, any other that was let in is closed. Within a turn.
+// Replaces the tokens; the host owns them. A session whose token is still in the list stays open;
+// other authenticated sessions are closed. Within a turn.
 void host_set_auth(struct host *, struct auth *);
 
-// Ends all sessions; then the group is the owner's to close. The host serves no shards any more,
-// and its turns do nothing.
+// Ends all sessions; then the caller may close the group. The host serves no shards any more, and
+// its turns do nothing.
 void host_detach(struct host *);
 void host_finish(struct host *); // the same, if it was not done, and frees
 
 void host_begin(struct host *);
 void host_end(struct host *);
 
-// Shows what has become durable. The loop calls it after host_end and when a log has synced. If one
-// has failed, or emits can now travel to another shard, a turn may have begun.
+// Releases replies that have become durable. The loop calls it after host_end and when a log has
+// synced. If a log has failed, or emits can be sent to another shard, a turn may have begun.
 void host_durable(struct host *);
 
 // Waits until everything is durable, or a log has failed. Between turns.
 void host_wait(struct host *);
 
-// All logs as one: bytes are added; it is full, or has stopped, if one is or has.
+// The state of all logs together: sizes are added; it is full or stopped if one of them is.
 void host_look(const struct host *, struct log_state *out);
 
 // The last turn of which everything is durable.
 uint64_t host_durable_turn(struct host *);
 
-// Whether somebody waits for the next turn.
+// Whether a session waits for the next turn.
 static inline bool host_has_backlog(const struct host *h) {
     return !list_empty(&h->backlog) || !list_empty(&h->leaving);
 }
 
-// Milliseconds until a turn is due although nobody calls; -1: none.
+// Milliseconds until a turn is due without new input; -1: none.
 int64_t host_next_ms(struct host *);
 
-// From now on nothing is started: takers that wait are answered with nothing.
+// Starts no more jobs: waiting takes are answered with an empty list.
 void host_stop(struct host *);
 
-// What is still running goes back to its place without counting an attempt. Before host_close.
+// Returns running jobs to their channels without counting an attempt. Before host_close.
 void host_give_back(struct host *);
 
-// Nothing more is run: a session is over when what it has said was sent.
+// Runs no more commands: a session ends when its replies were sent.
 void host_close(struct host *);
 
-// How many leases connected workers hold: what nobody is connected for is not waited for.
+// The number of leases of connected workers; leases without a connection are not counted.
 uint64_t host_leases(const struct host *);
 
 uint64_t host_now_ms(const struct host *);
@@ -199,7 +199,7 @@ struct session *host_client_to_close(const struct host *);
 
 // Makes room for the wait of one more session. MR_ENOMEM.
 int host_reserve_wait(struct host *);
-// Sees to it that the session hears of the end of its wait.
+// Schedules the end of the session's wait.
 void host_plan_wait(struct host *, struct session *);
 
 // The body of a leased job cannot be read: see core_unreadable.

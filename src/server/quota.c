@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct quota_address {
-    uint32_t next; // the slab's, when nobody comes from there
+    uint32_t next; // the slab's, when the place is free
     uint32_t count;
     uint8_t address[QUOTA_ADDRESS];
 };

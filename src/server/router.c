@@ -1,4 +1,4 @@
-// See router.h. A mail is one step between two loops; what it carries belongs to it.
+// See router.h. A mail is one message between two loops; it owns its contents.
 #include "server/router.h"
 
 #include "base/errors.h"
@@ -20,22 +20,22 @@ enum {
 
 enum mail_kind {
     // To a remote session:
-    MAIL_IDENTITY, // who it stands for; the first one makes it
+    MAIL_IDENTITY, // its connection's identity; the first one makes the remote session
     MAIL_HOLDS,    // sources that it has to hold
     MAIL_REQUESTS, // bytes; `reserved` if it is a TAKE in several loops
-    MAIL_SENT,     // so many bytes of replies were taken by the connection
+    MAIL_SENT,     // number of bytes of replies that the connection has accepted
     MAIL_UNBLOCK,  // its TAKE waits no longer
     MAIL_END,      // the connection has ended
     // From it:
     MAIL_REPLIES, // bytes, and how many replies they are
-    MAIL_CLOSED,  // it is over by itself; count 1: the connection is to be closed at once
+    MAIL_CLOSED,  // it has ended by itself; count 1: the connection must be closed at once
     MAIL_ENDED,   // after MAIL_END: nothing more comes
     // Between shards, and for the server:
     MAIL_MESSAGE,
     MAIL_RUN,
 };
 
-// Who a remote session stands for. Compared byte by byte: zero what is not used.
+// The identity of the connection of a remote session. Compared byte by byte: unused bytes are zero.
 struct identity {
     uint64_t id;
     bool resp3, cancels, input_ended;
@@ -172,8 +172,8 @@ struct remote {
     uint64_t under_way;       // replies that have not come
     uint64_t bytes_under_way; // of requests, since there were none
     uint64_t to_ack;          // bytes of replies that the connection has taken
-    struct remote_work work;  // as was heard last
-    struct identity known;    // what it was told
+    struct remote_work work;  // as last reported
+    struct identity known;    // what was sent to it
     bool is_made;
     struct holds holds;                  // to be sent before the requests
     struct shared_reservation *reserved; // goes with the next requests
@@ -183,7 +183,7 @@ struct remote {
     bool is_over;
     struct identity identity;
     uint64_t shipped, shipped_replies; // of its replies, that were not acknowledged
-    uint64_t shipped_ended;            // how many ends were told
+    uint64_t shipped_ended;            // number of ends reported
 };
 
 static struct remote *remote_create(struct session *s, uint32_t there) {
@@ -314,7 +314,7 @@ static bool post_ack(struct remote *r) {
     return true;
 }
 
-// A session for which there is no memory ends; its connection is told by that.
+// Without memory for a message the session ends, which closes its connection.
 static void remote_send(struct remote *r) {
     bool holds = r->holds.count || r->holds.over;
     bool sent =

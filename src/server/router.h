@@ -78,7 +78,7 @@ void router_cut_off(struct session *);
 uint64_t router_client_bytes(const struct host *);
 // The loop has closed those that it had to: others learn how much its clients have now.
 void router_note_client_bytes(struct host *);
-// Passes on what a shard has to tell one of another loop. MR_ENOMEM: not now.
+// Sends the message of a shard to a shard of another loop. MR_ENOMEM: not now.
 int router_carry(struct host *, struct message *);
 
 // ---- For a session ----------------------------------------------------------------------------
@@ -98,17 +98,16 @@ bool router_is_waiting(const struct session *);
 bool router_runs_elsewhere(const struct session *, mr_bytes stage);
 void router_hold(struct session *, mr_bytes stage, const struct holds *);
 
-// What its remote sessions hold and have done, as was last heard.
+// The totals of its remote sessions, as last reported.
 struct remote_work {
     uint64_t leases, async_calls, taken, ended;
 };
 struct remote_work router_work(const struct session *);
 
-// The id of the connection that a session is, or stands for.
+// The id of a session's connection; of a remote session, that of the connection it works for.
 uint64_t router_id(const struct session *);
 
-// It has said who it is, what it wants to be told, or its last command: its remote sessions hear of
-// it.
+// Its identity, its settings or the end of its input have changed: updates its remote sessions.
 void router_identity_changed(struct session *);
 void router_drained(struct session *); // its client reads again
 bool router_unblock(struct session *); // it waits in TAKE in another loop: that ends
