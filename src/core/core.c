@@ -232,7 +232,7 @@ static int stage_try(struct core *c, mr_bytes name, const struct stage_change *c
         return err;
     }
     s->sweep_at_ms = 0; // with a shorter retention the sweep may be due earlier
-    (void)stage_sweep(c, s, c->limits.max_due);
+    c->steps += STEPS_DUE * (uint64_t)stage_sweep(c, s, c->limits.max_due);
     stage_plan_sweep(c, s);
     stage_update_mark(c, s); // the policy may have changed the high mark
     stage_wake(c, s);

@@ -52,8 +52,11 @@ APART static void done_undo(struct core *c, struct done_plan *m) {
     mem_free(m->plans);
 }
 
-static bool is_repeated_here(const struct done_plan *m, uint32_t index) {
+enum { EMITS_COMPARED = 32 }; // in a step
+
+static bool is_repeated_here(struct core *c, const struct done_plan *m, uint32_t index) {
     const struct push_plan *plan = &m->plans[index];
+    c->steps += plan->has_once ? index / EMITS_COMPARED : 0;
     for (uint32_t i = 0; plan->has_once && i < index; i++) {
         const struct push_plan *other = &m->plans[i];
         if (other->has_once && other->once.low == plan->once.low &&
@@ -75,7 +78,7 @@ static int emit_prepare(struct core *c, struct done_plan *m, uint32_t index) {
         return outbox_prepare(c, &m->pushes[index], to, plan);
     if ((err = push_plan_begin(c, &m->pushes[index], plan)) < 0)
         return err;
-    if (plan->is_repeat || is_repeated_here(m, index)) {
+    if (plan->is_repeat || is_repeated_here(c, m, index)) {
         plan->is_repeat = true;
         return 0;
     }
@@ -97,6 +100,7 @@ APART static int emits_prepare(struct core *c, struct done_plan *m) {
         return err;
     if ((err = ids_reserve(c, count)) < 0)
         return err;
+    c->steps += (uint64_t)count * STEPS_EMIT;
     m->pushes = mem_alloc(count * sizeof *m->pushes);
     m->plans = mem_alloc(count * sizeof *m->plans);
     if (!m->pushes || !m->plans)

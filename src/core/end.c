@@ -39,7 +39,13 @@ void caller_link(struct core *c, uint32_t number, struct caller *caller) {
         call->value = (uintptr_t)caller;
 }
 
+enum { CALLERS_MOST = 1 << 16, CALLERS_NOTIFIED = 8 }; // of a job; that cost as much as a timer
+
 int caller_attach(struct core *c, uint32_t number, struct caller *caller) {
+    const struct attr *call = job_attr(c, job_at(c, number), ATTR_CALL);
+    if (call && call->small >= CALLERS_MOST)
+        return error_set(MR_EFULL, "%u calls wait for job %" PRIu64 " already", call->small,
+                         job_at(c, number)->id);
     int err = slab_reserve(&c->attrs, 1);
     if (err < 0)
         return err;
@@ -62,6 +68,8 @@ static void caller_unlink(struct core *c, struct caller *caller) {
 
 void callers_notify(struct core *c, struct job *j, const struct outcome *o) {
     struct attr *call = job_attr(c, j, ATTR_CALL);
+    if (call)
+        due_spend(c, call->small / CALLERS_NOTIFIED);
     while (call && first_caller(call)) {
         struct caller *caller = first_caller(call);
         caller_unlink(c, caller);

@@ -28,6 +28,7 @@
 enum { STEPS_EPIC = 10 };      // cost of reading an epic, whose numbers are searched
 enum { STEPS_REASONS = 20 };   // cost of reading the reasons of a job from the log
 enum { STEPS_DUE = 10 };       // cost of handling a timer (core_take_steps)
+enum { STEPS_EMIT = 10 };      // cost of an emit
 enum { RETRY_AFTER_MS = 100 }; // what could not be recorded is retried then
 
 // A channel: CHAN_KEYED and the number of a struct channel, or the number of a job without a key.
@@ -765,6 +766,12 @@ static inline void timer_forget(struct core *c) {
 
 // Sets a timer to retry what could not be recorded now.
 void timer_retry(struct core *, enum timer, uint32_t number);
+
+// Counts work as that of `count` timers, against the limit of this core_advance, too.
+static inline void due_spend(struct core *c, uint32_t count) {
+    c->due_left -= count < c->due_left ? count : c->due_left;
+    c->steps += STEPS_DUE * (uint64_t)count;
+}
 
 static inline uint32_t timer_value(enum timer kind, uint32_t number) {
     return (uint32_t)kind << ATTR_SHIFT | number;

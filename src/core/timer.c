@@ -58,12 +58,6 @@ APART void timers_tidy(struct core *c) {
     c->steps += STEPS_TIDIED;
 }
 
-// Counts timers against the limit of this core_advance.
-static void due_spend(struct core *c, uint32_t count) {
-    c->due_left -= count < c->due_left ? count : c->due_left;
-    c->steps += STEPS_DUE * (uint64_t)count;
-}
-
 static int deadline_fires(struct core *c, uint32_t number) {
     return job_at(c, number)->status < JOB_DONE ? job_end(c, number, JOB_EXPIRED) : 0;
 }

@@ -23,9 +23,10 @@ enum {
     STEPS_CHANGE = 10,   // a job that is pushed, ended or changed
     STEPS_ROW = 10,      // a row of a list, beyond its bytes
     STEPS_READ = 20,     // an entry read from the log
-    STEP_ROWS = 8,       // rows for which memory is allocated, per step,
+    STEP_SESSIONS = 8,   // sessions that a search passes, per step,
+    STEP_ROWS = 8,       // rows for which memory is allocated,
     STEP_WORDS = 8,      // words of a request per step,
-    STEP_BYTES_IN = 256, // its bytes …
+    STEP_BYTES_IN = 128, // its bytes …
     STEP_BYTES_OUT = 64, // … and bytes of its reply
 };
 

@@ -172,11 +172,16 @@ static int act_on_piece(struct session *s, struct bulk *b) {
         return 1;
     }
     for (uint32_t i = 0; more >= 0 && i < p.count; i++) {
-        int err = o->dry ? 0 : b->act(core_of_job(s->host, p.ids[i]), p.ids[i]);
+        struct core *core = core_of_job(s->host, p.ids[i]);
+        int err = o->dry ? 0 : b->act(core, p.ids[i]);
         if (err < 0)
             return err;
-        budget_spend(s, STEPS_CHANGE);
+        budget_spend(s, STEPS_CHANGE + core_take_steps(core));
         b->count++;
+        if (!o->dry && !budget_left(s) && i + 1 < p.count) { // the rest is looked at again
+            b->from = w.from;
+            return 1;
+        }
     }
     return more > 0 && b->count < o->max ? 1 : more < 0 ? more : 0;
 }

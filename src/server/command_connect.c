@@ -1,5 +1,6 @@
 // Commands about the connection and the server: AUTH, HELLO, PING, COMMAND, CLIENT …
 #include "server/access.h"
+#include "server/budget.h"
 #include "server/info.h"
 #include "server/router.h"
 #include "server/shards.h"
@@ -268,8 +269,10 @@ static void unblock(struct session *s, mr_bytes word) {
     if (!read_id(s, word, &id))
         return;
     struct list *l = s->host->sessions.next;
-    while (l != &s->host->sessions && list_entry(l, struct session, of_host)->id != id)
+    uint64_t looked = 0;
+    for (; l != &s->host->sessions && list_entry(l, struct session, of_host)->id != id; looked++)
         l = l->next;
+    budget_spend(s, looked / STEP_SESSIONS);
     struct session *other = l == &s->host->sessions ? NULL : list_entry(l, struct session, of_host);
     bool may = other && may_unblock(s, other), waits = may && take_waits(other);
     if (waits)
