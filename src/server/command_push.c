@@ -337,6 +337,8 @@ static void end_resume(struct session *s, void *state, enum wake wake) {
     (void)state;
     if (wake == WAKE_STOPPED)
         session_answer_stopped(s);
+    else if (wake == WAKE_READY)
+        answer_outcome(s, &s->outcome);
     else
         reply_null(&s->reply);
 }
@@ -369,7 +371,7 @@ static void call_later(struct session *s, struct push_state *p, enum wake wake) 
     } else {
         write_pushed(s, pushed.id);
         if (pushed.ended)
-            async_call_notify(l, &pushed.outcome);
+            async_call_ended(l, &pushed.outcome);
     }
 }
 

@@ -310,7 +310,7 @@ static void on_written(uv_write_t *write, int status) {
         connection_close(c);
     if (!c->closing)
         connection_write(c);
-    turn_end(v);
+    turn_plan(v);
 }
 
 static mr_bytes connection_ready(struct connection *c) {
@@ -342,11 +342,17 @@ static void write_rest(struct connection *c, mr_bytes rest) {
     connection_sent(c, rest.size);
 }
 
-enum { WRITE_MOST = 1 << 20 }; // copied at once
+enum { WRITE_MOST = 256 << 10 }; // written at once, so that other connections have their turn
+
+static mr_bytes connection_next(struct connection *c) {
+    mr_bytes ready = connection_ready(c);
+    ready.size = ready.size < WRITE_MOST ? ready.size : WRITE_MOST;
+    return ready;
+}
 
 void connection_write(struct connection *c) {
     note_authentication(c);
-    mr_bytes ready = c->writing ? (mr_bytes){ 0 } : connection_ready(c);
+    mr_bytes ready = c->writing ? (mr_bytes){ 0 } : connection_next(c);
     if (ready.size) {
         uv_buf_t buf = uv_buf_init((char *)(uintptr_t)ready.data, (unsigned)ready.size);
         int wrote = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
@@ -358,9 +364,7 @@ void connection_write(struct connection *c) {
             note_life(c);
             connection_sent(c, (size_t)wrote);
         }
-        ready = connection_ready(c);
-        if (ready.size > WRITE_MOST)
-            ready.size = WRITE_MOST;
+        ready = connection_next(c);
         if (ready.size)
             write_rest(c, ready);
     }

@@ -390,7 +390,10 @@ static void resume_all(struct host *h) {
             return;
         struct session *s = list_entry(h->resuming.next, struct session, of_resuming);
         list_remove(&s->of_resuming);
-        session_run(s);
+        if (budget_used(h) < LIMIT_BUSY_STEPS || !session_has_work(s))
+            session_run(s);
+        else
+            budget_defer(s); // very many may have been woken at once
     }
 }
 
@@ -577,11 +580,11 @@ static void on_ended(void *owner, struct caller *caller, const struct outcome *o
     if (s->gone)
         return;
     if (caller != &s->caller) {
-        async_call_notify(list_entry(caller, struct async_call, caller), outcome);
+        async_call_ended(list_entry(caller, struct async_call, caller), outcome);
         return;
     }
-    answer_outcome(s, outcome);
-    wait_answered(s);
+    s->outcome = *outcome;
+    wait_wake(s, WAKE_READY);
 }
 
 static void on_room(void *owner, struct pusher *pusher) {

@@ -40,10 +40,10 @@ static void flush(struct loop *v) {
 
 static void on_timer(uv_timer_t *timer);
 
+// The turn ends when the sockets were polled, which does not wait while the handle is idle.
 static void on_idle(uv_idle_t *idle) {
     struct loop *v = idle->data;
     host_begin(&v->host);
-    turn_end(v);
 }
 
 // While sessions are in the backlog, or more is due than one turn does, there is a turn in every
@@ -72,17 +72,28 @@ static void loop_plan(struct loop *v) {
 static void note_leases(struct loop *);
 static void loop_end(struct loop *);
 
+static bool has_turn(const struct host *h) {
+    return h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming) ||
+           !list_empty(&h->outgoing);
+}
+
+void turn_plan(struct loop *v) {
+    if (has_turn(&v->host))
+        plan_idle(v, true);
+    else
+        loop_plan(v);
+}
+
 void turn_end(struct loop *v) {
     struct host *h = &v->host;
-    while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming) ||
-           !list_empty(&h->outgoing)) {
+    if (has_turn(h)) {
         host_end(h);
         flush(v); // sessions may continue after their replies were sent
         connections_make_room(v);
         if (h->loops)
             router_note_client_bytes(h);
     }
-    loop_plan(v);
+    turn_plan(v);
     health_look(&v->health, h);
     if (v->stopping)
         note_leases(v);

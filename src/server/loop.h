@@ -122,7 +122,8 @@ void connection_close(struct connection *); // begins a turn: its session ends i
 
 // ---- loop.c -----------------------------------------------------------------------------------
 
-void turn_end(struct loop *);
+void turn_end(struct loop *);  // runs what is to be done in this turn; the rest follows in the next
+void turn_plan(struct loop *); // has the turn that has begun, or that is needed, end soon
 void loop_finish(struct loop *); // a connection has closed while the server stops
 
 #endif

@@ -93,8 +93,8 @@ int session_create(struct host *h, struct session **out) {
     s->address = "";
     s->since_ms = host_now_ms(h);
     s->reply.out = &s->out;
-    struct list *links[] = { &s->of_host,  &s->of_touched, &s->of_held,    &s->of_resuming,
-                             &s->of_ready, &s->of_backlog, &s->async_calls };
+    struct list *links[] = { &s->of_host,  &s->of_touched, &s->of_held,     &s->of_resuming,
+                             &s->of_ready, &s->of_backlog, &s->async_calls, &s->ended_calls };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_init(links[i]);
     list_append(&h->sessions, &s->of_host);
@@ -164,6 +164,7 @@ int async_call_create(struct session *s, struct async_call **out) {
     if (!l)
         return error_set(MR_ENOMEM, "no memory for a call");
     l->session = s;
+    list_init(&l->of_ended);
     list_append(&s->async_calls, &l->of_session);
     s->async_count++;
     s->host->buffered += sizeof *l;
@@ -177,18 +178,46 @@ void async_call_destroy(struct async_call *l) {
     s->async_count--;
     s->host->buffered -= s->gone ? 0 : sizeof *l;
     list_remove(&l->of_session);
+    list_remove(&l->of_ended);
     mem_free(l);
 }
 
-void async_call_notify(struct async_call *l, const struct outcome *outcome) {
+void async_call_ended(struct async_call *l, const struct outcome *outcome) {
     struct session *s = l->session;
+    l->outcome = *outcome;
+    list_append(&s->ended_calls, &l->of_ended);
+    if (list_empty(&s->of_resuming) && list_empty(&s->of_backlog))
+        list_append(&s->host->resuming, &s->of_resuming);
+}
+
+static void write_async_end(struct session *s, const struct outcome *outcome) {
     struct buffer *replies = session_push_begin(s);
     reply_push(&s->reply, 3);
     reply_bulk(&s->reply, mr_str("ended"));
     reply_id(&s->reply, outcome->id);
     answer_outcome(s, outcome);
     session_push_end(s, replies);
-    async_call_destroy(l);
+}
+
+// Bytes of replies since the beginning.
+static uint64_t said_so_far(const struct session *s) {
+    return s->sent + session_unsent(s);
+}
+
+// As many as the budget allows. What the client does not read holds up the rest.
+static void report_ended_calls(struct session *s) {
+    while (!list_empty(&s->ended_calls) && !session_is_paused(s)) {
+        if (!budget_left(s)) {
+            budget_defer(s);
+            return;
+        }
+        struct async_call *l = list_entry(s->ended_calls.next, struct async_call, of_ended);
+        struct budget_mark mark = budget_begin(s);
+        uint64_t said = said_so_far(s);
+        write_async_end(s, &l->outcome);
+        async_call_destroy(l);
+        budget_end(s, mark, 0, said_so_far(s) - said);
+    }
 }
 
 // Keeps the host's sum of buffers. Called when a buffer may have grown or was freed.
@@ -288,11 +317,6 @@ static void abandon(struct session *s) {
     session_close(s);
 }
 
-// Bytes of replies since the beginning.
-static uint64_t said_so_far(const struct session *s) {
-    return s->sent + session_unsent(s);
-}
-
 // Runs a command, or goes on with the one that waits if there are no words.
 static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
     struct budget_mark mark = budget_begin(s);
@@ -351,9 +375,14 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
             refuse_frame(s);
         if (used <= 0)
             break;
+        bool too_large = count && budget_is_busy(h) && is_large(h->arguments, count, (size_t)used);
+        if (too_large && data[at] == '*') { // it is read again in the next turn: no copy is made
+            budget_defer(s);
+            break;
+        }
         if (count && s->route && router_must_wait(s, h->arguments, count))
             defer(s, h->arguments, count, false);
-        else if (count && budget_is_busy(h) && is_large(h->arguments, count, (size_t)used))
+        else if (too_large) // reading a line has changed it
             defer(s, h->arguments, count, true);
         else if (count)
             run_one(s, h->arguments, count);
@@ -370,7 +399,8 @@ static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
 
 void session_run(struct session *s) {
     if (s->broken)
-        return;           // its input may be incomplete
+        return; // its input may be incomplete
+    report_ended_calls(s);
     if (s->wait.is_woken) // even if it is paused: other clients may wait behind it
         run_one(s, NULL, 0);
     if (!s->in.size)
@@ -576,7 +606,8 @@ void session_sent(struct session *s, size_t size) {
     count_buffers(s);
     if (was_paused && !session_is_paused(s) && s->remotes)
         router_drained(s);
-    if (was_paused && !session_is_paused(s) && !s->wait.kind && list_empty(&s->of_resuming))
+    bool goes_on = !s->wait.kind || !list_empty(&s->ended_calls);
+    if (was_paused && !session_is_paused(s) && goes_on && list_empty(&s->of_resuming))
         budget_defer(s); // not now: a client that reads fast would take the whole turn
 }
 

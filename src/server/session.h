@@ -39,6 +39,8 @@ struct async_call {
     struct session *session;
     struct caller caller;
     struct list of_session;
+    struct list of_ended;   // once the job has ended, until that is reported …
+    struct outcome outcome; // … with this
 };
 
 struct front;
@@ -77,10 +79,12 @@ struct session {
     uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
     struct fetch *fetch;     // bodies being read for it; NULL: none
     struct watcher watcher;  // waiting for an epic
+    struct outcome outcome;  // of the job that it has waited for
     struct caller caller;    // waiting for a job's end
     struct pusher pusher;    // waiting for room
     struct list async_calls; // CALLs with LATER that have not ended …
     uint32_t async_count;    // … and how many
+    struct list ended_calls; // of these, that have ended and are to be reported
     bool has_called_async;   // there were some
 
     struct {
@@ -183,15 +187,22 @@ bool session_admit(struct session *, mr_bytes user, mr_bytes secret);
 // The same outside of a command, after the session has lost its token. False: as above.
 bool session_introduce(struct session *, mr_bytes secret);
 
-// Freed by async_call_notify, or with the session. MR_EFULL: there are too many; MR_ENOMEM.
+// Freed when its end was reported, or with the session. MR_EFULL: there are too many; MR_ENOMEM.
 int async_call_create(struct session *, struct async_call **out);
 void async_call_destroy(struct async_call *);
-void async_call_notify(struct async_call *, const struct outcome *);
+// The job has ended; the push message is written before this turn ends, or in a later one if there
+// are very many, or large ones.
+void async_call_ended(struct async_call *, const struct outcome *);
 
 // Between these two, replies go to the client directly, as a push message must, and not into the
 // buffer of EXEC. The second takes what the first returned.
 struct buffer *session_push_begin(struct session *);
 void session_push_end(struct session *, struct buffer *);
+
+// Whether session_run would do something.
+static inline bool session_has_work(const struct session *s) {
+    return s->wait.is_woken || s->in.size || !list_empty(&s->ended_calls);
+}
 
 struct reply *session_reply(struct session *); // for writing a reply
 void session_offer(struct session *);          // the loop checks whether to send, close or read

@@ -550,6 +550,94 @@ static void U4_very_many_waiting_takes_share_their_turns(void **state) {
     expect_reply(d, 0, "+OK");
 }
 
+// U4: a result for which many wait is copied for each, but not for all in one turn.
+static void U4_a_large_result_for_many_shares_its_turns(void **state) {
+    struct dialogue *d = *state;
+    static char result[4 << 20];
+    memset(result, 'x', sizeof result);
+    ask(d, 1, "PUSH s x", "\"*\"");
+    struct job job = take(d, 0, "s");
+    for (int i = 2; i < DIALOGUE_CLIENTS; i++) {
+        connect_client(d, i);
+        send_linef(d, i, "AWAIT %s WAIT -1", job.id);
+    }
+    mr_bytes done[] = { mr_str("DONE"),
+                        mr_str(job.id),
+                        mr_str(job.token),
+                        mr_str("RESULT"),
+                        { result, sizeof result } };
+    struct buffer b = { 0 };
+    assert_int_equal(request_write(&b, done, 5), 0);
+    for (size_t at = 0; at < b.size;)
+        at += feed(d, 0, (mr_bytes){ b.data + at, b.size - at });
+    int served = 0;
+    for (int turns = 0; served < DIALOGUE_CLIENTS - 2; turns++) {
+        assert_in_range(turns, 0, DIALOGUE_CLIENTS);
+        int before = served;
+        turn_once(d);
+        served = 0;
+        for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+            served += d->clients[i].received.size > sizeof result;
+        assert_in_range(served, before, before + 2);
+    }
+    for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+        forget_heard(d, i);
+    expect_reply(d, 0, "+OK");
+    buffer_finish(&b);
+}
+
+// U4: the end of a job is reported to its callers in pieces, and there is a limit to them.
+static void U4_very_many_callers_of_a_job_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    static const char call[] = "CALL s x ONCE a LATER\r\n";
+    static char many[ATTACK];
+    size_t used = 0;
+    ask(d, 0, "HELLO 3", "*");
+    for (; used + sizeof call < sizeof many; used += sizeof call - 1)
+        memcpy(many + used, call, sizeof call - 1);
+    while (d->clients[0].session->async_count < LIMIT_ASYNC_CALLS) {
+        send_bytes(d, 0, (mr_bytes){ many, used });
+        forget_heard(d, 0);
+    }
+    ask(d, 1, "AWAIT #1 WAIT -1", "-FULL 65536 calls wait for job *");
+    connect_client(d, 2);
+    feed(d, 2, mr_str("DROP STAGE s WAITING\r\n"));
+    assert_true(turns_until_done(d) > 10);
+    assert_int_equal(d->clients[0].session->async_count, 0);
+    forget_heard(d, 0);
+    expect_reply(d, 2, ":1");
+}
+
+// U4: a search among all sessions costs as much as there are.
+static void U4_CLIENT_UNBLOCK_costs_what_it_looks_at(void **state) {
+    struct dialogue *d = *state;
+    struct session *other;
+    for (int i = 0; i < 3000; i++)
+        assert_int_equal(session_create(&d->host, &other), 0);
+    assert_true(attack_with(d, "CLIENT UNBLOCK 99999\r\n") > 20);
+}
+
+// U4: an emit costs as much as a push.
+static void U4_emits_cost_as_much_as_pushes(void **state) {
+    struct dialogue *d = *state;
+    enum { EMITS = 1000 };
+    mr_bytes words[3 + 4 * EMITS] = { mr_str("DONE") };
+    ask(d, 1, "PUSH s x", "\"*\"");
+    struct job job = take(d, 0, "s");
+    words[1] = mr_str(job.id);
+    words[2] = mr_str(job.token);
+    for (int i = 0; i < EMITS; i++) {
+        words[3 + 4 * i] = mr_str("EMIT");
+        words[4 + 4 * i] = mr_str("to");
+        words[5 + 4 * i] = mr_str("");
+        words[6 + 4 * i] = mr_str("x");
+    }
+    uint64_t before = d->host.steps;
+    send_words(d, 0, words, 3 + 4 * EMITS);
+    expect_reply(d, 0, "+OK");
+    assert_true(d->host.steps - before > 10 * EMITS);
+}
+
 // What a stage takes up of max-bytes.
 static uint64_t stage_memory(void) {
     struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
@@ -643,6 +731,9 @@ int main(void) {
         DIALOGUE(U4_looks_in_MULTI_cost_as_much_as_alone),
         DIALOGUE(U4_the_backlog_is_served_in_rotation),
         DIALOGUE(U4_very_many_waiting_takes_share_their_turns),
+        DIALOGUE(U4_a_large_result_for_many_shares_its_turns),
+        DIALOGUE(U4_very_many_callers_of_a_job_share_their_turns),
+        DIALOGUE(U4_emits_cost_as_much_as_pushes),
         DIALOGUE(U4_what_is_due_at_once_shares_its_turns),
         DIALOGUE(U4_a_connection_holds_a_bounded_number_of_jobs),
         DIALOGUE(U4_many_calls_of_a_lost_connection_share_their_turns),
@@ -656,6 +747,7 @@ int main(void) {
         DIALOGUE(U4_what_a_token_does_not_see_costs_too),
         DIALOGUE(U4_INFO_costs_what_is_compared_for_it),
         DIALOGUE(U4_an_empty_place_makes_no_look_longer),
+        DIALOGUE(U4_CLIENT_UNBLOCK_costs_what_it_looks_at),
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         cmocka_unit_test(U4_pushes_that_wait_for_memory_cost_what_is_woken),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),
