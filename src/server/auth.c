@@ -11,6 +11,7 @@
 struct auth {
     size_t count;
     struct auth_entry *entries;
+    size_t size;
     char text[]; // of the file
 };
 
@@ -220,6 +221,7 @@ int auth_parse(mr_bytes text, struct auth **out) {
     }
     if (text.size)
         memcpy(a->text, text.data, text.size);
+    a->size = text.size;
     int err = lines_parse(a, (mr_bytes){ a->text, text.size });
     if (err < 0) {
         auth_destroy(a);
@@ -227,6 +229,10 @@ int auth_parse(mr_bytes text, struct auth **out) {
     }
     *out = a;
     return 0;
+}
+
+int auth_copy(const struct auth *a, struct auth **out) {
+    return auth_parse((mr_bytes){ a->text, a->size }, out);
 }
 
 void auth_destroy(struct auth *a) {

@@ -47,7 +47,8 @@ struct auth;
 
 // Parses the text of a file. MR_EINVAL: with the number of the line; MR_ENOMEM.
 int auth_parse(mr_bytes text, struct auth **out);
-void auth_destroy(struct auth *); // takes NULL
+int auth_copy(const struct auth *, struct auth **out); // MR_ENOMEM
+void auth_destroy(struct auth *);                      // takes NULL
 size_t auth_count(const struct auth *);
 const struct auth_entry *auth_at(const struct auth *, size_t index);
 const struct auth_entry *auth_named(const struct auth *, mr_bytes name); // NULL: none

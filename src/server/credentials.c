@@ -26,33 +26,26 @@ static int load_tls(struct credentials *c) {
     return 0;
 }
 
-int credentials_open_tokens(struct credentials *c, struct host *h) {
-    return c->auth ? load_auth(c, h) : 0;
-}
-
-void credentials_reload_tokens(struct credentials *c, struct host *h) {
-    if (load_auth(c, h) < 0)
-        notice(NOTICE_ERROR, "a loop keeps its old tokens: %s", error_text());
-}
-
 int credentials_open(struct credentials *c, struct host *h) {
-    int err = credentials_open_tokens(c, h);
+    int err = c->auth ? load_auth(c, h) : 0;
     if (err >= 0 && (c->tls.cert || c->tls.key || c->tls.ca))
         err = load_tls(c);
     return err;
 }
 
-void credentials_reload(struct credentials *c, struct host *h) {
+bool credentials_reload(struct credentials *c, struct host *h) {
+    bool loaded = c->auth && load_auth(c, h) >= 0;
     if (!c->auth && !c->context)
         notice(NOTICE_INFO, "reload: there are no tokens and no certificates to read");
-    if (c->auth && load_auth(c, h) < 0)
+    if (c->auth && !loaded)
         notice(NOTICE_ERROR, "the old tokens stay in use: %s", error_text());
-    else if (c->auth)
+    else if (loaded)
         notice(NOTICE_INFO, "reloaded %zu tokens of %s", auth_count(h->auth), c->auth);
     if (c->context && load_tls(c) < 0)
         notice(NOTICE_ERROR, "the old certificate stays in use: %s", error_text());
     else if (c->context)
         notice(NOTICE_INFO, "reloaded the certificate %s", c->tls.cert);
+    return loaded;
 }
 
 void credentials_close(struct credentials *c) {

@@ -12,13 +12,11 @@ struct credentials {
     struct tls_context *context; // for new connections; NULL: no TLS
 };
 
-// Errors of auth_load and tls_context_create.
+// Errors of auth_load and tls_context_create. Hosts of other loops get copies of the host's tokens.
 int credentials_open(struct credentials *, struct host *);
-int credentials_open_tokens(struct credentials *, struct host *); // of another loop's host
 
-// Within a turn. For existing connections see host_set_auth.
-void credentials_reload(struct credentials *, struct host *);
-void credentials_reload_tokens(struct credentials *, struct host *);
+// Within a turn. For existing connections see host_set_auth. Whether there are new tokens.
+bool credentials_reload(struct credentials *, struct host *);
 
 void credentials_close(struct credentials *); // the tokens are the host's
 

@@ -402,8 +402,20 @@ static void loop_on_signal(uv_signal_t *signal, int number) {
 
 // ---- Reloading --------------------------------------------------------------------------------
 
-static void reload_tokens(struct host *h, void *server) {
-    credentials_reload_tokens(&((struct server *)server)->credentials, h);
+static void set_tokens(struct host *h, void *auth) {
+    host_set_auth(h, auth);
+}
+
+// Other loops get what the first one has read, not what the file says by then.
+static int pass_on_tokens(struct server *server, uint32_t loop) {
+    struct auth *copy;
+    int err = auth_copy(server->loop[0]->host.auth, &copy);
+    if (err < 0)
+        return err;
+    err = loops_run(&server->loops, loop, set_tokens, copy);
+    if (err < 0)
+        auth_destroy(copy);
+    return err;
 }
 
 // Reads files that may change at run time; an invalid one is reported and changes nothing.
@@ -412,10 +424,10 @@ static void server_reload(void *arg) {
     struct loop *v = server->loop[0];
     host_begin(&v->host);
     pthread_mutex_lock(&server->lock);
-    credentials_reload(&server->credentials, &v->host);
+    bool tokens = credentials_reload(&server->credentials, &v->host);
     pthread_mutex_unlock(&server->lock);
-    for (uint32_t i = 1; server->credentials.auth && i < server->loops.count; i++)
-        if (loops_run(&server->loops, i, reload_tokens, server) < 0)
+    for (uint32_t i = 1; tokens && i < server->loops.count; i++)
+        if (pass_on_tokens(server, i) < 0)
             notice(NOTICE_ERROR, "a loop keeps its old tokens: %s", error_text());
     if (server->options.on_reload)
         server->options.on_reload(server->options.arg);
@@ -647,8 +659,9 @@ static int create_loops(struct server *server) {
     if (err == 0 && (err = credentials_open(&server->credentials, &server->loop[0]->host)) < 0 &&
         err != MR_ENOMEM)
         err = error_set(MR_EAUTH, "%s", error_text());
-    for (uint32_t i = 1; err == 0 && i < server->loops.count; i++)
-        err = credentials_open_tokens(&server->credentials, &server->loop[i]->host);
+    struct auth *auth = server->loop[0] ? server->loop[0]->host.auth : NULL;
+    for (uint32_t i = 1; err == 0 && auth && i < server->loops.count; i++)
+        err = auth_copy(auth, &server->loop[i]->host.auth);
     return err;
 }
 

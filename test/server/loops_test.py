@@ -2,6 +2,7 @@
 """loops_test.py BUILD: a server with three loops and three shards, each in a thread of its own: what only
 threads and sockets can break. Speaks TAP; nothing waits for time to pass."""
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -99,6 +100,32 @@ def U10_loops_without_shards_look_at_no_job():
             equal([client.ask("MULTI"), client.ask("JOB", theirs), client.ask("PING")], ["OK", "QUEUED", "QUEUED"])
             equal(fields(client.ask("EXEC")[0])["status"], "waiting")
             client.refused("GONE", "JOB", others)
+
+
+# U10: tokens that are read again hold in every loop, for connections that are there and for new ones.
+@case
+def U10_tokens_are_reloaded_in_every_loop():
+    stays, leaves = token("reload", "stays", "push,work"), token("reload", "leaves", "push,work")
+    with Server("--auth", path("reload")) as server:
+        kept, closed = [], []
+        for clients, secret in ((kept, stays), (closed, leaves)):
+            for i in range(LOOPS):
+                clients.append(Client(server))
+                equal(clients[-1].ask("AUTH", secret), "OK")
+                check(clients[-1].ask("PUSH", STAGES[i], "x"))  # in another loop
+                clients[-1].say("TAKE", *STAGES, "COUNT", 9)
+                clients[-1].hear()
+        subprocess.run([MILLRACE, "auth", "remove", "leaves", "--auth", path("reload")], check=True, capture_output=True)
+        server.signal(signal.SIGHUP)
+        server.hear("reloaded 1 tokens")
+        for client in closed:
+            equal(client.file.read(), b"")
+        for i in range(LOOPS):
+            client = Client(server)
+            client.refused("WRONGPASS", "AUTH", leaves)
+            equal(kept[i].ask("PING"), "PONG")
+        taken = [job for _ in range(9) for job in kept[0].ask("TAKE", *STAGES, "COUNT", 9, "WAIT", 100)]
+        equal(len(taken), LOOPS)  # those of the connections that were closed
 
 
 # ---- Memory ------------------------------------------------------------------------------------
