@@ -93,7 +93,7 @@ static void fill_persistence(const struct session *s, struct info_values *to) {
     r->log_bytes = to->log.bytes;
     r->live_bytes = shards_live_bytes(h);
     r->log_full = to->log.full;
-    r->log_stopped = mr_str(to->log.stopped);
+    r->log_stopped = mr_str(h->stopped ? h->why_stopped : to->log.stopped); // of any loop
 }
 
 // Jobs of the stages that this session may see.

@@ -492,6 +492,9 @@ static void F24_one_log_that_fails_stops_all(void **state) {
     }
     ask(d, 0, "STAGES NAME s", "[[*\"held-by\" \"stopped\" *]]");
     ask(d, 0, "TAKE s WAIT -1", "-STOPPED *");
+    send_line(d, 0, "INFO persistence");
+    const char *why = strstr(next_reply(d, 0), "log_stopped:");
+    assert_true(why && strncmp(why, "log_stopped:store", 17) == 0); // the path of the log
     dialogue_destroy(d);
 }
 
