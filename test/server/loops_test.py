@@ -113,11 +113,11 @@ def U10_tokens_are_reloaded_in_every_loop():
                 clients.append(Client(server))
                 equal(clients[-1].ask("AUTH", secret), "OK")
                 check(clients[-1].ask("PUSH", STAGES[i], "x"))  # in another loop
-                clients[-1].say("TAKE", *STAGES, "COUNT", 9)
-                clients[-1].hear()
+                clients[-1].send("TAKE", *STAGES, "COUNT", 9)
+                clients[-1].receive()
         subprocess.run([MILLRACE, "auth", "remove", "leaves", "--auth", path("reload")], check=True, capture_output=True)
         server.signal(signal.SIGHUP)
-        server.hear("reloaded 1 tokens")
+        server.wait_notice("reloaded 1 tokens")
         for client in closed:
             equal(client.file.read(), b"")
         for i in range(LOOPS):
