@@ -40,7 +40,7 @@ struct execs {
     _Atomic uint64_t memory_kills; // that the system had counted at the last look
 };
 
-struct stream {
+struct command_pipe {
     int fd; // -1: at its end, or not wanted
     struct spool *to;
     bool passes; // also written to this process's stderr; only its end is kept
@@ -50,7 +50,7 @@ struct stream {
 struct command_run {
     const struct exec_order *order;
     struct process process;
-    struct stream streams[2];
+    struct command_pipe pipes[2];
     struct exec_result result;
     bool ending; // TERM was sent; result.end says why
     int failed;  // the first failure that is not the command's; negative
@@ -140,11 +140,11 @@ static int command_input_open(mr_bytes input) {
     return fd;
 }
 
-static int stream_open(struct stream *s, struct spool *to, int *out_write_end) {
+static int pipe_open(struct command_pipe *s, struct spool *to, int *out_write_end) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return refuse_descriptor("pipe");
-    *s = (struct stream){ .fd = ends[0], .to = to };
+    *s = (struct command_pipe){ .fd = ends[0], .to = to };
     *out_write_end = ends[1];
     return 0;
 }
@@ -157,10 +157,10 @@ static int open_descriptors(struct execs *e, struct command_run *r, int out[3]) 
     else
         out[0] = e->null;
     if (err >= 0)
-        err = stream_open(&r->streams[0], &r->result.output, &out[1]);
+        err = pipe_open(&r->pipes[0], &r->result.output, &out[1]);
     if (err >= 0)
-        err = stream_open(&r->streams[1], &r->result.errors, &out[2]);
-    r->streams[1].passes = r->order->pass_errors;
+        err = pipe_open(&r->pipes[1], &r->result.errors, &out[2]);
+    r->pipes[1].passes = r->order->pass_errors;
     return err < 0 ? err : 0;
 }
 
@@ -203,7 +203,7 @@ static void command_stop(struct execs *e, struct command_run *r, enum exec_end w
     process_signal(&r->process, SIGCONT); // one that was stopped may tidy up as well
 }
 
-static void stream_close(struct stream *s) {
+static void pipe_close(struct command_pipe *s) {
     close_open(s->fd);
     s->fd = -1;
 }
@@ -240,8 +240,8 @@ static void show_last_errors(struct command_run *r) {
 }
 
 // Shows what the command has written to its stderr; keeps the end of it for the reason.
-static int stream_pass(struct command_run *r, const struct stream *s, const uint8_t *piece,
-                       size_t size) {
+static int pipe_pass(struct command_run *r, const struct command_pipe *s, const uint8_t *piece,
+                     size_t size) {
     assert(!r->unshown_size && size <= sizeof r->unshown);
     if (!r->mute) {
         memcpy(r->unshown, piece, size);
@@ -254,46 +254,47 @@ static int stream_pass(struct command_run *r, const struct stream *s, const uint
     return err;
 }
 
-static int stream_keep(struct command_run *r, const struct stream *s, const uint8_t *piece,
-                       size_t size, size_t *out_kept) {
+static int pipe_keep(struct command_run *r, const struct command_pipe *s, const uint8_t *piece,
+                     size_t size, size_t *out_kept) {
     uint64_t room = r->order->max_output ? r->order->max_output - s->to->size : UINT64_MAX;
     *out_kept = size;
     if (s->passes)
-        return stream_pass(r, s, piece, size);
+        return pipe_pass(r, s, piece, size);
     *out_kept = size < room ? size : (size_t)room;
     return spool_append(s->to, piece, *out_kept);
 }
 
 // Takes up to `most` bytes of what there is. What does not fit ends the command, and its pipe.
-static size_t stream_read(struct execs *e, struct command_run *r, struct stream *s, size_t most) {
+static size_t pipe_read(struct execs *e, struct command_run *r, struct command_pipe *s,
+                        size_t most) {
     uint8_t piece[PIECE];
     size_t room = s->passes ? SHOWN_AT_ONCE : sizeof piece, kept = 0;
     ssize_t got = read(s->fd, piece, most < room ? most : room);
     if (got <= 0) {
-        stream_close(s);
+        pipe_close(s);
         return 0;
     }
-    int err = stream_keep(r, s, piece, (size_t)got, &kept);
+    int err = pipe_keep(r, s, piece, (size_t)got, &kept);
     if (err >= 0 && kept == (size_t)got)
         return kept;
     if (err < 0 && !r->failed)
         r->failed = err;
-    stream_close(s);
+    pipe_close(s);
     command_stop(e, r, EXEC_OUTPUT);
     return 0;
 }
 
 // What was written before the command ended, and is still in the pipe.
-static void stream_drain(struct execs *e, struct command_run *r, struct stream *s) {
+static void pipe_drain(struct execs *e, struct command_run *r, struct command_pipe *s) {
     int left = 0;
     show_last_errors(r);
     if (s->fd >= 0 && ioctl(s->fd, FIONREAD, &left) < 0)
         left = 0;
     while (s->fd >= 0 && left > 0) {
-        left -= (int)stream_read(e, r, s, (size_t)left);
+        left -= (int)pipe_read(e, r, s, (size_t)left);
         show_last_errors(r);
     }
-    stream_close(s);
+    pipe_close(s);
 }
 
 // When the next time limit is over.
@@ -312,19 +313,20 @@ static void check_time_limits(struct execs *e, struct command_run *r) {
     r->kill_at_ms = UINT64_MAX;
 }
 
-static void check_stream(struct execs *e, struct command_run *r, struct stream *s, short events) {
+static void check_pipe(struct execs *e, struct command_run *r, struct command_pipe *s,
+                       short events) {
     if (events & POLLIN)
-        stream_read(e, r, s, PIECE);
+        pipe_read(e, r, s, PIECE);
     else if (events)
-        stream_close(s);
+        pipe_close(s);
 }
 
 // Returns when the command has ended.
 static void command_wait(struct execs *e, struct command_run *r) {
     for (;;) {
         struct pollfd on[] = { { r->process.pidfd, POLLIN, 0 },
-                               { r->streams[0].fd, POLLIN, 0 },
-                               { r->unshown_size ? -1 : r->streams[1].fd, POLLIN, 0 },
+                               { r->pipes[0].fd, POLLIN, 0 },
+                               { r->unshown_size ? -1 : r->pipes[1].fd, POLLIN, 0 },
                                { r->ending ? -1 : r->stop->ring, POLLIN, 0 },
                                { r->unshown_size ? STDERR_FILENO : -1, POLLOUT, 0 } };
         int ready = poll(on, sizeof on / sizeof *on, process_wait_ms(due_ms(r)));
@@ -332,8 +334,8 @@ static void command_wait(struct execs *e, struct command_run *r) {
         if (ready > 0 && on[0].revents)
             return;
         if (ready > 0) {
-            check_stream(e, r, &r->streams[0], on[1].revents);
-            check_stream(e, r, &r->streams[1], on[2].revents);
+            check_pipe(e, r, &r->pipes[0], on[1].revents);
+            check_pipe(e, r, &r->pipes[1], on[2].revents);
             if (on[3].revents)
                 command_stop(e, r, EXEC_STOPPED);
             if (on[4].revents)
@@ -384,8 +386,8 @@ static void command_describe_end(struct execs *e, struct command_run *r, int sta
 
 static int command_not_started(struct command_run *r, int err) {
     int why = errno;
-    stream_close(&r->streams[0]);
-    stream_close(&r->streams[1]);
+    pipe_close(&r->pipes[0]);
+    pipe_close(&r->pipes[1]);
     if (err != MR_EINVAL)
         return err;
     r->result.end = EXEC_UNSTARTED;
@@ -406,8 +408,8 @@ static int command_run_to_end(struct execs *e, struct command_run *r, const stru
     r->stop = stop;
     command_wait(e, r);
     process_signal(&r->process, SIGKILL); // what is left of its group writes no more
-    stream_drain(e, r, &r->streams[0]);
-    stream_drain(e, r, &r->streams[1]);
+    pipe_drain(e, r, &r->pipes[0]);
+    pipe_drain(e, r, &r->pipes[1]);
     command_describe_end(e, r, process_finish(&r->process));
     return r->failed;
 }
@@ -417,7 +419,7 @@ int exec_run(struct execs *e, const struct exec_order *order, struct exec_result
     uint64_t timeout_at =
         order->timeout_ms > 0 ? monotonic_ms() + (uint64_t)order->timeout_ms : UINT64_MAX;
     struct command_run r = { .order = order,
-                             .streams = { { .fd = -1 }, { .fd = -1 } },
+                             .pipes = { { .fd = -1 }, { .fd = -1 } },
                              .timeout_at_ms = timeout_at };
     struct stop *stop;
     int err = stops_enter(&e->stops, order->job, &stop);
