@@ -38,12 +38,6 @@ static inline int buffer_append(struct buffer *b, const void *data, size_t size)
 // Returns how many used bytes are still there: `used` or 0.
 size_t buffer_compact(struct buffer *, size_t used);
 
-// Drops the first `used` bytes; the rest moves to the front.
-static inline void buffer_consume(struct buffer *b, size_t used) {
-    memmove(b->data, b->data + used, b->size - used);
-    b->size -= used;
-}
-
 void buffer_finish(struct buffer *);
 
 static inline void buffer_clear(struct buffer *b) {

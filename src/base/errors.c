@@ -24,10 +24,6 @@ const char *error_text(void) {
     return sentence;
 }
 
-void error_clear(void) {
-    sentence[0] = 0;
-}
-
 const char *error_meaning(int code) {
     switch (code) {
 #define ERROR_MEANING(name, number, text)                                                          \
@@ -37,15 +33,4 @@ const char *error_meaning(int code) {
 #undef ERROR_MEANING
     }
     return code < 0 ? "unknown error" : "no error";
-}
-
-const char *error_name(int code) {
-    switch (code) {
-#define ERROR_NAME(name, number, text)                                                             \
-    case MR_##name:                                                                                \
-        return #name;
-        MR_ERRORS(ERROR_NAME)
-#undef ERROR_NAME
-    }
-    return code < 0 ? "EUNKNOWN" : "OK";
 }

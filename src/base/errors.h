@@ -16,13 +16,7 @@ int error_set(int code, const char *format, ...) __attribute__((format(printf, 2
 // The sentence noted last by this thread, or "" if none. Valid until this thread's next failure.
 const char *error_text(void);
 
-// For tests: forgets this thread's sentence.
-void error_clear(void);
-
 // The fixed text of a code: "the lease is no longer held".
 const char *error_meaning(int code);
-
-// For tests: its name, "ESTALE".
-const char *error_name(int code);
 
 #endif

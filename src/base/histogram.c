@@ -33,16 +33,6 @@ void histogram_add(struct histogram *h, uint64_t value) {
         h->max = value;
 }
 
-void histogram_merge(struct histogram *h, const struct histogram *more) {
-    for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
-        uint64_t both = (uint64_t)h->buckets[i] + more->buckets[i];
-        h->buckets[i] = both < UINT32_MAX ? (uint32_t)both : UINT32_MAX;
-    }
-    h->count += more->count;
-    h->sum += more->sum;
-    h->max = more->max > h->max ? more->max : h->max;
-}
-
 uint64_t histogram_quantile(const struct histogram *h, double share) {
     uint64_t total = 0, seen = 0;
     for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)

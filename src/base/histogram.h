@@ -18,9 +18,6 @@ struct histogram {
 // bucket would overflow all are halved: `count` stays exact, and the shares nearly so.
 void histogram_add(struct histogram *, uint64_t value);
 
-// Adds the counts of `more`.
-void histogram_merge(struct histogram *, const struct histogram *more);
-
 // The value that `share` (0 to 1) of the counted values do not exceed; 0 when empty.
 uint64_t histogram_quantile(const struct histogram *, double share);
 

@@ -488,13 +488,11 @@ void stage_why(const struct stage_info *, char *out, size_t size);
 // Whether jobs here had ids of other shards when the core was opened: the store was copied from
 // another number of shards, and an id does not say where its job is. Any thread, after core_open.
 bool core_has_foreign_ids(const struct core *);
-size_t core_stage_count(const struct core *);
 // A stage keeps its place in this list. The place of a forgotten stage is empty until another stage
 // gets it.
 size_t core_stage_places(const struct core *);
-mr_bytes core_stage_name(const struct core *, size_t place);             // empty: there is none
-bool core_stage_at(struct core *, size_t place, struct stage_info *out); // false: there is none
-int core_stage_place(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
+mr_bytes core_stage_name(const struct core *, size_t place);      // empty: there is none
+int core_stage_place(struct core *, mr_bytes stage, size_t *out); // MR_EGONE
 // The known stages that this one emits to, in the order in which they were learned; borrowed until
 // the next command. Returns how many: at most CORE_EDGES.
 enum { CORE_EDGES = 64 };

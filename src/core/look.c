@@ -110,10 +110,6 @@ bool core_has_foreign_ids(const struct core *c) {
     return c->has_foreign_ids;
 }
 
-size_t core_stage_count(const struct core *c) {
-    return c->stage_count - c->nameless_stages;
-}
-
 size_t core_stage_places(const struct core *c) {
     return c->stage_count;
 }
@@ -129,13 +125,6 @@ int core_stage_place(struct core *c, mr_bytes name, size_t *out) {
 mr_bytes core_stage_name(const struct core *c, size_t place) {
     const struct stage *s = c->stages[place + 1];
     return s ? bytes_of(s->name, s->name_size) : (mr_bytes){ 0 };
-}
-
-bool core_stage_at(struct core *c, size_t place, struct stage_info *out) {
-    if (!core_stage_name(c, place).size)
-        return false;
-    stage_info_fill(c, c->stages[place + 1], out);
-    return true;
 }
 
 size_t core_stage_feeds(struct core *c, mr_bytes stage, mr_bytes out[CORE_EDGES]) {

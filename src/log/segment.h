@@ -120,8 +120,4 @@ static inline mr_bytes walk_head(const struct walk_frame *f) {
     return (mr_bytes){ f->raw + ENTRY_FRAME, f->frame.head_size };
 }
 
-static inline mr_bytes walk_body(const struct walk_frame *f) {
-    return (mr_bytes){ f->raw + ENTRY_FRAME + f->frame.head_size, f->frame.body_size };
-}
-
 #endif

@@ -186,11 +186,6 @@ int shards_look_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
     return err;
 }
 
-bool shards_stage_at(struct host *h, size_t place, struct stage_info *out) {
-    mr_bytes name = shards_stage_name(h, place);
-    return name.size && shards_look_stage(h, name, out) == 0;
-}
-
 int shards_remove_stage(struct host *h, mr_bytes stage) {
     for (uint32_t i = h->first; i < h->end; i++)
         if (core_linked(h->parts[i].core, stage))

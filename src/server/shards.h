@@ -82,7 +82,6 @@ void shards_take_leave(struct session *, const struct taker *but);
 size_t shards_stage_places(const struct host *);
 int shards_stage_place(const struct host *, mr_bytes stage, size_t *out); // MR_EGONE
 mr_bytes shards_stage_name(const struct host *, size_t place); // empty: the place is empty
-bool shards_stage_at(struct host *, size_t place, struct stage_info *out); // false: empty
 
 int shards_look_stage(struct host *, mr_bytes stage, struct stage_info *out);
 int shards_remove_stage(struct host *, mr_bytes stage); // as core_stage_remove

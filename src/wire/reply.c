@@ -27,12 +27,6 @@ static inline uint8_t *copy_bytes(uint8_t *to, const void *data, size_t size) {
     return to + size;
 }
 
-static void reply_constant(struct reply *r, mr_bytes text) {
-    uint8_t *to = reply_room(r, text.size);
-    if (to)
-        reply_written(r, copy_bytes(to, text.data, text.size));
-}
-
 static void reply_head(struct reply *r, char kind, uint64_t number) {
     uint8_t *to = reply_room(r, LINE_SIZE);
     if (to)
@@ -101,13 +95,6 @@ void reply_null(struct reply *r) {
     uint8_t *to = reply_room(r, sizeof "$-1\r\n" - 1);
     if (to)
         reply_written(r, r->resp3 ? copy_bytes(to, "_\r\n", 3) : copy_bytes(to, "$-1\r\n", 5));
-}
-
-void reply_boolean(struct reply *r, bool yes) {
-    if (r->resp3)
-        reply_constant(r, yes ? mr_str("#t\r\n") : mr_str("#f\r\n"));
-    else
-        reply_head(r, ':', yes);
 }
 
 // Prints the shorter of two forms that read back as the same number, with a decimal point in any

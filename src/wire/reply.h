@@ -39,7 +39,6 @@ void reply_integer(struct reply *, int64_t);
 void reply_bulk(struct reply *, mr_bytes);
 void reply_id(struct reply *, uint64_t); // a bulk string of digits, since JavaScript rounds numbers
 void reply_null(struct reply *);
-void reply_boolean(struct reply *, bool);
 void reply_double(struct reply *, double);
 void reply_array(struct reply *, uint64_t count);
 void reply_map(struct reply *, uint64_t pairs);

@@ -4,6 +4,8 @@
 //     store_story make DIR      store_story same DIR DIR
 //     store_story die DIR       pushes a job and dies
 //     store_story newer DIR     says that a later version made it
+#include "support/core_stages.h"
+
 #include "base/errors.h"
 #include "log/segment.h"
 #include "shard/shard.h"

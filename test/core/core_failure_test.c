@@ -1,6 +1,7 @@
 // F51 and similar rows: one sequence of commands is run repeatedly, and each time another
 // allocation or append fails. The failing command returns an error and changes nothing; repeated,
 // it works; and the rest of the sequence runs as without the failure.
+#include "support/error_name.h"
 #include "support/history.h"
 
 #include "base/errors.h"

@@ -89,7 +89,7 @@ static void walk_all(bool bodies, size_t step) {
     struct walk_frame f;
     for (uint64_t at = w.at; walk_next(&w, &f) == 1; at = w.at) {
         assert(f.at == at && w.at > at && w.at <= file.size);
-        assert(walk_head(&f).size + walk_body(&f).size <= w.at - at);
+        assert(walk_head(&f).size + f.frame.body_size <= w.at - at);
     }
     uint64_t from = w.at;
     if (walk_find(&w, file.size, &f) == 1)

@@ -13,6 +13,9 @@
 #ifndef TEST_SUPPORT_CORE_FIXTURE_H
 #define TEST_SUPPORT_CORE_FIXTURE_H
 
+#include "core_stages.h"
+#include "error_name.h"
+
 #include "base/errors.h"
 #include "core/core.h"
 #include "core/record.h"

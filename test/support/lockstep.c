@@ -2,6 +2,8 @@
 // commands into calls.
 #include "lockstep.h"
 
+#include "error_name.h"
+
 #include "base/errors.h"
 #include "core/record.h"
 

@@ -5,6 +5,8 @@
 //          └──────────── after each: same events? learn ids, tokens, backoffs
 #include "lockstep.h"
 
+#include "error_name.h"
+
 #include "base/errors.h"
 #include "base/mem.h"
 

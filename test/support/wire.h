@@ -58,6 +58,12 @@ static inline ptrdiff_t request_in_pieces(mr_bytes all, const struct request_lim
     return 0;
 }
 
+// The server sends no booleans, so reply.h cannot write them.
+static inline void boolean_spell(struct reply *out, bool yes) {
+    if (out->err == 0)
+        out->err = buffer_append(out->out, yes ? "#t\r\n" : "#f\r\n", 4);
+}
+
 static inline void value_spell(struct reply *out, const struct response_value *v) {
     switch (v->type) {
     case RESPONSE_SIMPLE:
@@ -72,7 +78,7 @@ static inline void value_spell(struct reply *out, const struct response_value *v
         reply_integer(out, v->integer);
         break;
     case RESPONSE_BOOLEAN:
-        reply_boolean(out, v->boolean);
+        boolean_spell(out, v->boolean);
         break;
     case RESPONSE_NULL:
         reply_null(out);
