@@ -1,12 +1,15 @@
 // Lines: cuts input into lines as it comes. In memory are at most one line and the bytes of one
 // read.
 //
-//     taken ┊ text of the next line ┊ read, not looked at yet ┊ room
-//           start                   scanned                   size
+//     taken ┊ text of the next line ┊ read, not scanned yet ┊ room
+//           start                   scanned                 size
 //
 // A line ends at its delimiter, or with the input. Of a line longer than LINE_MOST that much is
 // kept and the rest only counted and hashed, so that it can be refused, and compared with a line of
 // an earlier run, without more memory. Zero is a valid start, with 0 as the delimiter.
+//
+// flow/line_source.c also reads lines, below this layer: from a file that it opens itself, in
+// blocks that have numbers, and a line that is too long ends the flow.
 #ifndef CLI_LINES_H
 #define CLI_LINES_H
 

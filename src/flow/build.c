@@ -277,7 +277,7 @@ int mr_flow_lines(mr_flow *f, const char *name, const char *path, const mr_opera
     int err = add_path(f, name, NULL, OPERATOR_SOURCE, path, o, &op);
     if (err < 0)
         return err;
-    op->read = lines_block;
+    op->read = line_source_block;
     return 0;
 }
 

@@ -76,7 +76,7 @@ static void *source_thread(void *arg) {
 }
 
 int source_start(struct op *op) {
-    int err = op->path ? lines_open(op->path, &op->lines) : 0;
+    int err = op->path ? line_source_open(op->path, &op->lines) : 0;
     if (err < 0)
         return err;
     int failed = pthread_create(&op->reader.thread, NULL, source_thread, op);
@@ -99,7 +99,7 @@ int source_stop(struct op *op, uint64_t until_ms) {
         return error_set(MR_EBUSY, "source %s of flow %s still reads", op->name, f->name);
     pthread_join(op->reader.thread, NULL);
     op->reader.started = false;
-    lines_close(op->lines);
+    line_source_close(op->lines);
     op->lines = NULL;
     return 0;
 }

@@ -262,11 +262,11 @@ int sink_end(struct mr_flow_out *, struct op *);
 int head_handle(mr_job *, void *op);
 void head_on_stop(mr_job *, void *op);
 
-// ---- lines.c: a source of lines ---------------------------------------------------------------
+// ---- line_source.c: a source of the lines of a file -------------------------------------------
 
-int lines_open(const char *path, struct line_source **out);
-int lines_block(uint64_t number, mr_flow_out *, void *lines);
-void lines_close(struct line_source *);
+int line_source_open(const char *path, struct line_source **out);
+int line_source_block(uint64_t number, mr_flow_out *, void *lines);
+void line_source_close(struct line_source *);
 
 // ---- source.c: readers ------------------------------------------------------------------------
 

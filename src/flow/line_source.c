@@ -1,6 +1,10 @@
 // A source of the lines of a file. A block is as many whole lines as it takes to have 256 KiB, so
-// that block and place in the file belong together: to go on at a block, those before it are
-// passed over without being looked at closely.
+// a block's number determines where in the file it begins: to go on at a block, those before it
+// are read and skipped.
+//
+// cli/lines.h also cuts input into lines, for the command line. It differs: its caller reads when
+// it likes, from any descriptor, chooses the delimiter, and gets the size and hash of lines that
+// are too long. Here such a line is an error, because a flow cannot refuse a single pair.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "flow/state.h"
@@ -22,7 +26,7 @@ struct line_source {
     size_t at;
 };
 
-int lines_open(const char *path, struct line_source **out) {
+int line_source_open(const char *path, struct line_source **out) {
     struct line_source *l = mem_alloc(sizeof *l + strlen(path) + 1);
     if (!l)
         return error_set(MR_ENOMEM, "no memory to read %s", path);
@@ -39,7 +43,7 @@ int lines_open(const char *path, struct line_source **out) {
     return 0;
 }
 
-void lines_close(struct line_source *l) {
+void line_source_close(struct line_source *l) {
     if (!l)
         return;
     close(l->fd);
@@ -111,7 +115,7 @@ static uint64_t blocks_of(uint64_t size, uint64_t passed, uint64_t blocks) {
     return all > (double)blocks ? (uint64_t)(all + 0.999) : blocks;
 }
 
-int lines_block(uint64_t number, mr_flow_out *out, void *arg) {
+int line_source_block(uint64_t number, mr_flow_out *out, void *arg) {
     struct line_source *l = arg;
     if (number < l->next)
         return out_fail(out, MR_EINVAL, "%s can not be read backwards", l->path);
