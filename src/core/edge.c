@@ -89,6 +89,7 @@ static void search_leave(struct cycle_search *f) {
     if (s->search.low < s->search.index)
         return;
     while (member != s) {
+        assert(f->open); // a stage of the path has no component yet: s is among them
         member = stages[f->unassigned[--f->open]];
         member->search.component = s->search.index;
     }
