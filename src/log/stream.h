@@ -65,6 +65,9 @@ struct stream_impl {
     // Makes the caller the owner, durably: raises the epoch. With `expected`, only if that is still
     // the epoch (0: whatever it is), otherwise STREAM_FENCED. Appends that were in doubt have
     // happened or will never happen when it returns STREAM_DONE.
+    // A claim can be in doubt, too: the owner then claims again with the same `expected`, and must
+    // not be fenced by itself. So the store keeps with the epoch who raised it (a random number of
+    // this `struct stream` is enough), and a claim also succeeds if that was this same stream.
     int (*claim)(struct stream *, uint64_t expected, struct stream_state *out);
     // Appends the batch if `epoch` owns the stream and ends at `tail`; batch->at >= tail.
     // STREAM_DONE: it is as durable as the promise says.
