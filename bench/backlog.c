@@ -47,9 +47,9 @@ static void try(int err, const char *what) {
 }
 
 static void run_open(struct run *r) {
-    struct shard_options o = {
-        .dir = r->dir, .log = { .sync = LOG_SYNC_NONE, .inline_writer = r->inline_writer }
-    };
+    struct shard_options o = { .store = store_in(r->dir),
+                               .log = { .sync = LOG_SYNC_NONE,
+                                        .inline_writer = r->inline_writer } };
     try(shard_open(&o, &r->shard), "open");
     r->core = shard_core(r->shard);
     core_join(r->core, &r->conn);

@@ -51,8 +51,8 @@ static int parse_options(const mr_options *o, struct local_options *out) {
 
 // ---- Opening and closing ----------------------------------------------------------------------
 
-static int open_local(const char *dir, const mr_options *o, struct engine **out) {
-    struct local_options local = { .dir = dir };
+static int open_local(const struct store_url *store, const mr_options *o, struct engine **out) {
+    struct local_options local = { .store = *store };
     int err = parse_options(o, &local);
     return err < 0 ? err : local_engine_open(&local, out);
 }
@@ -72,7 +72,7 @@ static int open_by_scheme(const char *url, const mr_options *o, mr *m) {
     struct engine_url u;
     int err = url_read(url, &u);
     if (err >= 0)
-        err = u.local ? open_local(u.dir, o, &m->engine) : open_remote(url, o, &m->engine);
+        err = u.local ? open_local(&u.store, o, &m->engine) : open_remote(url, o, &m->engine);
     if (err < 0)
         return err;
     struct puller_options by_caller = { 0 };

@@ -65,7 +65,7 @@ bool address_is_local(const struct input *in) {
 }
 
 int address_check_store(const struct address *a, enum engine_store store) {
-    const char *dir = a->url.dir;
+    const char *dir = store_url_dir(&a->url.store);
     if (!dir || store == STORE_IS_MADE || access(dir, F_OK) == 0)
         return 0;
     return error_set(MR_EGONE, "there is no store in %.400s", dir);

@@ -42,15 +42,11 @@ static const char *serve_option_or(const struct input *in, const char *name,
 // A value with an @ may be a URL with a secret, which is not to be repeated.
 static int read_store(struct input *in, struct server_options *o) {
     o->store = serve_option_or(in, "--store", "file:./data");
-    if (strcmp(o->store, "mem:") == 0)
+    if (store_url_read(o->store, &o->store_url) == 0)
         return 0;
-    if (strncmp(o->store, "file:", 5) == 0 && o->store[5]) {
-        o->dir = o->store + 5;
-        return 0;
-    }
     if (strchr(o->store, '@'))
         input_set(in, "--store", "...");
-    return input_refuse(in, "--store", "it is mem: or file:DIR");
+    return input_refuse(in, "--store", "this build knows " STORE_SCHEMES);
 }
 
 static bool is_loopback(const char *host) {

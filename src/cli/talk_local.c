@@ -44,7 +44,7 @@ static int local_start(struct local *l, struct talks *ts) {
     l->values = mem_alloc(limits.values * sizeof *l->values);
     if (!l->values)
         return error_set(MR_ENOMEM, "no memory for replies");
-    struct group_options options = { .dir = ts->address.url.dir,
+    struct group_options options = { .store = ts->address.url.store,
                                      .log = { .on_durable = log_is_durable, .arg = ts } };
     int err = host_init(&l->host, ts->address.url.where);
     if (err < 0)

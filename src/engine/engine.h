@@ -17,6 +17,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "base/store_url.h"
 #include "engine/leased_job.h"
 #include "millrace.h"
 
@@ -137,7 +138,7 @@ int engine_check_stage(mr_bytes name);
 enum engine_sync { ENGINE_SYNC_ALWAYS, ENGINE_SYNC_INTERVAL, ENGINE_SYNC_NONE };
 
 struct local_options {
-    const char *dir; // NULL: in memory
+    struct store_url store;
     enum engine_sync sync;
     uint32_t interval_ms;
     uint64_t max_bytes; // 0: none

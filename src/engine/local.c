@@ -131,7 +131,7 @@ static void *shard_owner(void *arg, uint32_t index, uint32_t count) {
 static struct group_options group_options_of(struct local_engine *e,
                                              const struct local_options *o) {
     return (struct group_options){
-        .dir = o->dir,
+        .store = o->store,
         .shards = o->shards,
         .log = { .sync = sync_of(o->sync), .interval_ms = o->interval_ms },
         .limits = { .max_body = BODY_MOST,

@@ -227,7 +227,7 @@ static int dir_open(struct file_log *l, struct store_names *n) {
     return err < 0 ? err : store_names_read(l->disk, l->dir, n);
 }
 
-static int log_open(struct file_log *l, struct store_names *n) {
+static int file_log_fill(struct file_log *l, struct store_names *n) {
     int err = dir_open(l, n);
     if (err < 0)
         return err;
@@ -289,7 +289,7 @@ int log_file_open(const char *dir, const struct log_options *options, struct log
         return error_set(MR_ENOMEM, "no memory for a log");
     struct store_names names = { 0 };
     pthread_mutex_lock(&l->lock);
-    int err = log_open(l, &names);
+    int err = file_log_fill(l, &names);
     pthread_mutex_unlock(&l->lock);
     store_names_finish(&names);
     if (err == 0)

@@ -166,6 +166,9 @@ struct log_options {
     const struct disk *disk; // NULL: the real one
     void (*on_durable)(void *arg); // called by the writer thread after each sync and stop
     void *arg;
+    // log_open returns this log instead, which then owns the opened one: a seam for tests.
+    struct log *(*wrap)(void *arg, struct log *);
+    void *wrap_arg;
 };
 
 enum { LOG_SEGMENT = 64 << 20 };

@@ -439,7 +439,7 @@ static void server_reload(void *arg) {
 static void load_store(uv_work_t *work) {
     struct server *server = work->data;
     const struct server_options *o = &server->options;
-    struct group_options group = { .dir = o->dir,
+    struct group_options group = { .store = o->store_url,
                                    .shards = o->shards,
                                    .log = { .sync = o->sync,
                                             .interval_ms = o->interval_ms,

@@ -4,6 +4,7 @@
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
+#include "base/store_url.h"
 #include "log/log.h"
 #include "tls/tls.h"
 
@@ -16,9 +17,9 @@ struct front_impl;
 
 struct server_options {
     const char *store; // its URL, for messages
-    const char *dir;   // of the file store; NULL: in memory
-    uint32_t shards;   // 0: as many as the store has, 1 if it is new
-    uint32_t loops;    // 0: 1; SERVER_LOOPS_AUTO: as many as there are processors
+    struct store_url store_url;
+    uint32_t shards; // 0: as many as the store has, 1 if it is new
+    uint32_t loops;  // 0: 1; SERVER_LOOPS_AUTO: as many as there are processors
     enum log_sync sync;
     uint32_t interval_ms;
     uint64_t max_bytes;        // of memory, see host_memory; 0: none

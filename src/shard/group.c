@@ -9,7 +9,7 @@
 
 struct group {
     const struct disk *disk;
-    char *dir;   // NULL: in memory
+    char *dir;   // NULL: the store is not `file:`
     int lock_fd; // of several shards; -1: the only shard's log has the lock
     uint32_t count;
     struct shard *shards[SHARDS_MOST];
@@ -52,7 +52,8 @@ static uint64_t share_per_shard(uint64_t all, uint32_t shards) {
 
 static int shard_options_of(struct group *g, const struct group_options *o, uint32_t index,
                             struct shard_options *out) {
-    *out = (struct shard_options){ .log = o->log,
+    *out = (struct shard_options){ .store = o->store,
+                                   .log = o->log,
                                    .limits = o->limits,
                                    .events = o->events,
                                    .world = o->world,
@@ -74,7 +75,7 @@ static int group_load(struct group *g, const struct shard_options *options) {
         struct shard_options o = options[i];
         if (g->dir) {
             layout_path(path, g->dir, g->count, i);
-            o.dir = path;
+            o.store.text = path;
         }
         int err = shard_load(&o, &g->shards[i]);
         if (err < 0)
@@ -125,22 +126,24 @@ static void group_free(struct group *g, void (*leave)(struct shard *)) {
 static int group_check(const struct group_options *o) {
     if (o->shards > SHARDS_MOST)
         return error_set(MR_EINVAL, "%u shards are too many: 1 to %d", o->shards, SHARDS_MOST);
-    if (o->dir && (!o->dir[0] || strlen(o->dir) > LAYOUT_PATH - 96))
+    const char *dir = store_url_dir(&o->store);
+    if (dir && (!dir[0] || strlen(dir) > LAYOUT_PATH - 96))
         return error_set(MR_EINVAL, "the path of a store has 1 to %d bytes", LAYOUT_PATH - 96);
     return 0;
 }
 
 static struct group *group_create(const struct group_options *o) {
     struct group *g = mem_alloc(sizeof *g);
-    char *dir = o->dir ? mem_alloc(strlen(o->dir) + 1) : NULL;
-    if (!g || (o->dir && !dir)) {
+    const char *given = store_url_dir(&o->store);
+    char *dir = given ? mem_alloc(strlen(given) + 1) : NULL;
+    if (!g || (given && !dir)) {
         mem_free(g);
         mem_free(dir);
         return NULL;
     }
     g->lock_fd = -1;
     g->disk = o->log.disk ? o->log.disk : &disk_os;
-    g->dir = dir ? memcpy(dir, o->dir, strlen(o->dir)) : NULL;
+    g->dir = dir ? memcpy(dir, given, strlen(given)) : NULL;
     return g;
 }
 

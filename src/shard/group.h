@@ -18,7 +18,7 @@
 struct group;
 
 struct group_options {
-    const char *dir; // NULL: in memory
+    struct store_url store;
     uint32_t shards; // 0: as many as there are; 1 if there is no store yet
     struct log_options
         log; // of each; max_bytes is for all together, and without `arg` that is its owner

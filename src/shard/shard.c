@@ -17,7 +17,7 @@
 struct shard {
     struct log *log;
     struct core *core;
-    struct running *running; // NULL: a memory log, which ends with the process anyway
+    struct running *running; // NULL: the store has no directory
     struct peers *peers;     // NULL: the engine has no other shard
     struct cleaner cleaner;
     struct shard_world world;
@@ -165,12 +165,13 @@ int shard_start(struct shard *s, uint64_t now_ms, uint64_t boot_ms) {
 }
 
 static int shard_fill(struct shard *s, const struct shard_options *o) {
-    int err = o->dir ? log_file_open(o->dir, &o->log, &s->log) : log_memory_open(&o->log, &s->log);
+    const char *dir = store_url_dir(&o->store);
+    int err = log_open(&o->store, o->shard, &o->log, &s->log);
     if (err < 0)
         return err;
     // A simulated disk has no files that can be mapped.
-    if (o->dir && !o->log.disk)
-        err = running_open(o->dir, &s->running);
+    if (dir && !o->log.disk)
+        err = running_open(dir, &s->running);
     if (err >= 0 && o->shards > 1)
         err = peers_create(s, o->shard, o->shards, &s->peers);
     struct core_config config = core_config_of(s, o);

@@ -12,7 +12,7 @@
 #define SHARD_SHARD_H
 
 #include "core/core.h"
-#include "log/log.h"
+#include "log/open.h"
 #include "shard/peers.h"
 
 #include <stdatomic.h>
@@ -33,7 +33,7 @@ uint64_t world_wall_ms(const struct shard_world *);
 uint64_t world_boot_ms(const struct shard_world *);
 
 struct shard_options {
-    const char *dir; // of the file log; NULL: the memory log
+    struct store_url store; // of this shard
     struct log_options log;
     struct core_limits limits;
     struct core_events events;

@@ -96,34 +96,26 @@ static int read_url_server(struct engine_url *u, const char *text) {
     return err < 0 ? err : read_url_host(u, place);
 }
 
-static int read_url_dir(struct engine_url *u, const char *text, const char *dir) {
-    if (!*dir)
-        return error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR is a store, "
-                                    "millrace://HOST:PORT and millraces://HOST:PORT a server");
+static int read_url_store(struct engine_url *u, const char *text) {
+    if (store_url_read(text, &u->store) < 0)
+        return error_set(MR_EINVAL,
+                         "the URL '%.200s' is none of " STORE_SCHEMES ", millrace://HOST:PORT "
+                         "and, with TLS, millraces://HOST:PORT",
+                         strchr(text, '@') ? "..." : text); // there may be a secret in it
     u->local = true;
-    u->dir = dir;
     snprintf(u->where, sizeof u->where, "%s", text);
     return 0;
 }
 
 int url_read(const char *text, struct engine_url *out) {
-    static const char plain[] = "millrace://", secure[] = "millraces://", file[] = "file:";
+    static const char plain[] = "millrace://", secure[] = "millraces://";
     struct engine_url u = { 0 };
-    int err = 0;
+    int err;
     u.secure = strncmp(text, secure, sizeof secure - 1) == 0;
-    if (u.secure || strncmp(text, plain, sizeof plain - 1) == 0) {
+    if (u.secure || strncmp(text, plain, sizeof plain - 1) == 0)
         err = read_url_server(&u, text + (u.secure ? sizeof secure : sizeof plain) - 1);
-    } else if (strncmp(text, file, sizeof file - 1) == 0) {
-        err = read_url_dir(&u, text, text + sizeof file - 1);
-    } else if (strcmp(text, "mem:") == 0) {
-        u.local = true;
-        snprintf(u.where, sizeof u.where, "%s", text);
-    } else {
-        err = error_set(MR_EINVAL,
-                        "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT "
-                        "and, with TLS, millraces://HOST:PORT",
-                        strchr(text, '@') ? "..." : text); // there may be a secret in it
-    }
+    else
+        err = read_url_store(&u, text);
     if (err >= 0)
         *out = u;
     return err;

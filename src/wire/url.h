@@ -9,14 +9,16 @@
 #ifndef WIRE_URL_H
 #define WIRE_URL_H
 
+#include "base/store_url.h"
+
 #include <stdbool.h>
 
 enum { URL_WHERE = 512, URL_SECRET = 512, URL_HOST = 256, URL_PORT = 8 };
 
 struct engine_url {
-    bool local;                                // mem: or file:
+    bool local;                                // a store, for an engine in this process
     bool secure;                               // millraces://
-    const char *dir;                           // of file:DIR, borrowed from the text; else NULL
+    struct store_url store;                    // if local; borrowed from the text
     char where[URL_WHERE];                     // the URL without its secret, for messages
     char place[URL_HOST + URL_PORT + 4];       // HOST:PORT as it stands in a URL; "": local
     char host[URL_HOST], port[URL_PORT];       // "": local

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/slab.h"
+#include "base/store_url.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -930,9 +931,26 @@ static void an_option_has_the_same_name_everywhere(void **state) {
     PUSH_OPTIONS(SAME_NAME)
 }
 
+static void a_store_is_named_by_its_url(void **state) {
+    (void)state;
+    struct store_url u;
+    assert_int_equal(store_url_read("mem:", &u), 0);
+    assert_int_equal(u.scheme, STORE_IN_MEMORY);
+    assert_null(store_url_dir(&u));
+    assert_int_equal(store_url_read("file:a/b", &u), 0);
+    assert_string_equal(store_url_dir(&u), "a/b");
+    static const char *const unknown[] = { "", "mem", "mem:x", "file:", "disk:a", "a://hush@h" };
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        assert_int_equal(store_url_read(unknown[i], &u), MR_EINVAL);
+        assert_non_null(strstr(error_text(), "file:DIR")); // says what this build knows
+        assert_null(strstr(error_text(), "hush"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_option_has_the_same_name_everywhere),
+        cmocka_unit_test_setup(a_store_is_named_by_its_url, setup),
         cmocka_unit_test_setup(bytes_are_equal_by_content, setup),
         cmocka_unit_test_setup(numbers_spread_wherever_their_bits_are, setup),
         cmocka_unit_test_setup(a_buffer_grows_and_keeps_its_content, setup),

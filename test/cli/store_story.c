@@ -45,7 +45,7 @@ struct side {
 };
 
 static void side_open(struct side *s, const char *dir) {
-    struct shard_options o = { .dir = dir,
+    struct shard_options o = { .store = store_in(dir),
                                .log = { .segment_size = 64 << 10, .inline_writer = true },
                                .world = { .wall_ms = wall, .boot_ms = wall } };
     need(shard_open(&o, &s->shard) == 0, dir);

@@ -17,7 +17,9 @@ static uint32_t shards = 1;
 
 static struct engine *open_engine(const char *dir) {
     struct engine *engine;
-    struct local_options options = { .dir = dir, .sync = ENGINE_SYNC_NONE, .shards = shards };
+    struct local_options options = { .store = store_in(dir),
+                                     .sync = ENGINE_SYNC_NONE,
+                                     .shards = shards };
     assert_int_equal(local_engine_open(&options, &engine), 0);
     return engine;
 }

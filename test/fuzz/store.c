@@ -313,7 +313,7 @@ static uint64_t still(void *arg) {
 }
 
 static int try_group(const struct disk *d, struct group **out) {
-    struct group_options o = { .dir = dir,
+    struct group_options o = { .store = store_in(dir),
                                .log = { .disk = d, .inline_writer = true },
                                .world = { still, still, still, NULL } };
     return group_open(&o, out);

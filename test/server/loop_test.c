@@ -47,7 +47,7 @@ static void *serve(void *arg) {
 // `dir` NULL: in memory.
 static void server_start_at(struct running *r, const char *dir, long fail_after) {
     *r = (struct running){ .options = { .store = "test:",
-                                        .dir = dir,
+                                        .store_url = store_in(dir),
                                         .host = "127.0.0.1",
                                         .drain_ms = 10000,
                                         .on_ready = is_ready },

@@ -30,7 +30,7 @@ static void scene_begin(struct scene *s, uint64_t seed, enum log_sync sync) {
     s->h = calloc(1, sizeof *s->h);
     s->sim = sim_disk_create();
     s->options = (struct shard_options){
-        .dir = "/store",
+        .store = store_in("/store"),
         .log = { .sync = sync,
                  .segment_size = SEGMENT,
                  .inline_writer = true,

@@ -42,7 +42,7 @@ static uint64_t read_boot(void *arg) {
 }
 
 static int try_open(const struct place *p, uint32_t shards, struct group **out) {
-    struct group_options o = { .dir = p ? p->dir : NULL,
+    struct group_options o = { .store = store_in(p ? p->dir : NULL),
                                .shards = shards,
                                .log = { .sync = LOG_SYNC_NONE, .segment_size = 1 << 16 },
                                .world = { .wall_ms = read_wall, .boot_ms = read_boot } };
@@ -260,7 +260,7 @@ static void U9_reading_a_store_can_be_cancelled(void **state) {
     uint64_t before = push(g, 1);
     group_close(g);
     atomic_bool cancel = true;
-    struct group_options o = { .dir = p.dir, .cancel = &cancel };
+    struct group_options o = { .store = store_in(p.dir), .cancel = &cancel };
     g = NULL;
     assert_int_equal(group_open(&o, &g), MR_ECANCELLED);
     assert_null(g);

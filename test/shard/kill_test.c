@@ -55,7 +55,7 @@ static void a_life(struct workload *h, uint64_t seed, uint64_t until_ms, uint64_
     assert_non_null(mkdtemp(dir));
     // What the system has taken survives the process: with sync none, too, nothing may be lost.
     bool synced = seed % 2;
-    struct shard_options options = { .dir = dir,
+    struct shard_options options = { .store = store_in(dir),
                                      .log = { .sync = synced ? LOG_SYNC_ALWAYS : LOG_SYNC_NONE,
                                               .segment_size = SEGMENT } };
     workload_begin(h, seed);

@@ -62,7 +62,7 @@ static int rig_setup(void **state) {
     assert_non_null(mkdtemp(r->dir));
     r->wall_ms = 1700000000000;
     r->options = (struct shard_options){
-        .dir = r->dir,
+        .store = store_in(r->dir),
         .log = { .segment_size = SMALL_SEGMENT, .inline_writer = true },
         .world = { .wall_ms = rig_wall, .boot_ms = rig_boot, .arg = r },
     };
@@ -460,7 +460,7 @@ static void head_rig_begin(struct head_rig *h, const char *body) {
     struct rig *r = &h->rig;
     *h = (struct head_rig){ .sim = sim_disk_create(), .rig.wall_ms = 1700000000000 };
     r->options =
-        (struct shard_options){ .dir = "/store",
+        (struct shard_options){ .store = store_in("/store"),
                                 .log = { .segment_size = SMALL_SEGMENT,
                                          .inline_writer = true,
                                          .disk = sim_disk_disk(h->sim) },
@@ -1005,7 +1005,7 @@ static void F51_full_memory_has_room_as_long_as_little_lives(void **state) {
 static void dead_segments_are_not_read(void **state) {
     (void)state;
     struct sim_disk *sim = sim_disk_create();
-    struct rig r = { .options = { .dir = "/store",
+    struct rig r = { .options = { .store = store_in("/store"),
                                   .log = { .segment_size = SMALL_SEGMENT,
                                            .inline_writer = true,
                                            .disk = sim_disk_disk(sim) },
@@ -1092,7 +1092,7 @@ static void others_read_meanwhile(void **state) {
 static void a_failed_log_is_left_alone(void **state) {
     (void)state;
     struct sim_disk *sim = sim_disk_create();
-    struct rig r = { .options = { .dir = "/store",
+    struct rig r = { .options = { .store = store_in("/store"),
                                   .log = { .segment_size = SMALL_SEGMENT,
                                            .inline_writer = true,
                                            .disk = sim_disk_disk(sim) },
@@ -1136,7 +1136,7 @@ struct scene {
 static void scene_begin(struct scene *s, uint64_t seed, enum log_sync sync) {
     s->story = calloc(1, sizeof *s->story);
     s->sim = sim_disk_create();
-    s->options = (struct shard_options){ .dir = "/store",
+    s->options = (struct shard_options){ .store = store_in("/store"),
                                          .log = { .sync = sync,
                                                   .segment_size = SMALL_SEGMENT,
                                                   .inline_writer = true,

@@ -27,7 +27,7 @@ static uint64_t read_clock(void *arg) {
 }
 
 static struct group *open_group(const char *dir, uint32_t shards) {
-    struct group_options o = { .dir = dir,
+    struct group_options o = { .store = store_in(dir),
                                .shards = shards,
                                .log = { .sync = LOG_SYNC_NONE, .segment_size = 1 << 16 },
                                .world = { .wall_ms = read_clock, .boot_ms = read_clock } };

@@ -32,7 +32,7 @@ static uint64_t read_clock(void *arg) {
 }
 
 static void open_on(struct machine *m) {
-    struct group_options o = { .dir = "store",
+    struct group_options o = { .store = store_in("store"),
                                .shards = m->shards,
                                .log = { .sync = LOG_SYNC_ALWAYS,
                                         .segment_size = 1 << 16,

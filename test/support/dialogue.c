@@ -71,7 +71,7 @@ struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
     if (store == STORE_DISK || store == STORE_THREAD)
         d->disk = sim_disk_create();
     d->options = (struct group_options){
-        .dir = d->disk ? "store" : NULL,
+        .store = store_in(d->disk ? "store" : NULL),
         .shards = dialogue_shards,
         .log = { .disk = d->disk ? sim_disk_disk(d->disk) : NULL,
                  .inline_writer = store != STORE_THREAD,

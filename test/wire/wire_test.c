@@ -806,7 +806,7 @@ static void a_url_names_an_engine(void **state) {
         assert_string_equal(u.user, rows[i].user);
         assert_string_equal(u.secret, rows[i].secret);
         assert_int_equal(u.local, !u.host[0]);
-        assert_int_equal(u.dir != NULL, strncmp(rows[i].text, "file:", 5) == 0);
+        assert_int_equal(store_url_dir(&u.store) != NULL, strncmp(rows[i].text, "file:", 5) == 0);
     }
 }
 
