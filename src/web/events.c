@@ -24,28 +24,43 @@ static void snapshot_release(struct web *w, struct snapshot *s) {
     mem_free(s);
 }
 
-// Makes a snapshot with one reader, the caller. A slow reader keeps it in memory, so the host
-// counts it as it counts buffers. NULL: no memory.
-static struct snapshot *snapshot_create(struct web *w, const struct replies *replies) {
+// Makes a snapshot of a body, with one reader, the caller. A slow reader keeps it in memory, so the
+// host counts it as it counts buffers. NULL: no memory.
+static struct snapshot *snapshot_create(struct web *w, struct body *b) {
     struct snapshot *s = mem_alloc(sizeof *s);
     if (!s)
         return NULL;
     s->readers = 1;
-    struct doc d = { .out = &s->text };
-    static const char begin[] = "event: stages\ndata: ";
-    doc_plain(&d, begin, sizeof begin - 1);
-    doc_open(&d, NULL, '{');
-    doc_number(&d, "time-ms", (int64_t)web_now_ms(w));
-    write_health(&d, w->place.host);
-    doc_value(&d, "stages", replies->of[0], 0);
-    web_write_info(&d, "info", replies->of[1]->bytes);
-    doc_close(&d, '}');
-    doc_plain(&d, "\n\n", 2);
+    s->text = b->text;
+    b->text = (struct buffer){ 0 };
     w->place.host->buffered += s->text.capacity;
-    if (!d.err)
-        return s;
-    snapshot_release(w, s);
-    return NULL;
+    return s;
+}
+
+static void begin_event(struct doc *d, const struct web *w) {
+    static const char begin[] = "event: stages\ndata: ";
+    doc_plain(d, begin, sizeof begin - 1);
+    doc_open(d, NULL, '{');
+    doc_number(d, "time-ms", (int64_t)web_now_ms(w));
+    write_health(d, w->place.host);
+}
+
+bool write_snapshot(struct web_connection *v, struct body *b, size_t *left) {
+    const struct response_value *info = b->replies.of[1];
+    if (info->type == RESPONSE_ERROR) { // INFO needs no more rights than STAGES
+        v->session->broken = true;
+        return true;
+    }
+    if (!b->part++) {
+        begin_event(&b->doc, v->web);
+        doc_walk_begin(&b->walk, "stages", 0);
+    }
+    if (!doc_walk(&b->doc, &b->walk, b->replies.of[0], left))
+        return false;
+    web_write_info(&b->doc, "info", info->bytes);
+    doc_close(&b->doc, '}');
+    doc_plain(&b->doc, "\n\n", 2);
+    return true;
 }
 
 // ---- Streams ------------------------------------------------------------------------------------
@@ -98,9 +113,9 @@ static void snapshot_send(struct web_connection *v, struct snapshot *s) {
     session_touch(v->session);
 }
 
-static void snapshot_send_all(struct web_connection *v, const struct replies *replies) {
+static void snapshot_send_all(struct web_connection *v) {
     struct web *w = v->web;
-    struct snapshot *s = snapshot_create(w, replies);
+    struct snapshot *s = snapshot_create(w, &v->body);
     if (!s)
         return; // skip this event; the next one tries again
     for (struct list *l = w->streams.next; l != &w->streams; l = l->next) {
@@ -111,7 +126,7 @@ static void snapshot_send_all(struct web_connection *v, const struct replies *re
     snapshot_release(w, s);
 }
 
-static void stream_begin(struct web_connection *v, const struct replies *replies) {
+static void stream_begin(struct web_connection *v) {
     struct web *w = v->web;
     if (w->stream_count == WEB_STREAMS) {
         error_set(MR_EFULL, "%d clients receive events already", WEB_STREAMS);
@@ -125,20 +140,17 @@ static void stream_begin(struct web_connection *v, const struct replies *replies
         return;
     v->closing = false;
     buffer_finish(&v->in);
-    v->snapshot = snapshot_create(w, replies);
+    v->snapshot = snapshot_create(w, &v->body);
     list_append(&w->streams, &v->of_streams);
     if (w->stream_count++ == 0)
         uv_timer_start(&w->event_timer, on_event, WEB_EVENT_MS, WEB_EVENT_MS);
 }
 
-void respond_events(struct web_connection *v, const struct replies *replies) {
-    bool is_stream = !list_empty(&v->of_streams);
-    if (replies->of[1]->type == RESPONSE_ERROR)
-        v->session->broken = true; // INFO needs no more rights than STAGES
-    else if (is_stream)
-        snapshot_send_all(v, replies);
+void send_snapshot(struct web_connection *v) {
+    if (list_empty(&v->of_streams))
+        stream_begin(v);
     else
-        stream_begin(v, replies);
+        snapshot_send_all(v);
 }
 
 // ---- Once a second ------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ enum {
     WEB_JSON_VALUES = 1 << 20, // values in a JSON body
     WEB_NUMBER = 1024,         // bytes of a number in JSON
     WEB_STEP_BYTES = 16,       // bytes of JSON per step (see server/budget.h)
+    WEB_STEP_VALUES = 4,       // values of replies per step
+    WEB_TOGETHER = 16 << 10,   // bytes of a body that is copied behind the head of its response
     WEB_WORDS = 1024,          // words of a command: ids, policies
     WEB_VALUES = 1 << 17,      // values of all replies to one request
     WEB_HEAD_MS = 10000,       // from the first byte of a request to the end of its head …

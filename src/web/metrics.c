@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { METRIC_BYTES = 32 }; // what finding a value costs, as bytes written
+
 // ---- Text format --------------------------------------------------------------------------------
 
 static void put_family(struct doc *d, const char *name, const char *type, const char *help) {
@@ -138,16 +140,16 @@ static const struct response_value *field(const struct response_value *map, size
     return found ? found : &none;
 }
 
-static void put_figure(struct doc *d, const struct figure *f, const struct response_value *stages) {
+static mr_bytes metric_stage(const struct response_value *stage) {
+    return field(stage, STAGE(name))->bytes;
+}
+
+static void put_figure(struct doc *d, const struct figure *f, const struct response_value *stage) {
     char value[32];
-    uint32_t at = 1;
     bool ms = reply_is_ms(reply_field_at(&stage_replies, f->field));
-    for (uint32_t i = 0; i < stages->count; i++, at = response_skip(stages, at)) {
-        const struct response_value *v = field(stages + at, f->field);
-        int64_t n = v->type == RESPONSE_INTEGER ? v->integer : 0;
-        put_sample(d, f->name, field(stages + at, STAGE(name))->bytes, f->label,
-                   number(value, n, ms));
-    }
+    const struct response_value *v = field(stage, f->field);
+    int64_t n = v->type == RESPONSE_INTEGER ? v->integer : 0;
+    put_sample(d, f->name, metric_stage(stage), f->label, number(value, n, ms));
 }
 
 // The reasons why jobs of a stage wait, one word each: "no-worker", "downstream" …
@@ -163,32 +165,50 @@ static void put_holds(struct doc *d, mr_bytes stage, mr_bytes held_by) {
     }
 }
 
-static void put_stages(struct doc *d, const struct response_value *stages) {
-    const char *family = "";
-    for (size_t i = 0; i < sizeof stage_figures / sizeof *stage_figures; i++) {
-        const struct figure *f = &stage_figures[i];
-        if (f->help && strcmp(family, f->name) != 0)
-            put_family(d, f->name, f->type, f->help);
-        family = f->name;
-        put_figure(d, f, stages);
-    }
-    put_family(d, "millrace_stage_held", "gauge",
-               "Is 1 for each reason why a stage starts no jobs.");
-    uint32_t at = 1;
-    for (uint32_t i = 0; i < stages->count; i++, at = response_skip(stages, at))
-        put_holds(d, field(stages + at, STAGE(name))->bytes,
-                  field(stages + at, STAGE(held_by))->bytes);
+enum { STAGE_FIGURES = sizeof stage_figures / sizeof *stage_figures };
+
+static void put_figure_family(struct doc *d, size_t figure) {
+    const struct figure *f = &stage_figures[figure];
+    bool is_first = !figure || strcmp(f[-1].name, f->name) != 0;
+    if (f->help && is_first)
+        put_family(d, f->name, f->type, f->help);
 }
 
-void respond_metrics(struct web_connection *v, const struct replies *replies) {
-    struct buffer *body = &v->web->scratch;
-    struct doc d = { .out = body };
-    buffer_clear(body);
-    put_server(&d, replies->of[1]->bytes);
-    put_stages(&d, replies->of[0]);
-    if (d.err)
-        v->session->broken = true;
-    respond(v, &(struct http_response){ .status = HTTP_OK,
-                                        .type = "text/plain; version=0.0.4; charset=utf-8",
-                                        .body = buffer_bytes(body) });
+// `part` is the figure, and behind the last one the reasons; `row` and `at` are the stage.
+static void put_part_of_stage(struct doc *d, uint32_t part, const struct response_value *stage) {
+    if (part < STAGE_FIGURES)
+        put_figure(d, &stage_figures[part], stage);
+    else
+        put_holds(d, metric_stage(stage), field(stage, STAGE(held_by))->bytes);
+}
+
+static void begin_part(struct body *b, const struct response_value *info) {
+    if (!b->part)
+        put_server(&b->doc, info->bytes);
+    if (b->part < STAGE_FIGURES)
+        put_figure_family(&b->doc, b->part);
+    else
+        put_family(&b->doc, "millrace_stage_held", "gauge",
+                   "Is 1 for each reason why a stage starts no jobs.");
+    b->at = 1;
+}
+
+bool write_metrics(struct web_connection *v, struct body *b, size_t *left) {
+    const struct response_value *stages = b->replies.of[0];
+    (void)v;
+    for (; b->part <= STAGE_FIGURES; b->part++, b->row = 0) {
+        if (!*left)
+            return false;
+        if (!b->row)
+            begin_part(b, b->replies.of[1]);
+        for (; b->row < stages->count && *left; b->row++) {
+            size_t before = b->text.size;
+            put_part_of_stage(&b->doc, b->part, stages + b->at);
+            b->at = response_skip(stages, b->at);
+            body_count(left, METRIC_BYTES + b->text.size - before);
+        }
+        if (b->row < stages->count)
+            return false;
+    }
+    return true;
 }

@@ -65,12 +65,13 @@ void respond(struct web_connection *v, const struct http_response *r) {
     v->lingers = v->lingers || v->in.size < v->whole; // the rest of the request is not read
     v->keeps = v->keeps && !v->lingers && !r->endless && !v->session->closing;
     size_t size = write_head(r, v->keeps, head, sizeof head);
+    size_t body_size = v->head_only || r->apart ? 0 : r->body.size;
     int err = buffer_append(&v->out, head, size);
-    if (err == 0 && !v->head_only && r->body.size)
-        err = buffer_append(&v->out, r->body.data, r->body.size);
+    if (err == 0 && body_size)
+        err = buffer_append(&v->out, r->body.data, body_size);
     if (err < 0)
         v->session->broken = true;
-    budget_spend(v->session, STEPS_COMMAND + r->body.size / STEP_BYTES_OUT);
+    budget_spend(v->session, STEPS_COMMAND + body_size / STEP_BYTES_OUT);
     web_connection_end_request(v);
 }
 
@@ -146,7 +147,7 @@ size_t respond_write_full(const char *why, char *to, size_t room) {
     return size;
 }
 
-static void respond_error(struct web_connection *v, mr_bytes error) {
+void respond_error(struct web_connection *v, mr_bytes error) {
     enum code code = CODE_ERR;
     mr_bytes sentence;
     if (!code_read(error, &code, &sentence))
@@ -154,32 +155,4 @@ static void respond_error(struct web_connection *v, mr_bytes error) {
     if (code == CODE_NOAUTH)
         sentence = mr_str("this server requires a token: Authorization: Bearer SECRET");
     respond_refusal(v, status_of(code), code_name(code), sentence);
-}
-
-// ---- Replies ------------------------------------------------------------------------------------
-
-void respond_replies(struct web_connection *v, const struct route *r,
-                     const struct replies *replies) {
-    const struct response_value *first = replies->count ? replies->of[0] : NULL;
-    if (first && first->type == RESPONSE_ERROR) {
-        respond_error(v, first->bytes);
-        return;
-    }
-    if (r->answer) {
-        r->answer(v, replies);
-        return;
-    }
-    struct buffer *body = &v->web->scratch;
-    struct doc d = { .out = body };
-    buffer_clear(body);
-    doc_open(&d, NULL, '{');
-    if (r->member)
-        doc_value(&d, r->member, first, 0);
-    else
-        doc_raw(&d, "ok", "true");
-    doc_close(&d, '}');
-    doc_plain(&d, "\n", 1);
-    if (d.err)
-        v->session->broken = true;
-    respond(v, &(struct http_response){ .status = HTTP_OK, .body = buffer_bytes(body) });
 }

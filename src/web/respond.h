@@ -17,6 +17,7 @@ struct http_response {
     bool packed;       // the body is gzip
     bool lasting;      // the body of this path never changes
     bool endless;      // a stream: no Content-Length, ends with the connection
+    bool apart;        // the body is sent from where it is
 };
 
 // Appends the response to the bytes to send, and ends the request.
@@ -31,8 +32,8 @@ void respond_failure(struct web_connection *, enum http_status); // ERR, and err
 // Writes a whole refusal for a connection that cannot be opened. Returns its size.
 size_t respond_write_full(const char *why, char *to, size_t room);
 
-// Responds with the replies, as the route's row says; the first reply may be an error.
-void respond_replies(struct web_connection *, const struct route *, const struct replies *);
+// Responds with the error that a command has replied.
+void respond_error(struct web_connection *, mr_bytes error);
 
 // ---- Responses of single rows -------------------------------------------------------------------
 
@@ -40,8 +41,9 @@ void respond_health(struct web_connection *, const struct replies *);
 void respond_info(struct web_connection *, const struct replies *);
 void respond_stage(struct web_connection *, const struct replies *);
 void respond_policies(struct web_connection *, const struct replies *);
-void respond_metrics(struct web_connection *, const struct replies *); // metrics.c
-void respond_events(struct web_connection *, const struct replies *);  // events.c
+bool write_metrics(struct web_connection *, struct body *, size_t *left);  // metrics.c
+bool write_snapshot(struct web_connection *, struct body *, size_t *left); // events.c
+void send_snapshot(struct web_connection *);
 
 // Responds with the file of the page at this path. False: there is none.
 bool respond_page(struct web_connection *, const struct http_request *);

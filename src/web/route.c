@@ -15,9 +15,10 @@
 
 static const struct route routes[] = {
     { HTTP_GET, "/healthz", .answer = respond_health, .open = true },
-    { HTTP_GET, "/metrics", "STAGES ; INFO", .answer = respond_metrics },
+    { HTTP_GET, "/metrics", "STAGES ; INFO", .write = write_metrics,
+      .type = "text/plain; version=0.0.4; charset=utf-8" },
     { HTTP_GET, "/api/info", "INFO", .answer = respond_info },
-    { HTTP_GET, "/api/events", "STAGES ; INFO", .answer = respond_events },
+    { HTTP_GET, "/api/events", "STAGES ; INFO", .write = write_snapshot, .send = send_snapshot },
     { HTTP_GET, "/api/stages", "STAGES", "count from", .member = "stages" },
     { HTTP_GET, "/api/stage", "STAGES NAME $stage ; STAGE $stage", .answer = respond_stage },
     { HTTP_GET, "/api/stages/*/policy", "STAGE *", .member = "policy" },

@@ -21,6 +21,7 @@
 #include "wire/response.h"
 
 struct web_connection;
+struct body;
 
 enum { ROUTE_COMMANDS = 2 }; // at most, per request
 
@@ -36,9 +37,13 @@ struct route {
     const char *commands;    // NULL: none
     const char *options;     // separated by blanks
     const char *member;      // the name of the reply in the response; NULL: {"ok": true}
-    // Writes the response instead, if it is not NULL. The first reply is not an error.
+    const char *type;        // of the body; NULL: JSON
+    // Responds instead, if it is not NULL: with a small body. The first reply is not an error.
     void (*answer)(struct web_connection *, const struct replies *);
-    bool open;     // needs no token
+    // Writes the body instead, in pieces (see body.h). True: it is complete.
+    bool (*write)(struct web_connection *, struct body *, size_t *left);
+    void (*send)(struct web_connection *); // sends the body instead
+    bool open;                             // needs no token
     uint32_t most; // largest body of the request, in bytes; 0: WEB_BODY_SMALL
 };
 

@@ -6,6 +6,7 @@
 #include "server/quota.h"
 #include "server/router.h"
 #include "server/timeouts.h"
+#include "web/body.h"
 #include "web/guard.h"
 #include "web/limits.h"
 #include "web/respond.h"
@@ -32,7 +33,7 @@ struct web {
     struct series series[LOOPS_MOST];        // samples of the stages of each loop …
     pthread_mutex_t series_lock[LOOPS_MOST]; // … guarded by its lock
     struct response_value *values;           // values of the replies being read
-    struct buffer scratch;                   // the body being written
+    struct buffer scratch;                   // a small body being written
 };
 
 struct web_connection {
@@ -57,8 +58,9 @@ struct web_connection {
 
     struct buffer out; // responses
     size_t out_sent, buffered;
-    bool closing; // the connection is closed when they were sent …
-    bool lingers; // … and the rest of the input was discarded
+    struct body body; // of the current response
+    bool closing;     // the connection is closed when they were sent …
+    bool lingers;     // … and the rest of the input was discarded
 
     struct list of_streams; // node of web.streams; unlinked if it receives no events
     uint64_t event;         // number of the last event that it has requested
@@ -72,7 +74,8 @@ struct web_connection {
 // Runs the commands of the row in the connection's session. Does not wait for the replies.
 int web_connection_run(struct web_connection *, const struct route *, mr_bytes path, struct form *);
 
-// Writes the response if all replies have arrived.
+// Writes the response if all replies have arrived: at once if this turn has steps for it, else in
+// later turns.
 void web_connection_respond(struct web_connection *);
 
 // Ends the current request: its response was written.

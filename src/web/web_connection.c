@@ -21,8 +21,12 @@ static struct web_connection *web_connection_of(struct front *f) {
     return (struct web_connection *)f;
 }
 
-static size_t unsent(const struct web_connection *v) {
+static size_t out_unsent(const struct web_connection *v) {
     return v->out.size - v->out_sent;
+}
+
+static size_t unsent(const struct web_connection *v) {
+    return out_unsent(v) + body_unsent(&v->body);
 }
 
 static bool waits_for_turn(const struct web_connection *v) {
@@ -35,7 +39,7 @@ static bool listens(const struct web_connection *v) {
 
 // Reports the memory of the buffers to the host.
 static void web_count_buffers(struct web_connection *v) {
-    size_t now = v->in.capacity + v->out.capacity + v->form.text.capacity;
+    size_t now = v->in.capacity + v->out.capacity + v->form.text.capacity + body_memory(&v->body);
     // Unsigned arithmetic: a decrease wraps and adds up correctly.
     session_hold(v->session, now - v->buffered);
     v->buffered = now;
@@ -80,6 +84,7 @@ static void web_connection_close(struct front *f) {
     quota_leave(&w->quota, &v->member);
     buffer_finish(&v->in);
     buffer_finish(&v->out);
+    body_finish(&v->body);
     web_count_buffers(v);
     mem_free(v);
 }
@@ -180,7 +185,7 @@ static bool web_ask(struct web_connection *v, const struct http_request *r, mr_b
                            : err == MR_ETOOBIG ? HTTP_TOO_BIG
                                                : HTTP_BAD);
     else if (!v->asked)
-        respond_replies(v, v->route, &(struct replies){ 0 });
+        v->route->answer(v, &(struct replies){ 0 });
     return true;
 }
 
@@ -298,11 +303,15 @@ static bool step(struct web_connection *v) {
     return web_ask(v, &r, (mr_bytes){ v->in.data + head, v->whole - (size_t)head });
 }
 
+// Whether the next request waits until responses were sent. A body that is apart is sent last.
+static bool is_sending(const struct web_connection *v) {
+    return v->body.is_whole || unsent(v) >= LIMIT_UNSENT_PAUSE;
+}
+
 // Picks the timeout for what the client has to do next.
 static void wait_on(struct web_connection *v) {
     struct web *w = v->web;
-    bool busy = v->asked || v->closing || listens(v) || waits_for_turn(v) ||
-                unsent(v) >= LIMIT_UNSENT_PAUSE;
+    bool busy = v->asked || v->closing || listens(v) || waits_for_turn(v) || is_sending(v);
     web_wait(v, v->lingers && v->closing ? &w->lingering
                 : busy                   ? NULL
                 : !v->in.size            ? &w->idle
@@ -317,7 +326,7 @@ static void process_input(struct web_connection *v) {
             web_defer(v);
             break;
         }
-        if (unsent(v) >= LIMIT_UNSENT_PAUSE) {
+        if (is_sending(v)) {
             v->follows = true; // examined when the response was sent
             break;
         }
@@ -358,42 +367,26 @@ void web_connection_time_out(struct web_connection *v) {
 
 // ---- Replies ------------------------------------------------------------------------------------
 
-// Parses all replies of the request. False: some have not arrived. `*out_size` is their size.
-static bool read_replies(struct web_connection *v, struct replies *out, size_t *out_size) {
-    static const struct response_limits limits = { WEB_VALUES, LIMIT_LINE, LIMIT_ARGUMENT * 2,
-                                                   LIMIT_UNSENT };
-    mr_bytes ready = session_ready(v->session);
-    struct response_value *values = v->web->values;
-    uint32_t used = 0;
-    *out_size = 0;
-    *out = (struct replies){ 0 };
-    for (uint32_t i = 0; i < v->asked; i++) {
-        struct response reader = { 0 };
-        struct response_limits left = limits;
-        uint32_t count;
-        left.values -= used;
-        ptrdiff_t size = response_read(&reader, &left, (const uint8_t *)ready.data + *out_size,
-                                       ready.size - *out_size, values + used, &count);
-        v->session->broken =
-            v->session->broken || size < 0; // more values than any request can have
-        if (size <= 0)
-            return false;
-        out->of[out->count++] = values + used;
-        used += count;
-        *out_size += (size_t)size;
-    }
-    return true;
+// Whether there may be all replies of the request: some are new, or the response has begun.
+static bool has_replies(const struct web_connection *v) {
+    bool is_new = session_ready(v->session).size > v->body.seen;
+    return v->asked && !v->second && (is_new || v->body.replies.count);
+}
+
+static void web_go_on(struct web_connection *v) {
+    body_go_on(v);
+    wait_on(v);
+    web_count_buffers(v);
 }
 
 void web_connection_respond(struct web_connection *v) {
-    struct replies replies;
-    size_t size;
-    if (!v->asked || !session_ready(v->session).size || !read_replies(v, &replies, &size))
+    struct session *s = v->session;
+    if (!has_replies(v))
         return;
-    v->asked = 0;
-    respond_replies(v, v->route, &replies);
-    session_sent(v->session, size);
-    wait_on(v);
+    if (budget_is_busy(s->host) || !budget_left(s))
+        budget_defer(s);
+    else
+        web_go_on(v);
 }
 
 // ---- Bytes --------------------------------------------------------------------------------------
@@ -439,7 +432,9 @@ static void web_connection_receive(struct front *f, size_t size) {
         v->in.size += size;
     else if (buffer_append(&v->in, v->web->place.host->inbox, size) < 0)
         v->session->broken = true;
-    if (!waits_for_turn(v))
+    if (waits_for_turn(v))
+        v->follows = true;
+    else
         process_input(v);
 }
 
@@ -448,13 +443,17 @@ static mr_bytes web_connection_ready(struct front *f) {
     web_connection_respond(v);
     if ((v->follows && !v->asked && !unsent(v)) || (v->second && !waits_for_reply(v)))
         budget_defer(v->session); // other clients run first
-    if (unsent(v))
-        return (mr_bytes){ v->out.data + v->out_sent, unsent(v) };
+    if (out_unsent(v))
+        return (mr_bytes){ v->out.data + v->out_sent, out_unsent(v) };
+    if (v->body.is_whole)
+        return (mr_bytes){ v->body.text.data + v->body.sent, body_unsent(&v->body) };
     return stream_ready(v);
 }
 
 static void web_connection_resume(struct session *s) {
     struct web_connection *v = web_connection_of(s->front);
+    if (has_replies(v))
+        web_go_on(v);
     if (v->second && !waits_for_reply(v))
         run_second(v);
     if (v->follows && !v->asked && !unsent(v))
@@ -463,15 +462,20 @@ static void web_connection_resume(struct session *s) {
 
 static void web_connection_sent(struct front *f, size_t size) {
     struct web_connection *v = web_connection_of(f);
-    if (!unsent(v)) {
+    if (out_unsent(v)) {
+        v->out_sent += size;
+    } else if (v->body.is_whole) {
+        v->body.sent += size;
+    } else {
         stream_sent(v, size);
         return;
     }
-    v->out_sent += size;
     if (unsent(v))
         return;
     buffer_finish(&v->out);
     v->out_sent = 0;
+    if (v->body.is_whole)
+        body_finish(&v->body);
     web_count_buffers(v);
     wait_on(v); // after a large response the client's time starts only now
 }

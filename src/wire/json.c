@@ -7,7 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME = 64 };
+enum {
+    NAME = 64,
+    ESCAPED = 16,    // what an escaped character counts as, in bytes …
+    EACH_VALUE = 32, // … and any value, in addition to its bytes
+    BASE64_PIECE = 3 << 10,
+};
 
 void doc_plain(struct doc *d, const char *text, size_t size) {
     if (!d->err)
@@ -18,25 +23,46 @@ static void put(struct doc *d, const char *text) {
     doc_plain(d, text, strlen(text));
 }
 
-// Stretches that need no escape are written at once.
-static void put_string(struct doc *d, mr_bytes text) {
+static void use_up(size_t *left, size_t used) {
+    *left -= used < *left ? used : *left;
+}
+
+static void put_escape(struct doc *d, uint8_t byte, bool valid) {
+    static const char hex[] = "0123456789abcdef";
+    char control[] = { '\\', 'u', '0', '0', hex[byte >> 4], hex[byte & 15] };
+    char quoted[] = { '\\', (char)byte };
+    if (!valid)
+        put(d, "\\ufffd");
+    else if (byte == '"' || byte == '\\')
+        doc_plain(d, quoted, sizeof quoted);
+    else
+        doc_plain(d, control, sizeof control);
+}
+
+// Stretches that need no escape are written at once. Returns where it stopped: at the end, or when
+// `*left` was used up.
+static size_t put_text(struct doc *d, mr_bytes text, size_t i, size_t *left) {
     const uint8_t *p = text.data;
-    char escape[8];
-    size_t from = 0, i = 0;
-    put(d, "\"");
-    while (i < text.size) {
+    size_t from = i;
+    while (i < text.size && *left) {
         size_t length = text_letter(p + i, text.size - i);
         bool plain = length && p[i] >= ' ' && p[i] != '"' && p[i] != '\\' && p[i] != 127;
         if (!plain) {
             doc_plain(d, (const char *)p + from, i - from);
-            bool quoted = p[i] == '"' || p[i] == '\\';
-            snprintf(escape, sizeof escape, quoted ? "\\%c" : "\\u%04x", length ? p[i] : 0xfffdu);
-            put(d, escape);
+            put_escape(d, p[i], length > 0);
         }
+        use_up(left, plain ? length : ESCAPED);
         i += length ? length : 1;
         from = plain ? from : i;
     }
-    doc_plain(d, (const char *)p + from, text.size - from);
+    doc_plain(d, (const char *)p + from, i - from);
+    return i;
+}
+
+static void put_string(struct doc *d, mr_bytes text) {
+    size_t left = SIZE_MAX;
+    put(d, "\"");
+    put_text(d, text, 0, &left);
     put(d, "\"");
 }
 
@@ -81,35 +107,72 @@ void doc_text(struct doc *d, const char *name, mr_bytes text) {
     put_string(d, text);
 }
 
-static void put_base64(struct doc *d, mr_bytes bytes) {
-    size_t size = text_base64_size(bytes.size);
-    put(d, "\"");
-    if (!d->err && (d->err = buffer_reserve(d->out, size)) == 0) {
-        text_base64(bytes, (char *)d->out->data + d->out->size);
-        d->out->size += size;
-    }
-    put(d, "\"");
-}
-
-static void json_put_bytes(struct doc *d, mr_bytes name, mr_bytes bytes) {
-    char longer[NAME];
-    if (!name.data || text_is_utf8(bytes)) {
-        begin(d, name);
-        put_string(d, bytes);
-        return;
-    }
-    snprintf(longer, sizeof longer, "%.*s-base64", (int)name.size, (const char *)name.data);
-    begin(d, mr_str(longer));
-    put_base64(d, bytes);
-}
-
-void doc_bytes(struct doc *d, const char *name, mr_bytes bytes) {
-    json_put_bytes(d, named(name), bytes);
-}
-
 // ---- Values of the wire -------------------------------------------------------------------------
 
-static uint32_t put_value(struct doc *d, mr_bytes name, const struct response_value *, uint32_t at);
+// Characters are checked before the first is written, because the name depends on all of them.
+static void check_text(struct doc_walk *w, mr_bytes text, size_t *left) {
+    const uint8_t *p = text.data;
+    size_t length = 1;
+    while (w->done < text.size && *left && length) {
+        length = text_letter(p + w->done, text.size - w->done);
+        use_up(left, length);
+        w->done += length;
+    }
+    if (!length)
+        w->string = WALK_BASE64;
+    else if (w->done == text.size)
+        w->string = WALK_TEXT;
+}
+
+static size_t put_base64(struct doc *d, mr_bytes bytes, size_t i, size_t *left) {
+    while (i < bytes.size && *left) {
+        size_t rest = bytes.size - i, some = rest < BASE64_PIECE ? rest : BASE64_PIECE;
+        size_t size = text_base64_size(some);
+        if (!d->err && (d->err = buffer_reserve(d->out, size)) == 0) {
+            text_base64((mr_bytes){ (const char *)bytes.data + i, some },
+                        (char *)d->out->data + d->out->size);
+            d->out->size += size;
+        }
+        use_up(left, size);
+        i += some;
+    }
+    return i;
+}
+
+static void doc_string_begin(struct doc *d, struct doc_walk *w) {
+    char longer[NAME];
+    w->done = 0;
+    if (w->string == WALK_BASE64) {
+        snprintf(longer, sizeof longer, "%.*s-base64", (int)w->name.size,
+                 (const char *)w->name.data);
+        begin(d, mr_str(longer));
+    } else {
+        begin(d, w->name);
+    }
+    put(d, "\"");
+}
+
+// False: it continues when there is more left.
+static bool walk_string(struct doc *d, struct doc_walk *w, mr_bytes bytes, size_t *left) {
+    bool was_checked = w->string > WALK_CHECK;
+    if (w->string == WALK_NONE) {
+        w->string = w->name.data ? WALK_CHECK : WALK_TEXT;
+        w->done = 0;
+    }
+    if (w->string == WALK_CHECK)
+        check_text(w, bytes, left);
+    if (w->string == WALK_CHECK)
+        return false;
+    if (!was_checked)
+        doc_string_begin(d, w);
+    w->done = w->string == WALK_TEXT ? put_text(d, bytes, w->done, left)
+                                     : put_base64(d, bytes, w->done, left);
+    if (w->done < bytes.size)
+        return false;
+    put(d, "\"");
+    w->string = WALK_NONE;
+    return true;
+}
 
 static void put_double(struct doc *d, mr_bytes text) {
     const char *p = text.data;
@@ -121,57 +184,89 @@ static void put_double(struct doc *d, mr_bytes text) {
         put(d, "null");
 }
 
-static uint32_t put_inside(struct doc *d, const struct response_value *v, uint32_t at) {
-    const struct response_value *outer = &v[at++];
-    bool map = outer->type == RESPONSE_MAP;
+static void put_bracket(struct doc *d, struct doc_walk *w, const struct response_value *v) {
+    bool map = v->type == RESPONSE_MAP;
     put(d, map ? "{" : "[");
     d->behind = false;
-    for (uint32_t i = 0; i < outer->count; i += map ? 2 : 1) {
-        mr_bytes name = { 0 };
-        if (map)
-            name = v[at++].bytes;
-        at = put_value(d, name, v, at);
-    }
-    put(d, map ? "}" : "]");
-    d->behind = true;
-    return at;
+    w->is_map[w->depth] = map;
+    w->left[w->depth++] = v->count;
 }
 
-static uint32_t put_value(struct doc *d, mr_bytes name, const struct response_value *v,
-                          uint32_t at) {
+static void put_value(struct doc *d, struct doc_walk *w, const struct response_value *v) {
     char number[24];
-    if (v[at].type == RESPONSE_BULK) {
-        json_put_bytes(d, name, v[at].bytes);
-        return at + 1;
-    }
-    begin(d, name);
-    switch (v[at].type) {
+    begin(d, w->name);
+    switch (v->type) {
     case RESPONSE_ARRAY:
     case RESPONSE_MAP:
     case RESPONSE_PUSH:
-        return put_inside(d, v, at);
+        put_bracket(d, w, v);
+        break;
     case RESPONSE_SIMPLE:
     case RESPONSE_ERROR:
     case RESPONSE_BULK:
-        put_string(d, v[at].bytes);
+        put_string(d, v->bytes);
         break;
     case RESPONSE_DOUBLE:
-        put_double(d, v[at].bytes);
+        put_double(d, v->bytes);
         break;
     case RESPONSE_INTEGER:
-        snprintf(number, sizeof number, "%" PRId64, v[at].integer);
+        snprintf(number, sizeof number, "%" PRId64, v->integer);
         put(d, number);
         break;
     case RESPONSE_BOOLEAN:
-        put(d, v[at].boolean ? "true" : "false");
+        put(d, v->boolean ? "true" : "false");
         break;
     case RESPONSE_NULL:
         put(d, "null");
         break;
     }
-    return at + 1;
+}
+
+static void close_brackets(struct doc *d, struct doc_walk *w) {
+    while (w->depth && !w->left[w->depth - 1])
+        doc_close(d, w->is_map[--w->depth] ? '}' : ']');
+}
+
+static void walk_name(struct doc_walk *w, const struct response_value *v) {
+    uint32_t level = w->depth - 1;
+    w->name = (mr_bytes){ 0 };
+    w->left[level]--;
+    if (!w->is_map[level])
+        return;
+    w->name = v[w->at++].bytes;
+    w->left[level]--;
+}
+
+bool doc_walk(struct doc *d, struct doc_walk *w, const struct response_value *v, size_t *left) {
+    while (*left) {
+        if (w->depth && w->string == WALK_NONE)
+            walk_name(w, v);
+        if (v[w->at].type != RESPONSE_BULK)
+            put_value(d, w, &v[w->at]);
+        else if (!walk_string(d, w, v[w->at].bytes, left))
+            return false;
+        use_up(left, EACH_VALUE);
+        w->at++;
+        close_brackets(d, w);
+        if (!w->depth)
+            return true;
+    }
+    return false;
+}
+
+void doc_walk_begin(struct doc_walk *w, const char *name, uint32_t at) {
+    *w = (struct doc_walk){ .at = at, .name = named(name) };
 }
 
 uint32_t doc_value(struct doc *d, const char *name, const struct response_value *v, uint32_t at) {
-    return put_value(d, named(name), v, at);
+    struct doc_walk w;
+    size_t left = SIZE_MAX;
+    doc_walk_begin(&w, name, at);
+    (void)doc_walk(d, &w, v, &left); // it has all that it needs
+    return w.at;
+}
+
+void doc_bytes(struct doc *d, const char *name, mr_bytes bytes) {
+    struct response_value value = { .type = RESPONSE_BULK, .bytes = bytes };
+    (void)doc_value(d, name, &value, 0);
 }

@@ -32,6 +32,25 @@ void doc_bytes(struct doc *, const char *name, mr_bytes);
 // The value at `at` with all that is in it. Returns the index behind it.
 uint32_t doc_value(struct doc *, const char *name, const struct response_value *, uint32_t at);
 
+// A value that is written in pieces: how far that has come.
+struct doc_walk {
+    uint32_t at;                       // the value that is next
+    mr_bytes name;                     // its name; borrowed
+    uint32_t depth;                    // open arrays and maps …
+    uint32_t left[RESPONSE_DEPTH + 1]; // … how many values each still has …
+    bool is_map[RESPONSE_DEPTH + 1];   // … and which are maps
+    enum { WALK_NONE, WALK_CHECK, WALK_TEXT, WALK_BASE64 } string; // what is done with a string …
+    size_t done;                                                   // … up to here
+};
+
+// Begins with the value at `at`; the name is borrowed.
+void doc_walk_begin(struct doc_walk *, const char *name, uint32_t at);
+
+// Continues until the value is complete or `*left`, the bytes that may be read or written, is used
+// up; a value costs some bytes in addition. True: it is complete, and `at` is behind it. The values
+// are the same in every call, but may have moved.
+bool doc_walk(struct doc *, struct doc_walk *, const struct response_value *, size_t *left);
+
 // As they are, without quotes.
 void doc_plain(struct doc *, const char *text, size_t size);
 

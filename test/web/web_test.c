@@ -157,6 +157,7 @@ static struct world {
     uint64_t now_ms;
     char heard[4096];
     size_t heard_size;
+    uint32_t answered; // requests
 } w;
 
 static uint64_t now(void *arg) {
@@ -297,6 +298,128 @@ static void U5_a_large_body_is_read_over_many_turns(void **state) {
     close_world();
 }
 
+// ---- Responses ----------------------------------------------------------------------------------
+
+// A turn as the loop does it: what is ready is sent, as far as it is there.
+static uint64_t turn_steps(void) {
+    uint64_t before = w.host.steps;
+    host_begin(&w.host);
+    host_end(&w.host);
+    host_durable(&w.host);
+    while (!list_empty(&w.host.ready)) {
+        struct session *s = list_entry(w.host.ready.next, struct session, of_ready);
+        list_remove(&s->of_ready);
+        for (mr_bytes ready; (ready = front_ready(s)).size; front_sent(s, ready.size))
+            w.answered += s->front && memmem(ready.data, ready.size, "HTTP/1.1 200", 12);
+    }
+    return w.host.steps - before;
+}
+
+// Each of some connections sends the request; returns how many turns it took until all had their
+// responses.
+static uint32_t request_from_many(const char *path, struct session **clients, uint32_t count) {
+    char text[128];
+    uint32_t turns = 0;
+    int size = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
+    w.answered = 0;
+    for (uint32_t i = 0; i < count; i++)
+        say(clients[i], text, (size_t)size);
+    for (; w.answered < count; turns++) {
+        assert_true(turn_steps() <= LIMIT_TURN_STEPS + LIMIT_SESSION_STEPS + LIMIT_COMMAND_STEPS);
+        assert_true(turns < 1000);
+    }
+    return turns;
+}
+
+static void push_to_stages(struct session *s, int stages, const char *name) {
+    char stage[32];
+    for (int i = 0; i < stages; i++) {
+        snprintf(stage, sizeof stage, name, i);
+        mr_bytes words[] = { mr_str("PUSH"), mr_str(stage), mr_str("x") };
+        host_begin(&w.host);
+        session_command(s, words, 3);
+        (void)turn_steps();
+    }
+}
+
+// U4: large responses are written in pieces, however many connections ask for them at once.
+static void U4_large_responses_share_their_turns(void **state) {
+    (void)state;
+    enum { CLIENTS = 8, STAGES = 1000 };
+    struct session *clients[CLIENTS], *pusher;
+    open_world();
+    assert_int_equal(session_create(&w.host, &pusher), 0);
+    push_to_stages(pusher, STAGES, "stage-%d");
+    for (int i = 0; i < CLIENTS; i++)
+        clients[i] = http_session();
+    assert_true(request_from_many("/healthz", clients, CLIENTS) == 1);
+    assert_true(request_from_many("/metrics", clients, CLIENTS) > CLIENTS);
+    assert_true(request_from_many("/api/stages", clients, CLIENTS) > CLIENTS);
+    assert_true(request_from_many("/api/events", clients, CLIENTS) > CLIENTS);
+    for (int i = 0; i < CLIENTS; i++)
+        leave(clients[i]);
+    host_begin(&w.host);
+    session_destroy(pusher);
+    close_world();
+}
+
+// U4: one string may be as large as a body, and every byte of it may need an escape.
+static void U4_a_large_string_is_written_in_pieces(void **state) {
+    (void)state;
+    enum { SIZE = 8 << 20 };
+    static char body[SIZE];
+    struct session *client, *pusher;
+    open_world();
+    assert_int_equal(session_create(&w.host, &pusher), 0);
+    client = http_session();
+    memset(body, 1, SIZE);
+    mr_bytes words[] = { mr_str("PUSH"), mr_str("s"), { body, SIZE } };
+    host_begin(&w.host);
+    session_command(pusher, words, 3);
+    (void)turn_steps();
+    uint32_t least = SIZE / (LIMIT_SESSION_STEPS * WEB_STEP_BYTES);
+    assert_true(request_from_many("/api/jobs/1?body", &client, 1) > least);
+    leave(client);
+    host_begin(&w.host);
+    session_destroy(pusher);
+    close_world();
+}
+
+// In pieces of so many bytes.
+static void write_value(struct buffer *out, const struct response_value *v, size_t piece) {
+    struct doc d = { .out = out };
+    struct doc_walk walk;
+    size_t left = piece;
+    buffer_clear(out);
+    doc_walk_begin(&walk, NULL, 0);
+    for (; !doc_walk(&d, &walk, v, &left); left = piece)
+        continue;
+    assert_int_equal(d.err, 0);
+}
+
+static void U4_JSON_is_the_same_in_pieces_of_any_size(void **state) {
+    (void)state;
+    static const char reply[] =
+        "%4\r\n$1\r\na\r\n*3\r\n:-5\r\n*0\r\n$3\r\nx\"\x01\r\n$1\r\nb\r\n$4\r\n\xff"
+        "abc\r\n$1\r\nc\r\n%0\r\n$1\r\nd\r\n%2\r\n$1\r\ne\r\n#t\r\n$1\r\nf\r\n,0.5\r\n";
+    static const char json[] = "{\"a\":[-5,[],\"x\\\"\\u0001\"],\"b-base64\":\"/2FiYw==\","
+                               "\"c\":{},\"d\":{\"e\":true,\"f\":0.5}}";
+    struct response_value values[32];
+    struct response reader = { 0 };
+    struct response_limits limits = { 32, 100, 100, 1000 };
+    struct buffer out = { 0 };
+    uint32_t count;
+    ptrdiff_t size =
+        response_read(&reader, &limits, (const uint8_t *)reply, sizeof reply - 1, values, &count);
+    assert_int_equal(size, sizeof reply - 1);
+    for (size_t piece = 1; piece < 2 * sizeof json; piece++) {
+        write_value(&out, values, piece);
+        assert_int_equal(out.size, sizeof json - 1);
+        assert_memory_equal(out.data, json, sizeof json - 1);
+    }
+    buffer_finish(&out);
+}
+
 // ---- Series -------------------------------------------------------------------------------------
 
 static void push_at(struct session *s, uint64_t now_ms) {
@@ -394,6 +517,9 @@ int main(void) {
         cmocka_unit_test(U5_json_is_read_in_steps_of_any_size),
         cmocka_unit_test(U5_json_has_bounds),
         cmocka_unit_test(U5_a_large_body_is_read_over_many_turns),
+        cmocka_unit_test(U4_large_responses_share_their_turns),
+        cmocka_unit_test(U4_a_large_string_is_written_in_pieces),
+        cmocka_unit_test(U4_JSON_is_the_same_in_pieces_of_any_size),
         cmocka_unit_test(U12_an_idle_gap_has_nothing_in_it),
         cmocka_unit_test(U4_samples_cost_what_they_show),
     };
