@@ -100,12 +100,23 @@ bool command_admit(struct session *s, const mr_bytes *words, uint32_t count) {
     return false;
 }
 
-// Stages and sources that a command makes count for its token, so that no token can use up the
-// limit. Stores contain this hash of the token's name, so it must not change.
-static void act_for(struct host *h, const struct auth_entry *who) {
-    uint64_t maker = who ? bytes_hash(who->name, 0) | 1 : 0;
+static void set_maker(struct host *h, uint64_t maker) {
     for (uint32_t i = h->first; i < h->end; i++)
         core_act_for(h->parts[i].core, maker);
+}
+
+// Stages and sources that a command makes count for its token, so that no token can use up the
+// limit. Stores contain this hash of the token's name, so it must not change.
+static bool maker_begin(struct session *s) {
+    if (!s->who)
+        return false;
+    set_maker(s->host, bytes_hash(s->who->name, 0) | 1);
+    return true;
+}
+
+static void maker_end(struct session *s, bool has_maker) {
+    if (has_maker)
+        set_maker(s->host, 0);
 }
 
 static void try_plain(struct session *s, const struct command *c, const mr_bytes *words,
@@ -124,9 +135,9 @@ static void try_plain(struct session *s, const struct command *c, const mr_bytes
     else if (s->checks)
         multi_check(s, c, &a);
     else {
-        act_for(s->host, s->who);
-        c->run(s, &a);
-        act_for(s->host, NULL);
+        bool has_maker = maker_begin(s);
+        c->run(s, &a); // AUTH may change who it is
+        maker_end(s, has_maker);
     }
 }
 
@@ -178,9 +189,9 @@ void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
 void command_resume(struct session *s) {
     uint64_t before = s->replies;
     session_reply(s);
-    act_for(s->host, s->who);
+    bool has_maker = maker_begin(s);
     wait_resume(s);
-    act_for(s->host, NULL);
+    maker_end(s, has_maker);
     if (multi_is_running(s) && !s->wait.kind)
         multi_go_on(s);
     command_end(s, before);

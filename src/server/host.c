@@ -158,6 +158,8 @@ uint64_t host_client_limit(const struct host *h) {
 }
 
 bool host_clients_exceed(const struct host *h) {
+    if (!h->buffered) // the usual case costs nothing
+        return false;
     uint64_t limit = host_client_limit(h);
     if (!h->loops)
         return h->buffered > limit;
