@@ -387,7 +387,7 @@ void connections_make_room(struct loop *v) {
             " bytes, and it uses the most, %zu, of which %zu are unread replies (max-client-bytes)",
             client_name(s, &name), host_client_limit(&v->host), session_held(s), session_unread(s));
         if (s->remote)
-            router_cut_off(s);
+            router_close_remote(s);
         else
             connection_close(s->owner);
     }

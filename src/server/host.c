@@ -303,8 +303,8 @@ static bool begin_parts(struct host *h) {
 // ---- Messages between shards ------------------------------------------------------------------
 
 enum {
-    EMITS_A_TURN = 4, // batches that one shard sends to another in a turn
-    REST_MS = 100,    // after a message for which there was no memory
+    EMITS_A_TURN = 4,       // batches that one shard sends to another in a turn
+    MESSAGE_RETRY_MS = 100, // after there was no memory for a message
 };
 
 static bool part_next_message(struct part *p, bool emits) {
@@ -313,37 +313,37 @@ static bool part_next_message(struct part *p, bool emits) {
     return p->has_message;
 }
 
-// True: it has come there. For want of memory it is left for the next turn.
-static bool deliver(struct host *h, struct part *p) {
+// True: it was delivered. Without memory for it, it is tried again in a later turn.
+static bool deliver_one(struct host *h, struct part *p) {
     struct part *to = &h->parts[p->message.to];
     int err = to->host == h ? peers_receive(shard_peers(to->shard), &p->message)
-                            : router_carry(h, &p->message);
+                            : router_send_message(h, &p->message);
     p->has_message = err < 0;
-    h->messages_rest = h->messages_rest || p->has_message;
+    h->messages_delayed = h->messages_delayed || p->has_message;
     return !p->has_message;
 }
 
-static bool carry_from(struct host *h, struct part *p, bool emits) {
-    bool carried = false;
-    while (part_next_message(p, emits) && deliver(h, p))
-        carried = true;
-    return carried;
+static bool deliver_from(struct host *h, struct part *p, bool emits) {
+    bool delivered = false;
+    while (part_next_message(p, emits) && deliver_one(h, p))
+        delivered = true;
+    return delivered;
 }
 
-// Carries messages until none is left, except emits. A message may cause others.
-static void carry_messages(struct host *h, uint32_t batches) {
-    bool carried = !h->messages_rest;
-    while (carried) {
-        carried = false;
+// Delivers messages until none is left, except emits. A message may cause others.
+static void deliver_messages(struct host *h, uint32_t batches) {
+    bool delivered = !h->messages_delayed;
+    while (delivered) {
+        delivered = false;
         for (uint32_t i = h->first; i < h->end; i++)
-            carried = carry_from(h, &h->parts[i], batches > 0) || carried;
+            delivered = deliver_from(h, &h->parts[i], batches > 0) || delivered;
         batches -= batches > 0;
     }
 }
 
-// Whether a turn would carry something. Between turns.
-static bool can_carry(struct host *h) {
-    if (h->shards < 2 || h->stopped || h->messages_rest)
+// Whether a turn would deliver a message. Between turns.
+static bool can_deliver(struct host *h) {
+    if (h->shards < 2 || h->stopped || h->messages_delayed)
         return false;
     for (uint32_t i = h->first; i < h->end; i++) {
         uint64_t at;
@@ -356,7 +356,7 @@ static bool can_carry(struct host *h) {
 }
 
 static void begin_turn(struct host *h) {
-    h->messages_rest = false;
+    h->messages_delayed = false;
     if (h->clock)
         h->clock_ms = h->clock();
     if (!begin_parts(h) && !h->stopped) {
@@ -369,7 +369,7 @@ static void begin_turn(struct host *h) {
     if (h->max_bytes && !h->stopped)
         shards_tell_memory(h, outside_memory(h));
     if (h->shards > 1 && !h->stopped)
-        carry_messages(h, EMITS_A_TURN); // before anything starts that should wait for them
+        deliver_messages(h, EMITS_A_TURN); // before anything starts that should wait for them
     end_waits(h);
 }
 
@@ -387,7 +387,7 @@ void host_begin(struct host *h) {
 static void resume_all(struct host *h) {
     for (;;) {
         if (h->shards > 1 && !h->stopped)
-            carry_messages(h, 0);
+            deliver_messages(h, 0);
         if (list_empty(&h->resuming))
             return;
         struct session *s = list_entry(h->resuming.next, struct session, of_resuming);
@@ -509,7 +509,7 @@ void host_durable(struct host *h) {
         release_held(h);
     if (h->stopped)
         return;
-    if (has_stopped(h) || can_carry(h))
+    if (has_stopped(h) || can_deliver(h))
         host_begin(h); // a log has failed or emits can be sent, and nothing else begins a turn
 }
 
@@ -528,9 +528,9 @@ int64_t host_next_ms(struct host *h) {
     int64_t ms = wait_ms_until(heap_next(&h->waits), host_now_ms(h));
     for (uint32_t i = h->first; i < h->end; i++)
         ms = wait_shorter(ms, shard_next_ms(h->parts[i].shard));
-    if (h->messages_rest)
-        ms = wait_shorter(ms, REST_MS);
-    return can_carry(h) ? 0 : ms;
+    if (h->messages_delayed)
+        ms = wait_shorter(ms, MESSAGE_RETRY_MS);
+    return can_deliver(h) ? 0 : ms;
 }
 
 void host_stop(struct host *h) {

@@ -49,8 +49,8 @@ struct part {
         uint64_t turn, at;
     } written[PART_TURNS];
     uint32_t first_written, written_count;
-    struct message message; // on its way to another shard …
-    bool has_message;       // … unless it has come there
+    struct message message; // to another shard, not delivered yet …
+    bool has_message;       // … if there is one
 };
 
 struct host {
@@ -60,12 +60,12 @@ struct host {
     uint32_t first, end;     // from the first to before the end they are this host's
     uint32_t loop;           // which of the server's loops it is …
     struct loops *loops;     // … and what they share: see router.h; NULL: it is the only one
-    struct list outgoing;    // remote sessions that something is to be sent to: struct remote
+    struct list outgoing;    // struct remote: those with messages to be sent
     bool foreign_ids;        // the store was copied: ids do not name the shards of their jobs
     uint64_t (*clock)(void); // milliseconds, for a host without shards of its own
     uint64_t clock_ms;       // when the turn began, by that
     uint64_t turn;           // how many have ended
-    bool messages_rest;      // there was no memory for one in this turn
+    bool messages_delayed;   // there was no memory for a message in this turn
     const char *store;       // its URL, for INFO
     struct auth *auth;       // tokens; NULL: none is required
     struct request_limits request_limits;

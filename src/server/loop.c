@@ -32,7 +32,7 @@ static void flush(struct loop *v) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
         list_remove(&s->of_ready);
         if (s->remote)
-            router_ship(s);
+            router_send_replies(s);
         else
             connection_write(s->owner);
     }
@@ -103,8 +103,8 @@ static void on_check(uv_check_t *check) {
     turn_end(check->data);
 }
 
-// Mail is opened here only, where no connection is at hand: it may close any of them.
-static void receive_mail(struct loop *v) {
+// Messages are handled only here, where no caller uses a connection: they may close any of them.
+static void receive_messages(struct loop *v) {
     host_begin(&v->host);
     if (v->host.loops)
         (void)router_receive(&v->host);
@@ -114,7 +114,7 @@ static void receive_mail(struct loop *v) {
 static void on_timer(uv_timer_t *timer) {
     struct loop *v = timer->data;
     v->timer_at_ms = UINT64_MAX;
-    receive_mail(v); // some may have been left for lack of memory
+    receive_messages(v); // there may have been no memory for some
 }
 
 static void on_durable(uv_async_t *async) {
@@ -127,19 +127,19 @@ static void loop_log_is_durable(void *part) {
     uv_async_send(&list_entry(h, struct loop, host)->durable);
 }
 
-static void on_mail(uv_async_t *async) {
+static void on_message(uv_async_t *async) {
     struct loop *v = async->data;
     if (atomic_load(&v->end)) {
         loop_end(v);
         return;
     }
-    receive_mail(v);
+    receive_messages(v);
     if (v->closing)
         loop_finish(v);
 }
 
 static void wake_loop(void *loop) {
-    uv_async_send(&((struct loop *)loop)->mail);
+    uv_async_send(&((struct loop *)loop)->messages);
 }
 
 // ---- Reading bodies from disk -----------------------------------------------------------------
@@ -176,7 +176,7 @@ static int fetch(void *server, struct fetch *f) {
 
 // ---- Stopping ---------------------------------------------------------------------------------
 //
-// The first loop decides; it messages the others, which report when they are ready:
+// The first loop decides; it sends messages to the others, which report when they are ready:
 //
 //     signal ─► all: start nothing ─► no leases, or time is up ─► all: give back, send, close
 //            ─► no connections ─► all: a barrier, no sessions ─► the store is closed
@@ -204,14 +204,13 @@ static void loop_end(struct loop *v) {
     uv_walk(&v->uv, close_handle, NULL);
 }
 
-// The store is closed before the
-// handles, because the log calls back until it is.
+// The store is closed before the handles, because the log calls back until then.
 static void close_store(struct server *server) {
     group_close(server->group);
     server->group = NULL;
     for (uint32_t i = 1; i < server->loops.count; i++) {
         atomic_store(&server->loop[i]->end, true);
-        uv_async_send(&server->loop[i]->mail);
+        uv_async_send(&server->loop[i]->messages);
     }
     loop_end(server->loop[0]);
 }
@@ -576,11 +575,11 @@ static int init_loop_handles(struct loop *v) {
         (err = uv_timer_init(&v->uv, &v->unread_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->silent_timer)) < 0 ||
         (err = uv_async_init(&v->uv, &v->durable, on_durable)) < 0 ||
-        (err = uv_async_init(&v->uv, &v->mail, on_mail)) < 0 ||
+        (err = uv_async_init(&v->uv, &v->messages, on_message)) < 0 ||
         (err = uv_check_start(&v->check, on_check)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->idle.data = v->check.data = v->timer.data = v;
-    v->durable.data = v->mail.data = v;
+    v->durable.data = v->messages.data = v;
     v->unauthenticated_timer.data = v->unread_timer.data = v->silent_timer.data = v;
     v->timer_at_ms = UINT64_MAX;
     return 0;
@@ -690,7 +689,7 @@ static void end_loops(struct server *server) {
         struct loop *v = server->loop[i];
         if (v->threaded) {
             atomic_store(&v->end, true);
-            uv_async_send(&v->mail);
+            uv_async_send(&v->messages);
             pthread_join(v->thread, NULL);
         } else if (v->has_uv) {
             loop_end(v);

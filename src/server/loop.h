@@ -45,8 +45,8 @@ struct loop {
     uv_timer_t timer; // for the host
     uv_idle_t idle;   // runs while there is work for a turn
     uv_timer_t unauthenticated_timer, unread_timer, silent_timer;
-    uv_async_t durable; // the log has synced
-    uv_async_t mail;    // something has come from another loop
+    uv_async_t durable;  // the log has synced
+    uv_async_t messages; // another loop has sent a message
     struct health health;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     uint32_t fetching;    // sessions that wait for bodies from disk

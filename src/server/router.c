@@ -1,4 +1,4 @@
-// See router.h. A mail is one message between two loops; it owns its contents.
+// See router.h. A struct loop_message goes from one loop to another; it owns its contents.
 #include "server/router.h"
 
 #include "base/errors.h"
@@ -18,21 +18,21 @@ enum {
     MOST_BYTES_UNDER_WAY = 4 << 20 // … and bytes of them, after which it waits for the replies
 };
 
-enum mail_kind {
+enum loop_message_kind {
     // To a remote session:
-    MAIL_IDENTITY, // its connection's identity; the first one makes the remote session
-    MAIL_HOLDS,    // sources that it has to hold
-    MAIL_REQUESTS, // bytes; `reserved` if it is a TAKE in several loops
-    MAIL_SENT,     // number of bytes of replies that the connection has accepted
-    MAIL_UNBLOCK,  // its TAKE waits no longer
-    MAIL_END,      // the connection has ended
+    LOOP_IDENTITY, // its connection's identity; the first one makes the remote session
+    LOOP_HOLDS,    // sources that it has to hold
+    LOOP_REQUESTS, // bytes; `reserved` if it is a TAKE in several loops
+    LOOP_SENT,     // number of bytes of replies that the connection has accepted
+    LOOP_UNBLOCK,  // its TAKE waits no longer
+    LOOP_END,      // the connection has ended
     // From it:
-    MAIL_REPLIES, // bytes, and how many replies they are
-    MAIL_CLOSED,  // it has ended by itself; count 1: the connection must be closed at once
-    MAIL_ENDED,   // after MAIL_END: nothing more comes
+    LOOP_REPLIES, // bytes, and how many replies they are
+    LOOP_CLOSED,  // it has ended by itself; count 1: the connection must be closed at once
+    LOOP_ENDED,   // the last message, after LOOP_END
     // Between shards, and for the server:
-    MAIL_MESSAGE,
-    MAIL_RUN,
+    LOOP_SHARD_MESSAGE,
+    LOOP_RUN,
 };
 
 // The identity of the connection of a remote session. Compared byte by byte: unused bytes are zero.
@@ -44,9 +44,9 @@ struct identity {
     char name[LIMIT_NAME + 1], token[AUTH_NAME + 1], address[64];
 };
 
-struct mail {
+struct loop_message {
     struct list of_inbox;
-    enum mail_kind kind;
+    enum loop_message_kind kind;
     struct remote *remote;
     struct buffer bytes;
     uint64_t count;
@@ -70,7 +70,7 @@ struct shared_reservation {
 void loops_init(struct loops *l, uint32_t count) {
     *l = (struct loops){ .count = count };
     for (uint32_t i = 0; i < count; i++) {
-        list_init(&l->inboxes[i].mails);
+        list_init(&l->inboxes[i].messages);
         pthread_mutex_init(&l->inboxes[i].lock, NULL);
     }
 }
@@ -82,7 +82,7 @@ void loops_add(struct loops *l, struct host *h, void (*wake)(void *arg), void *a
     h->loops = l->count > 1 ? l : NULL;
 }
 
-static void mail_free(struct mail *m) {
+static void loop_message_free(struct loop_message *m) {
     if (!m)
         return;
     buffer_finish(&m->bytes);
@@ -97,15 +97,15 @@ static void mail_free(struct mail *m) {
 
 void loops_finish(struct loops *l) {
     for (uint32_t i = 0; i < l->count; i++) {
-        for (struct list *at; (at = list_first(&l->inboxes[i].mails)) != NULL;) {
+        for (struct list *at; (at = list_first(&l->inboxes[i].messages)) != NULL;) {
             list_remove(at);
-            mail_free(list_entry(at, struct mail, of_inbox));
+            loop_message_free(list_entry(at, struct loop_message, of_inbox));
         }
         pthread_mutex_destroy(&l->inboxes[i].lock);
     }
 }
 
-// Shards lie evenly over the loops, in order.
+// Shards are distributed evenly over the loops, in order.
 uint32_t loop_of_shard(const struct loops *l, uint32_t shards, uint32_t shard) {
     return l && shards ? (uint32_t)((uint64_t)shard * l->count / shards) : 0;
 }
@@ -114,18 +114,18 @@ uint32_t loop_first_shard(const struct loops *l, uint32_t shards, uint32_t loop)
     return l ? (uint32_t)(((uint64_t)loop * shards + l->count - 1) / l->count) : loop * shards;
 }
 
-static void post(struct loops *l, uint32_t loop, struct mail *m) {
+static void loop_send(struct loops *l, uint32_t loop, struct loop_message *m) {
     struct inbox *in = &l->inboxes[loop];
     pthread_mutex_lock(&in->lock);
-    bool was_empty = list_empty(&in->mails);
-    list_append(&in->mails, &m->of_inbox);
+    bool was_empty = list_empty(&in->messages);
+    list_append(&in->messages, &m->of_inbox);
     pthread_mutex_unlock(&in->lock);
     if (was_empty)
         in->wake(in->arg);
 }
 
-static struct mail *mail_of(enum mail_kind kind, struct remote *r) {
-    struct mail *m = mem_alloc(sizeof *m);
+static struct loop_message *loop_message_create(enum loop_message_kind kind, struct remote *r) {
+    struct loop_message *m = mem_alloc(sizeof *m);
     if (m) {
         m->kind = kind;
         m->remote = r;
@@ -134,17 +134,17 @@ static struct mail *mail_of(enum mail_kind kind, struct remote *r) {
 }
 
 int loops_run(struct loops *l, uint32_t loop, void (*run)(struct host *, void *arg), void *arg) {
-    struct mail *m = mail_of(MAIL_RUN, NULL);
+    struct loop_message *m = loop_message_create(LOOP_RUN, NULL);
     if (!m)
         return error_set(MR_ENOMEM, "no memory for a message between loops");
     m->run = run;
     m->arg = arg;
-    post(l, loop, m);
+    loop_send(l, loop, m);
     return 0;
 }
 
-int router_carry(struct host *h, struct message *message) {
-    struct mail *m = mail_of(MAIL_MESSAGE, NULL);
+int router_send_message(struct host *h, struct message *message) {
+    struct loop_message *m = loop_message_create(LOOP_SHARD_MESSAGE, NULL);
     struct message *copy = m ? mem_alloc(sizeof *copy) : NULL;
     if (!copy) {
         mem_free(m);
@@ -153,56 +153,56 @@ int router_carry(struct host *h, struct message *message) {
     *copy = *message;
     message->emits = (struct buffer){ 0 };
     m->message = copy;
-    post(h->loops, loop_of_shard(h->loops, h->shards, copy->to), m);
+    loop_send(h->loops, loop_of_shard(h->loops, h->shards, copy->to), m);
     return 0;
 }
 
 // ---- Remote sessions, seen from the connection --------------------------------------------------
 
-// Mails that must not fail have their memory from the beginning.
+// Messages that must not fail are allocated in advance.
 struct remote {
     struct loops *loops;
-    uint32_t home, there;
-    struct mail *end, *ended, *closed; // for MAIL_END, MAIL_ENDED and MAIL_CLOSED
+    uint32_t client_loop, shard_loop;
+    struct loop_message *end, *ended, *closed; // for LOOP_END, LOOP_ENDED and LOOP_CLOSED
 
-    // Home's:
-    struct session *client; // NULL: it has gone
+    // Used by the client's loop:
+    struct session *client; // NULL: it has ended
     struct list of_outgoing;
     struct buffer requests;   // to be sent at the end of the turn
-    uint64_t under_way;       // replies that have not come
+    uint64_t under_way;       // requests without a reply
     uint64_t bytes_under_way; // of requests, since there were none
-    uint64_t to_ack;          // bytes of replies that the connection has taken
+    uint64_t to_ack;          // bytes of replies that the connection has accepted
     struct remote_work work;  // as last reported
     struct identity known;    // what was sent to it
     bool is_made;
     struct holds holds;                  // to be sent before the requests
     struct shared_reservation *reserved; // goes with the next requests
 
-    // The other loop's:
+    // Used by the loop of the shards:
     struct session *session; // NULL: not yet, or over
     bool is_over;
     struct identity identity;
-    uint64_t shipped, shipped_replies; // of its replies, that were not acknowledged
-    uint64_t shipped_ended;            // number of ends reported
+    uint64_t sent_bytes, sent_replies; // of replies, without acknowledgement
+    uint64_t sent_ended;               // number of ends reported
 };
 
-static struct remote *remote_create(struct session *s, uint32_t there) {
+static struct remote *remote_create(struct session *s, uint32_t shard_loop) {
     struct remote *r = mem_alloc(sizeof *r);
     if (!r)
         return NULL;
-    r->end = mail_of(MAIL_END, r);
-    r->ended = mail_of(MAIL_ENDED, r);
-    r->closed = mail_of(MAIL_CLOSED, r);
+    r->end = loop_message_create(LOOP_END, r);
+    r->ended = loop_message_create(LOOP_ENDED, r);
+    r->closed = loop_message_create(LOOP_CLOSED, r);
     if (!r->end || !r->ended || !r->closed) {
-        mail_free(r->end);
-        mail_free(r->ended);
-        mail_free(r->closed);
+        loop_message_free(r->end);
+        loop_message_free(r->ended);
+        loop_message_free(r->closed);
         mem_free(r);
         return NULL;
     }
     r->loops = s->host->loops;
-    r->home = s->host->loop;
-    r->there = there;
+    r->client_loop = s->host->loop;
+    r->shard_loop = shard_loop;
     r->client = s;
     list_init(&r->of_outgoing);
     return r;
@@ -211,20 +211,20 @@ static struct remote *remote_create(struct session *s, uint32_t there) {
 static void remote_free(struct remote *r) {
     buffer_finish(&r->requests);
     shared_reservation_leave(r->reserved);
-    mail_free(r->end);
-    mail_free(r->ended);
-    mail_free(r->closed);
+    loop_message_free(r->end);
+    loop_message_free(r->ended);
+    loop_message_free(r->closed);
     mem_free(r);
 }
 
 // NULL: no memory, and the session ends.
-static struct remote *remote_get(struct session *s, uint32_t there) {
+static struct remote *remote_get(struct session *s, uint32_t shard_loop) {
     if (!s->remotes)
         s->remotes = mem_alloc(s->host->loops->count * sizeof *s->remotes);
-    if (s->remotes && !s->remotes[there])
-        s->remotes[there] = remote_create(s, there);
-    if (s->remotes && s->remotes[there])
-        return s->remotes[there];
+    if (s->remotes && !s->remotes[shard_loop])
+        s->remotes[shard_loop] = remote_create(s, shard_loop);
+    if (s->remotes && s->remotes[shard_loop])
+        return s->remotes[shard_loop];
     s->broken = true;
     session_touch(s);
     return NULL;
@@ -265,52 +265,52 @@ static struct identity identity_of(const struct session *s) {
     return i;
 }
 
-static bool post_identity(struct remote *r) {
+static bool send_identity(struct remote *r) {
     struct identity now = identity_of(r->client);
     // identity_of clears the padding. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
     if (r->is_made && memcmp(&now, &r->known, sizeof now) == 0)
         return true;
-    struct mail *m = mail_of(MAIL_IDENTITY, r);
-    m = m && (m->identity = mem_alloc(sizeof now)) ? m : (mail_free(m), NULL);
+    struct loop_message *m = loop_message_create(LOOP_IDENTITY, r);
+    m = m && (m->identity = mem_alloc(sizeof now)) ? m : (loop_message_free(m), NULL);
     if (!m)
         return false;
     *m->identity = now;
     r->known = now;
     r->is_made = true;
-    post(r->loops, r->there, m);
+    loop_send(r->loops, r->shard_loop, m);
     return true;
 }
 
-static bool post_holds(struct remote *r) {
-    struct mail *m = mail_of(MAIL_HOLDS, r);
-    m = m && (m->holds = mem_alloc(sizeof *m->holds)) ? m : (mail_free(m), NULL);
+static bool send_holds(struct remote *r) {
+    struct loop_message *m = loop_message_create(LOOP_HOLDS, r);
+    m = m && (m->holds = mem_alloc(sizeof *m->holds)) ? m : (loop_message_free(m), NULL);
     if (!m)
         return false;
     *m->holds = r->holds;
     r->holds = (struct holds){ 0 };
-    post(r->loops, r->there, m);
+    loop_send(r->loops, r->shard_loop, m);
     return true;
 }
 
-static bool post_requests(struct remote *r) {
-    struct mail *m = mail_of(MAIL_REQUESTS, r);
+static bool send_requests(struct remote *r) {
+    struct loop_message *m = loop_message_create(LOOP_REQUESTS, r);
     if (!m)
         return false;
     m->bytes = r->requests;
     r->requests = (struct buffer){ 0 };
     m->reserved = r->reserved;
     r->reserved = NULL;
-    post(r->loops, r->there, m);
+    loop_send(r->loops, r->shard_loop, m);
     return true;
 }
 
-static bool post_ack(struct remote *r) {
-    struct mail *m = mail_of(MAIL_SENT, r);
+static bool send_ack(struct remote *r) {
+    struct loop_message *m = loop_message_create(LOOP_SENT, r);
     if (!m)
         return false;
     m->count = r->to_ack;
     r->to_ack = 0;
-    post(r->loops, r->there, m);
+    loop_send(r->loops, r->shard_loop, m);
     return true;
 }
 
@@ -318,11 +318,11 @@ static bool post_ack(struct remote *r) {
 static void remote_send(struct remote *r) {
     bool holds = r->holds.count || r->holds.over;
     bool sent =
-        post_identity(r) && (!holds || post_holds(r)) && (!r->requests.size || post_requests(r));
+        send_identity(r) && (!holds || send_holds(r)) && (!r->requests.size || send_requests(r));
     // A front sends nothing until it has all replies to a request, which are few.
     bool reads = r->client->front || !session_is_paused(r->client);
     if (sent && r->to_ack && reads)
-        sent = post_ack(r);
+        sent = send_ack(r);
     if (sent)
         return;
     r->client->broken = true;
@@ -345,8 +345,8 @@ uint64_t router_client_bytes(const struct host *h) {
     return bytes;
 }
 
-// A loop that has more than its share looks whether it has to close some when it wakes up: where
-// this loop has made the sum too large, that has to be now.
+// A loop that has more than its share closes some connections when it wakes up. It is woken here,
+// because this loop has made the sum too large.
 void router_note_client_bytes(struct host *h) {
     struct loops *l = h->loops;
     uint64_t limit = host_client_limit(h);
@@ -370,12 +370,13 @@ void router_drained(struct session *s) {
             send_later(s->remotes[i]);
 }
 
-static void post_to_all(struct session *s, enum mail_kind kind) {
+static void send_to_all(struct session *s, enum loop_message_kind kind) {
     for (uint32_t i = 0; s->remotes && i < s->host->loops->count; i++) {
         struct remote *r = s->remotes[i];
-        struct mail *m = r && r->under_way && r->is_made ? mail_of(kind, r) : NULL;
+        struct loop_message *m =
+            r && r->under_way && r->is_made ? loop_message_create(kind, r) : NULL;
         if (m)
-            post(r->loops, r->there, m);
+            loop_send(r->loops, r->shard_loop, m);
     }
 }
 
@@ -386,7 +387,7 @@ bool router_unblock(struct session *s) {
     if (s->gather)
         gather_cancel(s);
     else
-        post_to_all(s, MAIL_UNBLOCK);
+        send_to_all(s, LOOP_UNBLOCK);
     return true;
 }
 
@@ -421,18 +422,18 @@ void router_leave(struct session *s) {
         r->client = NULL;
         shared_reservation_leave(r->reserved); // of requests that were not sent yet
         r->reserved = NULL;
-        struct mail *end = r->end;
+        struct loop_message *end = r->end;
         r->end = NULL;
         if (r->is_made)
-            post(r->loops, r->there, end);
+            loop_send(r->loops, r->shard_loop, end);
         else
-            mail_free(end), remote_free(r);
+            loop_message_free(end), remote_free(r);
     }
     mem_free(s->remotes);
     s->remotes = NULL;
 }
 
-// ---- Which way? -------------------------------------------------------------------------------
+// ---- Destinations -----------------------------------------------------------------------------
 
 uint32_t router_loop_of_stage(const struct host *h, mr_bytes stage) {
     return loop_of_shard(h->loops, h->shards, route_of(h->shards, stage));
@@ -460,81 +461,84 @@ bool router_has_shards(const struct host *h, uint32_t loop) {
            loop_first_shard(h->loops, h->shards, loop + 1);
 }
 
-struct way {
-    enum { WAY_HERE, WAY_LOOP, WAY_GATHER } kind;
+struct destination {
+    enum { DESTINATION_HERE, DESTINATION_LOOP, DESTINATION_GATHER } kind;
     uint32_t loop;
 };
 
-static struct way way_to(const struct host *h, uint32_t loop) {
-    return (struct way){ loop == h->loop ? WAY_HERE : WAY_LOOP, loop };
+static struct destination destination_loop(const struct host *h, uint32_t loop) {
+    return (struct destination){ loop == h->loop ? DESTINATION_HERE : DESTINATION_LOOP, loop };
 }
 
-// A word that is no id is refused by whichever loop it comes to.
-static struct way way_of_id(const struct host *h, mr_bytes word) {
+// A word that is no id is refused by any loop.
+static struct destination destination_of_id(const struct host *h, mr_bytes word) {
     uint64_t id = 0;
     (void)number_parse(word, &id);
-    return h->foreign_ids ? (struct way){ .kind = WAY_GATHER }
-                          : way_to(h, router_loop_of_id(h, id));
+    return h->foreign_ids ? (struct destination){ .kind = DESTINATION_GATHER }
+                          : destination_loop(h, router_loop_of_id(h, id));
 }
 
-static struct way way_of_client(const struct host *h, const mr_bytes *words, uint32_t count) {
+static struct destination destination_of_client(const struct host *h, const mr_bytes *words,
+                                                uint32_t count) {
     uint64_t id;
     if (count != 3 || !word_is(words[1], "UNBLOCK") || number_parse(words[2], &id) < 0 || !id)
-        return way_to(h, h->loop);
-    return way_to(h, (uint32_t)((id - 1) % h->loops->count));
+        return destination_loop(h, h->loop);
+    return destination_loop(h, (uint32_t)((id - 1) % h->loops->count));
 }
 
-static struct way way_of_several(const struct session *s, const struct command *c,
-                                 const mr_bytes *words, uint32_t count) {
+static struct destination destination_of_several(const struct session *s, const struct command *c,
+                                                 const mr_bytes *words, uint32_t count) {
     uint32_t loop;
-    return gather_is_one(s, c, words, count, &loop) ? way_to(s->host, loop)
-                                                    : (struct way){ .kind = WAY_GATHER };
+    return gather_is_one(s, c, words, count, &loop)
+               ? destination_loop(s->host, loop)
+               : (struct destination){ .kind = DESTINATION_GATHER };
 }
 
-static struct way way_of_scope(const struct session *s, const struct command *c,
-                               const mr_bytes *words, uint32_t count) {
+static struct destination destination_of_scope(const struct session *s, const struct command *c,
+                                               const mr_bytes *words, uint32_t count) {
     const struct host *h = s->host;
     uint64_t id;
     switch (c->scope) {
     case SCOPE_NONE:
         break;
     case SCOPE_STAGE:
-        return way_to(h, router_loop_of_stage(h, words[1]));
+        return destination_loop(h, router_loop_of_stage(h, words[1]));
     case SCOPE_JOB:
-        return way_of_id(h, words[1]);
+        return destination_of_id(h, words[1]);
     case SCOPE_EITHER:
-        return number_parse(words[1], &id) == 0 ? way_of_id(h, words[1])
-                                                : way_to(h, router_loop_of_stage(h, words[1]));
+        return number_parse(words[1], &id) == 0
+                   ? destination_of_id(h, words[1])
+                   : destination_loop(h, router_loop_of_stage(h, words[1]));
     case SCOPE_STAGES:
     case SCOPE_LEASES:
     case SCOPE_JOBS:
     case SCOPE_LIST:
     case SCOPE_SERVER:
-        return way_of_several(s, c, words, count);
+        return destination_of_several(s, c, words, count);
     case SCOPE_CLIENT:
-        return way_of_client(h, words, count);
+        return destination_of_client(h, words, count);
     }
-    return way_to(h, h->loop);
+    return destination_loop(h, h->loop);
 }
 
-// A remote session is where it has to be.
-static struct way way_of(const struct session *s, const struct command *c, const mr_bytes *words,
-                         uint32_t count) {
+// A remote session runs every command in its own loop.
+static struct destination destination_of(const struct session *s, const struct command *c,
+                                         const mr_bytes *words, uint32_t count) {
     const struct host *h = s->host;
     if (!c || count - 1 < c->least || !h->shards || s->remote)
-        return way_to(h, h->loop);
-    return way_of_scope(s, c, words, count);
+        return destination_loop(h, h->loop);
+    return destination_of_scope(s, c, words, count);
 }
 
-// What is queued behind MULTI is answered here.
+// A command that MULTI queues is answered in this loop.
 bool router_must_wait(struct session *s, const mr_bytes *words, uint32_t count) {
     const struct command *c = command_row(words[0]);
     if (!s->route)
         return false;
     struct remote *r = s->route;
-    struct way way =
-        multi_queues(s, c) ? way_to(s->host, s->host->loop) : way_of(s, c, words, count);
-    bool same = way.kind == WAY_LOOP && way.loop == r->there;
+    struct destination to = multi_queues(s, c) ? destination_loop(s->host, s->host->loop)
+                                               : destination_of(s, c, words, count);
+    bool same = to.kind == DESTINATION_LOOP && to.loop == r->shard_loop;
     if (same && r->under_way < MOST_UNDER_WAY && r->bytes_under_way < MOST_BYTES_UNDER_WAY)
         return false;
     return true;
@@ -546,16 +550,16 @@ static bool is_in_exec(const struct session *s) {
 
 bool router_is_here(struct session *s, const struct command *c, const mr_bytes *words,
                     uint32_t count) {
-    struct way way = way_of(s, c, words, count);
-    if (way.kind == WAY_HERE)
+    struct destination to = destination_of(s, c, words, count);
+    if (to.kind == DESTINATION_HERE)
         return true;
-    if (way.kind == WAY_GATHER || is_in_exec(s)) {
-        gather_begin(s, c, words, count, way.kind == WAY_LOOP ? &way.loop : NULL);
+    if (to.kind == DESTINATION_GATHER || is_in_exec(s)) {
+        gather_begin(s, c, words, count, to.kind == DESTINATION_LOOP ? &to.loop : NULL);
         return false;
     }
     if (c->scope == SCOPE_STAGES)
         gather_note_take(s, words, count);
-    struct remote *r = remote_get(s, way.loop);
+    struct remote *r = remote_get(s, to.loop);
     if (r && remote_request(r, words, count) == 0) {
         s->route = r;
         s->forwarded = true;
@@ -581,9 +585,9 @@ void router_unblock_at(struct session *s, uint32_t loop) {
     struct remote *r = s->remotes[loop];
     remote_send(r);
     list_remove(&r->of_outgoing);
-    struct mail *m = mail_of(MAIL_UNBLOCK, r);
+    struct loop_message *m = loop_message_create(LOOP_UNBLOCK, r);
     if (m)
-        post(r->loops, r->there, m); // without memory it waits as long as it was to
+        loop_send(r->loops, r->shard_loop, m); // without memory the TAKE waits until its timeout
 }
 
 struct shared_reservation *shared_reservation_create(void) {
@@ -631,60 +635,61 @@ static void remote_close(struct remote *r) {
     r->session = NULL;
 }
 
-// Once is enough.
-static void post_closed(struct remote *r, bool at_once) {
-    struct mail *m = r->closed;
+// Sent at most once.
+static void send_closed(struct remote *r, bool at_once) {
+    struct loop_message *m = r->closed;
     r->closed = NULL;
     if (!m)
         return;
     m->count = at_once;
-    post(r->loops, r->home, m);
+    loop_send(r->loops, r->client_loop, m);
 }
 
-void router_cut_off(struct session *s) {
+void router_close_remote(struct session *s) {
     struct remote *r = s->remote;
     remote_close(r);
-    post_closed(r, true);
+    send_closed(r, true);
 }
 
-// Replies that may be shown and were not sent yet. False: there is no memory for them.
-static bool ship_replies(struct session *s, struct remote *r) {
+// Sends replies that were released and not sent yet. False: there is no memory for them.
+static bool send_replies(struct session *s, struct remote *r) {
     mr_bytes ready = session_ready(s);
-    size_t more = ready.size - r->shipped;
-    if (!more && s->ended == r->shipped_ended)
+    size_t more = ready.size - r->sent_bytes;
+    if (!more && s->ended == r->sent_ended)
         return true;
-    struct mail *m = mail_of(MAIL_REPLIES, r);
+    struct loop_message *m = loop_message_create(LOOP_REPLIES, r);
     if (!m ||
-        (more && buffer_append(&m->bytes, (const uint8_t *)ready.data + r->shipped, more) < 0)) {
-        mail_free(m);
+        (more && buffer_append(&m->bytes, (const uint8_t *)ready.data + r->sent_bytes, more) < 0)) {
+        loop_message_free(m);
         return false;
     }
-    m->count = s->released_replies - r->shipped_replies;
+    m->count = s->released_replies - r->sent_replies;
     m->work = (struct remote_work){ session_leases(s), s->async_count, s->taken, s->ended };
-    r->shipped = ready.size;
-    r->shipped_replies = s->released_replies;
-    r->shipped_ended = s->ended;
-    post(r->loops, r->home, m);
+    r->sent_bytes = ready.size;
+    r->sent_replies = s->released_replies;
+    r->sent_ended = s->ended;
+    loop_send(r->loops, r->client_loop, m);
     return true;
 }
 
-void router_ship(struct session *s) {
+void router_send_replies(struct session *s) {
     struct remote *r = s->remote;
-    bool shipped = !s->broken && ship_replies(s, r);
-    if (shipped && !(s->closing && session_unsent(s) == r->shipped))
-        return; // when the client's input has ended, commands of it may still follow
+    bool sent = !s->broken && send_replies(s, r);
+    if (sent && !(s->closing && session_unsent(s) == r->sent_bytes))
+        return; // after the end of the client's input, commands that arrived before it may follow
     remote_close(r);
-    post_closed(r, false);
+    send_closed(r, false);
 }
 
-// Once it has ended there is no other: a command must not run if one before it did not.
+// No second session is created after the first has ended: a command must not run if an earlier one
+// did not.
 static void identity_set(struct host *h, struct remote *r, const struct identity *i) {
     if (r->is_over)
         return;
     if (!r->session) {
         if (session_create(h, &r->session) < 0)
             return;
-        h->connections--; // it is the connection's
+        h->connections--; // the connection was counted in its own loop
         r->session->remote = r;
     }
     struct session *s = r->session;
@@ -699,10 +704,10 @@ static void identity_set(struct host *h, struct remote *r, const struct identity
         session_end_input(s);
 }
 
-static void requests_come(struct remote *r, struct mail *m) {
+static void remote_receive_requests(struct remote *r, struct loop_message *m) {
     struct session *s = r->session;
     if (!s) {
-        post_closed(r, false);
+        send_closed(r, false);
         return;
     }
     router_end_reservation(s); // of a TAKE that was refused
@@ -711,10 +716,10 @@ static void requests_come(struct remote *r, struct mail *m) {
     session_feed(s, m->bytes.data, m->bytes.size);
 }
 
-static void bytes_were_sent(struct remote *r, size_t size) {
+static void remote_receive_ack(struct remote *r, size_t size) {
     if (!r->session)
         return;
-    r->shipped -= size;
+    r->sent_bytes -= size;
     session_sent(r->session, size);
 }
 
@@ -723,11 +728,11 @@ static void remote_unblock_take(struct session *s) {
         wait_time_out(s);
 }
 
-static void end_comes(struct remote *r) {
+static void remote_receive_end(struct remote *r) {
     remote_close(r);
-    struct mail *ended = r->ended;
+    struct loop_message *ended = r->ended;
     r->ended = NULL;
-    post(r->loops, r->home, ended);
+    loop_send(r->loops, r->client_loop, ended);
 }
 
 // ---- Replies ----------------------------------------------------------------------------------
@@ -742,7 +747,7 @@ static void routed_all(struct session *s) {
         session_offer(s); // it may be over
 }
 
-static void replies_come(struct remote *r, struct mail *m) {
+static void remote_receive_replies(struct remote *r, struct loop_message *m) {
     struct session *s = r->client;
     if (!s)
         return;
@@ -753,7 +758,7 @@ static void replies_come(struct remote *r, struct mail *m) {
     if (s->gather) {
         if (!r->under_way)
             r->bytes_under_way = 0;
-        gather_receive(s, r->there, buffer_bytes(&m->bytes));
+        gather_receive(s, r->shard_loop, buffer_bytes(&m->bytes));
         return;
     }
     struct reply *reply = session_reply(s);
@@ -765,7 +770,8 @@ static void replies_come(struct remote *r, struct mail *m) {
         routed_all(s);
 }
 
-// A reply that is under way will not come. The client of a front waits for just that one.
+// Replies that are under way are lost. The client of a front waits for one, so its connection is
+// closed at once.
 static void remote_has_closed(struct remote *r, bool at_once) {
     if (!r->client)
         return;
@@ -775,78 +781,78 @@ static void remote_has_closed(struct remote *r, bool at_once) {
 
 // ---- Receiving --------------------------------------------------------------------------------
 
-// False: there is no memory for it now; it comes again.
-static bool message_comes(struct host *h, const struct message *m) {
+// False: there is no memory for it now; it is handled again later.
+static bool receive_shard_message(struct host *h, const struct message *m) {
     struct shard *to = h->parts[m->to].shard;
     return peers_receive(shard_peers(to), m) >= 0;
 }
 
-static bool open_mail(struct host *h, struct mail *m) {
+static bool loop_message_handle(struct host *h, struct loop_message *m) {
     struct remote *r = m->remote;
     switch (m->kind) {
-    case MAIL_IDENTITY:
+    case LOOP_IDENTITY:
         identity_set(h, r, m->identity);
         break;
-    case MAIL_HOLDS:
+    case LOOP_HOLDS:
         if (r->session)
             holds_merge(&r->session->holds, m->holds);
         break;
-    case MAIL_REQUESTS:
-        requests_come(r, m);
+    case LOOP_REQUESTS:
+        remote_receive_requests(r, m);
         break;
-    case MAIL_SENT:
-        bytes_were_sent(r, m->count);
+    case LOOP_SENT:
+        remote_receive_ack(r, m->count);
         break;
-    case MAIL_UNBLOCK:
+    case LOOP_UNBLOCK:
         remote_unblock_take(r->session);
         break;
-    case MAIL_END:
-        end_comes(r);
+    case LOOP_END:
+        remote_receive_end(r);
         break;
-    case MAIL_REPLIES:
-        replies_come(r, m);
+    case LOOP_REPLIES:
+        remote_receive_replies(r, m);
         break;
-    case MAIL_CLOSED:
+    case LOOP_CLOSED:
         remote_has_closed(r, m->count);
         break;
-    case MAIL_ENDED:
+    case LOOP_ENDED:
         remote_free(r);
         break;
-    case MAIL_MESSAGE:
-        return message_comes(h, m->message);
-    case MAIL_RUN:
+    case LOOP_SHARD_MESSAGE:
+        return receive_shard_message(h, m->message);
+    case LOOP_RUN:
         m->run(h, m->arg);
         break;
     }
     return true;
 }
 
-static struct mail *next_mail(struct inbox *in) {
+static struct loop_message *inbox_next(struct inbox *in) {
     pthread_mutex_lock(&in->lock);
-    struct list *l = list_first(&in->mails);
+    struct list *l = list_first(&in->messages);
     if (l)
         list_remove(l);
     pthread_mutex_unlock(&in->lock);
-    return l ? list_entry(l, struct mail, of_inbox) : NULL;
+    return l ? list_entry(l, struct loop_message, of_inbox) : NULL;
 }
 
-// One that comes again is still the first.
-static void put_back(struct inbox *in, struct mail *m) {
+// The message is handled again later, before all others.
+static void inbox_put_back(struct inbox *in, struct loop_message *m) {
     pthread_mutex_lock(&in->lock);
-    list_append(in->mails.next, &m->of_inbox); // before the first
+    list_append(in->messages.next, &m->of_inbox); // before the first
     pthread_mutex_unlock(&in->lock);
 }
 
 bool router_receive(struct host *h) {
     struct inbox *in = &h->loops->inboxes[h->loop];
     bool any = false;
-    for (struct mail *m; (m = next_mail(in)) != NULL; any = true) {
-        if (open_mail(h, m)) {
-            mail_free(m);
+    for (struct loop_message *m; (m = inbox_next(in)) != NULL; any = true) {
+        if (loop_message_handle(h, m)) {
+            loop_message_free(m);
             continue;
         }
-        put_back(in, m);
-        h->messages_rest = true;
+        inbox_put_back(in, m);
+        h->messages_delayed = true;
         break;
     }
     return any;

@@ -1,5 +1,5 @@
-// Router: which loop a command is for, and how it gets there. This is the one place that knows
-// where a shard is.
+// Router: finds the loop that runs a command, and forwards the command to it. No other code knows
+// which loop has a shard.
 //
 //     loop 0                                     loop 1
 //     connection ─ session ─ router ─ requests ─► inbox ─ remote session ─ shards of loop 1
@@ -7,17 +7,17 @@
 //                     └─ replies, in order ◄─ inbox ◄───────────┘
 //
 // A server of several loops has a host for each, with a thread of its own. A host owns some of the
-// shards and some of the connections. What a connection wants of another loop's shards is done
-// there by a session that stands in for it, the remote one: it is made with the first such command,
-// has the connection's identity and rights, holds its leases and waits for it, and ends with it.
-// Requests travel as they were received, all of one turn together, and so do replies.
+// shards and some of the connections. A command about another loop's shards is run there by
+// a remote session: it is created with the connection's first such command, has its identity and
+// rights, holds its leases, and ends with it. Requests are sent as they were received, all of one
+// turn together, and so are replies.
 //
-// Replies keep their order because a connection has requests under way to one place only: it waits
-// for their replies before it goes on with another. A remote session stops when its replies are not
-// read, as any session does: bytes count as sent when the connection has taken them.
+// Replies keep their order because a connection has requests under way in one loop only: it waits
+// for their replies before it sends to another. A remote session pauses when its replies are not
+// read, as any session does: bytes count as sent when the connection has accepted them.
 //
-// Some commands are about several loops: lists are put together one loop after another, sums are
-// added, a TAKE waits in each of its loops and is answered by one, which the reservation decides.
+// Some commands concern several loops (gather.h): lists are concatenated, counts are added, and a
+// TAKE waits in each of its loops until one of them has the reservation and answers.
 //
 // With one loop there is no router: host->loops is NULL.
 #ifndef SERVER_ROUTER_H
@@ -31,7 +31,7 @@
 
 struct command;
 struct holds;
-struct mail;
+struct loop_message;
 struct remote;
 struct session;
 
@@ -41,16 +41,15 @@ struct loops {
     struct host *hosts[LOOPS_MOST];
     struct inbox {
         pthread_mutex_t lock;
-        struct list mails; // struct mail
-        bool closed;       // its loop has ended: what comes is dropped
+        struct list messages; // struct loop_message
         void (*wake)(void *arg);
         void *arg;
     } inboxes[LOOPS_MOST];
     _Atomic uint64_t client_bytes[LOOPS_MOST]; // memory for clients when a loop's last turn ended
 };
 
-// The hosts are those of the loops, in order. The wake functions are called by any thread when
-// something has come into an empty inbox.
+// The hosts are those of the loops, in order. Any thread calls the wake function when it has put a
+// message into an empty inbox.
 void loops_init(struct loops *, uint32_t count);
 void loops_add(struct loops *, struct host *, void (*wake)(void *arg), void *arg);
 void loops_finish(struct loops *);
@@ -59,42 +58,42 @@ void loops_finish(struct loops *);
 uint32_t loop_of_shard(const struct loops *, uint32_t shards, uint32_t shard);
 uint32_t loop_first_shard(const struct loops *, uint32_t shards, uint32_t loop);
 
-// Has a function run in the turn of a loop, in order with everything else that is sent there. Any
+// Runs a function in a turn of a loop, in order with all other messages to that loop. Any
 // thread. MR_ENOMEM.
 int loops_run(struct loops *, uint32_t loop, void (*run)(struct host *, void *arg), void *arg);
 
 // ---- For a host, in its own thread --------------------------------------------------------------
 
-// In a turn: takes in what has come, which may close any connection of the loop. False: there was
-// nothing.
+// In a turn: handles the messages in the inbox, which may close any connection of the loop. False:
+// the inbox was empty.
 bool router_receive(struct host *);
-// At the end of a turn: sends what was gathered for other loops.
+// At the end of a turn: sends the requests that were collected for other loops.
 void router_send(struct host *);
-// A remote session has replies to be sent, or is over.
-void router_ship(struct session *);
-// A remote session takes up too much memory: it and its connection are closed.
-void router_cut_off(struct session *);
+// Sends the released replies of a remote session to its connection, or reports that it is over.
+void router_send_replies(struct session *);
+// Closes a remote session that uses too much memory, and its connection.
+void router_close_remote(struct session *);
 // Bytes of memory for the clients of all loops.
 uint64_t router_client_bytes(const struct host *);
-// The loop has closed those that it had to: others learn how much its clients have now.
+// Publishes how many bytes the clients of this loop use, after it has closed what it had to.
 void router_note_client_bytes(struct host *);
-// Sends the message of a shard to a shard of another loop. MR_ENOMEM: not now.
-int router_carry(struct host *, struct message *);
+// Sends the message of a shard to a shard of another loop. MR_ENOMEM: nothing was sent.
+int router_send_message(struct host *, struct message *);
 
 // ---- For a session ----------------------------------------------------------------------------
 
-// Whether the command is for this loop's shards, or for none. False: it is dealt with, or has to
-// wait for the replies that are under way: see router_must_wait. The row's arity was checked.
+// Whether this loop runs the command. False: it was forwarded, or has to wait for the replies that
+// are under way: see router_must_wait. The arity was checked.
 bool router_is_here(struct session *, const struct command *, const mr_bytes *words,
                     uint32_t count);
-// Whether the request must not be looked at yet, because replies of another place are under way.
+// Whether the request has to wait, because replies of another loop are under way.
 bool router_must_wait(struct session *, const mr_bytes *words, uint32_t count);
 
-// Requests are under way in other loops.
+// Whether requests are under way in other loops.
 bool router_is_waiting(const struct session *);
 
-// Whether commands about that stage are run by a remote session; and has that one hold sources of
-// it (holds.h).
+// Whether commands about that stage are run by a remote session; and passes held sources of the
+// stage to it (holds.h).
 bool router_runs_elsewhere(const struct session *, mr_bytes stage);
 void router_hold(struct session *, mr_bytes stage, const struct holds *);
 
@@ -107,15 +106,15 @@ struct remote_work router_work(const struct session *);
 // The id of a session's connection; of a remote session, that of the connection it works for.
 uint64_t router_id(const struct session *);
 
-// Its identity, its settings or the end of its input have changed: updates its remote sessions.
+// Updates the remote sessions after a change of identity or settings, or the end of the input.
 void router_identity_changed(struct session *);
-void router_drained(struct session *); // its client reads again
-bool router_unblock(struct session *); // it waits in TAKE in another loop: that ends
+void router_drained(struct session *); // its client has read replies
+bool router_unblock(struct session *); // ends a TAKE that waits in another loop; false: none
 void router_leave(struct session *);   // the session ends
 
-// Whether this take, of a remote session, may be given work: no other loop was faster.
+// Reserves the take of a remote session for this loop. False: another loop has reserved it.
 bool router_reserves(struct session *);
-bool router_may_reserve(const struct session *); // whether it still could
-void router_end_reservation(struct session *);   // it does not wait any more
+bool router_may_reserve(const struct session *); // whether it is free, or this loop's
+void router_end_reservation(struct session *);   // it waits no longer
 
 #endif

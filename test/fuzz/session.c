@@ -144,7 +144,7 @@ static void turn_at(struct host *h) {
             struct session *s = list_entry(h->ready.next, struct session, of_ready);
             list_remove(&s->of_ready);
             if (s->remote)
-                router_ship(s);
+                router_send_replies(s);
             else
                 client_read(s->owner);
         }
@@ -152,10 +152,10 @@ static void turn_at(struct host *h) {
              !list_empty(&h->outgoing));
 }
 
-static bool has_mail(void) {
+static bool has_messages(void) {
     bool any = false;
     for (uint32_t i = 0; i < w.loops.count; i++)
-        any = any || !list_empty(&w.loops.inboxes[i].mails);
+        any = any || !list_empty(&w.loops.inboxes[i].messages);
     return any;
 }
 
@@ -163,7 +163,7 @@ static void turn(void) {
     do
         for (uint32_t i = 0; i < w.loops.count; i++)
             turn_at(&w.hosts[i]);
-    while (has_mail());
+    while (has_messages());
 }
 
 // ---- Saying -------------------------------------------------------------------------------------

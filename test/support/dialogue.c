@@ -178,7 +178,7 @@ static void flush_at(struct dialogue *d, struct host *h) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
         list_remove(&s->of_ready);
         if (s->remote)
-            router_ship(s);
+            router_send_replies(s);
         else
             client_read(d, s->owner);
     }
@@ -222,10 +222,10 @@ static void turn_at(struct dialogue *d, struct host *h) {
              !list_empty(&h->outgoing));
 }
 
-static bool has_mail(struct dialogue *d) {
+static bool has_messages(struct dialogue *d) {
     bool any = false;
     for (uint32_t i = 0; i < d->loops.count; i++)
-        any = any || !list_empty(&d->loops.inboxes[i].mails);
+        any = any || !list_empty(&d->loops.inboxes[i].messages);
     return any;
 }
 
@@ -234,14 +234,14 @@ void turn_once(struct dialogue *d) {
     do
         for (uint32_t i = d->loops.count; i > 0; i--)
             turn_at(d, host_at(d, i - 1));
-    while (has_mail(d));
+    while (has_messages(d));
 }
 
 void hold_syncs(struct dialogue *d, bool hold) {
     sim_disk_hold_syncs(d->disk, hold);
     d->held = hold;
     flush(d);
-    if (has_mail(d))
+    if (has_messages(d))
         turn_once(d);
 }
 
