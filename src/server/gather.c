@@ -1,4 +1,4 @@
-// See gather.h. Replies are taken apart no further than their first line, but for ids of BEAT.
+// See gather.h. Only the first line of a reply is parsed, and the ids of BEAT.
 #include "server/gather.h"
 
 #include "base/errors.h"
@@ -16,31 +16,31 @@
 
 enum { INFO_ROOM = 8192 };
 
-// What a loop has answered to BEAT: ids, in the order of the request.
+// The reply of a loop to BEAT: ids, in the order of the request.
 struct beat_reply {
-    size_t at;     // where in `answer` the next one stands …
+    size_t at;     // the offset of the next one in `answer` …
     uint64_t left; // … and how many follow
 };
 
 struct gather {
     const struct command *command;
     enum scope scope;
-    bool first;  // of a list: the first loop is asked
+    bool first;  // of a list: no loop has replied yet
     bool single; // the reply of one loop is the answer …
-    bool search; // … unless that does not know the job: then that of the next
+    bool search; // … unless it does not know the job: then that of the next loop
     struct kept_words *kept;
     const mr_bytes *words;  // these
     uint8_t *loop_of;       // of each word that is an id or a stage; NULL: these do not matter
     uint32_t count, stages; // words; of TAKE how many are stages
     uint32_t at;            // the next of these, while it does not wait
-    uint64_t to_ask;        // bit n: loop n, one after another; of TAKE whether there are more
-    uint64_t asked;         // bit n: its reply has not come
+    uint64_t remaining;     // bit n: loop n gets a request later; of TAKE: whether there are more
+    uint64_t pending;       // bit n: loop n has not replied yet
     uint64_t rows_left, rows;
     int64_t sum;
     bool waits;          // TAKE: in all of its loops
     bool failed;         // `answer` is an error; of a TAKE, unless another loop has jobs
     bool cancelled;      // it does not begin to wait any more
-    uint32_t everywhere; // by id: so many loops are asked about all of them; 0: it is known where
+    uint32_t everywhere; // by id: how many loops get all ids; 0: each gets its own
     bool counts;         // RETRY, DROP: a loop has answered with a count
     struct shared_reservation *reserved; // of that
     struct buffer answer;                // rows, or the reply itself
@@ -70,7 +70,7 @@ static size_t frame_line_size(const char *at, size_t size) {
     return end ? (size_t)(end - at) + 1 : size;
 }
 
-// The size of the value that stands first, with all that is in it. They are whole.
+// The size of the first value, with everything in it. All values are complete.
 static size_t value_size(mr_bytes bytes) {
     const char *at = bytes.data;
     size_t used = 0;
@@ -103,14 +103,14 @@ static uint64_t first_number(mr_bytes reply) {
     return n > 0 ? (uint64_t)n : 0;
 }
 
-static mr_bytes behind_line(mr_bytes reply) {
+static mr_bytes after_line(mr_bytes reply) {
     size_t line = frame_line_size(reply.data, reply.size);
     return (mr_bytes){ (const char *)reply.data + line, reply.size - line };
 }
 
 // ---- Which loops? -------------------------------------------------------------------------------
 
-// Names of stages stand first, one at least; the first word that is an option ends them.
+// Names of stages come first, one at least, until the first word that is an option.
 static uint32_t gather_take_stages(const mr_bytes *words, uint32_t count) {
     uint32_t i = 2;
     while (i < count && !option_find(take_options, words[i]))
@@ -127,7 +127,7 @@ static uint64_t loops_of_stages(const struct host *h, const mr_bytes *stages, ui
 
 static uint32_t loop_of_word(const struct host *h, mr_bytes word) {
     uint64_t id = 0;
-    (void)number_parse(word, &id); // one that is no id is refused wherever it comes to
+    (void)number_parse(word, &id); // any loop refuses a word that is no id
     return router_loop_of_id(h, id);
 }
 
@@ -151,7 +151,7 @@ static uint64_t loops_with_shards(const struct host *h, uint32_t from) {
     return loops;
 }
 
-// Options of lists are pairs. DEAD takes a stage before them: then there is a word more.
+// Options of lists are pairs. DEAD has an optional stage before them, which is one word more.
 static uint32_t list_options_at(const struct command *c, uint32_t count) {
     return 1 + (word_is(mr_str(c->name), "DEAD") && count % 2 == 0);
 }
@@ -166,7 +166,7 @@ static const mr_bytes *list_option(const struct command *c, const mr_bytes *word
     return found;
 }
 
-// The same of TAKE, whose options stand behind its stages; some have no value.
+// The same of TAKE, whose options follow its stages; some have no value.
 static const mr_bytes *take_option(const mr_bytes *words, uint32_t count, const char *name) {
     const mr_bytes *found = NULL;
     for (uint32_t i = 1 + gather_take_stages(words, count); i + 1 < count; i++) {
@@ -264,15 +264,16 @@ bool gather_is_one(const struct session *s, const struct command *c, const mr_by
     return true;
 }
 
-// ---- Asking -------------------------------------------------------------------------------------
+// ---- Requests -----------------------------------------------------------------------------------
 
 static void gather_end(struct session *, struct gather *);
 
-static void gather_ask(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count) {
+static void gather_request(struct session *s, uint32_t loop, const mr_bytes *words,
+                           uint32_t count) {
     struct gather *g = s->gather;
-    g->asked |= bit(loop);
-    (void)router_ask(s, loop, words, count,
-                     g->waits ? g->reserved : NULL); // fails with the session
+    g->pending |= bit(loop);
+    (void)router_request(s, loop, words, count,
+                         g->waits ? g->reserved : NULL); // fails with the session
 }
 
 // The words that concern a loop: its own ids, or stages and all options.
@@ -289,7 +290,7 @@ static uint32_t own_words(const struct gather *g, uint32_t loop, mr_bytes *out) 
     return count;
 }
 
-static void ask_own(struct session *s, uint32_t loop) {
+static void request_own(struct session *s, uint32_t loop) {
     struct gather *g = s->gather;
     mr_bytes *words = mem_alloc(g->count * sizeof *words);
     if (!words) {
@@ -298,26 +299,26 @@ static void ask_own(struct session *s, uint32_t loop) {
         return;
     }
     uint32_t count = own_words(g, loop, words);
-    gather_ask(s, loop, words, count);
+    gather_request(s, loop, words, count);
     mem_free(words);
 }
 
 // A list continues in the next loop, from its first row, with the number of rows still missing.
-static void ask_rows(struct session *s, uint32_t loop) {
+static void request_rows(struct session *s, uint32_t loop) {
     struct gather *g = s->gather;
     char rows[24];
     snprintf(rows, sizeof rows, "%" PRIu64, g->rows_left);
     const mr_bytes more[] = { g->words[0], mr_str("COUNT"), mr_str(rows) };
     if (g->first)
-        gather_ask(s, loop, g->words, g->count);
+        gather_request(s, loop, g->words, g->count);
     else
-        gather_ask(s, loop, more, 3);
+        gather_request(s, loop, more, 3);
     g->first = false;
 }
 
 // TAKE without waiting: the next stages that are of one loop, so that those that are named first
 // are served first.
-static void ask_stages(struct session *s) {
+static void request_stages(struct session *s) {
     struct gather *g = s->gather;
     uint32_t loop = g->loop_of[g->at], count = 0;
     mr_bytes *words = mem_alloc((g->count + 4) * sizeof *words);
@@ -335,34 +336,34 @@ static void ask_stages(struct session *s) {
     snprintf(rows, sizeof rows, "%" PRIu64, g->rows_left);
     const mr_bytes more[] = { mr_str("WAIT"), mr_str("0"), mr_str("COUNT"), mr_str(rows) };
     memcpy(words + count, more, sizeof more); // of an option the last one counts
-    g->to_ask = g->at <= g->stages;
-    gather_ask(s, loop, words, count + 4);
+    g->remaining = g->at <= g->stages;
+    gather_request(s, loop, words, count + 4);
     mem_free(words);
 }
 
-static void ask_next(struct session *s) {
+static void request_next(struct session *s) {
     struct gather *g = s->gather;
     if (g->scope == SCOPE_STAGES && !g->single) {
-        ask_stages(s);
+        request_stages(s);
         return;
     }
-    uint32_t loop = (uint32_t)__builtin_ctzll(g->to_ask);
-    g->to_ask &= g->to_ask - 1;
+    uint32_t loop = (uint32_t)__builtin_ctzll(g->remaining);
+    g->remaining &= g->remaining - 1;
     if (g->scope == SCOPE_LIST && !g->single)
-        ask_rows(s, loop);
+        request_rows(s, loop);
     else
-        gather_ask(s, loop, g->words, g->count);
+        gather_request(s, loop, g->words, g->count);
 }
 
-static void ask_all(struct session *s, uint64_t loops) {
+static void request_all(struct session *s, uint64_t loops) {
     struct gather *g = s->gather;
-    g->to_ask = 0;
+    g->remaining = 0;
     for (uint64_t left = loops; left && s->gather == g; left &= left - 1) {
         uint32_t loop = (uint32_t)__builtin_ctzll(left);
         if (g->scope == SCOPE_SERVER || g->everywhere)
-            gather_ask(s, loop, g->words, g->count);
+            gather_request(s, loop, g->words, g->count);
         else
-            ask_own(s, loop);
+            request_own(s, loop);
     }
 }
 
@@ -413,7 +414,7 @@ static void list_start(struct gather *g) {
     const mr_bytes *count = list_option(g->command, g->words, g->count, "COUNT");
     uint64_t rows = LIMIT_LISTED;
     if (count && number_parse(*count, &rows) < 0)
-        rows = LIMIT_LISTED; // refused by the loop that is asked first
+        rows = LIMIT_LISTED; // the first loop refuses it
     g->rows_left = rows < LIMIT_LISTED ? rows : LIMIT_LISTED;
     g->first = true;
 }
@@ -424,7 +425,7 @@ static void gather_take_start(struct gather *g) {
     const mr_bytes *count = take_option(g->words, g->count, "COUNT");
     g->rows_left = 1;
     if (count && (number_parse(*count, &g->rows_left) < 0 || !g->rows_left))
-        g->rows_left = 1; // refused by the loop that is asked first, or the default
+        g->rows_left = 1; // the first loop refuses it; or the default
 }
 
 static void gather_start(struct session *s, struct gather *g, const uint32_t *loop) {
@@ -438,16 +439,16 @@ static void gather_start(struct session *s, struct gather *g, const uint32_t *lo
         loops = loops_with_shards(h, 0);
         g->everywhere = (uint32_t)__builtin_popcountll(loops);
     }
-    g->to_ask = loops;
+    g->remaining = loops;
     if (g->scope == SCOPE_LIST && !g->single)
         list_start(g);
     if (g->scope == SCOPE_STAGES)
         gather_take_start(g);
     bool at_once = g->scope == SCOPE_SERVER || g->scope == SCOPE_LEASES || g->scope == SCOPE_JOBS;
     if (at_once && !g->single)
-        ask_all(s, loops);
+        request_all(s, loops);
     else
-        ask_next(s);
+        request_next(s);
 }
 
 static const struct wait_kind for_loops = { .resume = NULL }; // gather_end answers
@@ -489,7 +490,7 @@ static int keep_reply(struct gather *g, mr_bytes reply) {
 // A loop that runs the TAKE only now finds its reservation withdrawn.
 static void cancel_others(struct session *s, struct gather *g) {
     shared_reservation_withdraw(g->reserved);
-    for (uint64_t left = g->asked; left; left &= left - 1)
+    for (uint64_t left = g->pending; left; left &= left - 1)
         router_unblock_at(s, (uint32_t)__builtin_ctzll(left));
 }
 
@@ -502,16 +503,16 @@ void gather_cancel(struct session *s) {
 
 static int rows_reply(struct gather *g, mr_bytes reply) {
     if (is_error(reply)) {
-        g->to_ask = 0;
+        g->remaining = 0;
         g->single = true;
         return keep_reply(g, reply);
     }
     uint64_t rows = first_number(reply);
-    mr_bytes rest = behind_line(reply);
+    mr_bytes rest = after_line(reply);
     g->rows += rows;
     g->rows_left -= rows < g->rows_left ? rows : g->rows_left;
     if (!g->rows_left)
-        g->to_ask = 0;
+        g->remaining = 0;
     return buffer_append(&g->answer, rest.data, rest.size);
 }
 
@@ -521,7 +522,7 @@ static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
     if (g->waits && (failed || granted))
         cancel_others(s, g);
     if (failed) {
-        g->to_ask = 0;
+        g->remaining = 0;
         g->failed = !g->rows; // else what was taken before is the answer
         return g->rows ? 0 : keep_reply(g, reply);
     }
@@ -531,7 +532,7 @@ static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
         buffer_clear(&g->answer);
     g->failed = false;
     int err = rows_reply(g, reply);
-    if (g->rows || g->to_ask || g->asked || g->waits || g->cancelled)
+    if (g->rows || g->remaining || g->pending || g->waits || g->cancelled)
         return err;
     const mr_bytes *wait = take_option(g->words, g->count, "WAIT");
     if (!wait || word_is(*wait, "0"))
@@ -540,11 +541,11 @@ static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
     if (!g->reserved)
         return MR_ENOMEM;
     g->waits = true;
-    ask_all(s, loops_of(s->host, g->command, g->words, g->count));
+    request_all(s, loops_of(s->host, g->command, g->words, g->count));
     return 0;
 }
 
-// An error counts only if no loop could do anything.
+// An error is the reply only if no loop has answered with a count.
 static int sum_reply(struct gather *g, mr_bytes reply) {
     if (!is_error(reply)) {
         g->counts = true;
@@ -556,7 +557,7 @@ static int sum_reply(struct gather *g, mr_bytes reply) {
 
 static int search_reply(struct gather *g, mr_bytes reply) {
     if (!is_unknown_job(reply))
-        g->to_ask = 0;
+        g->remaining = 0;
     return keep_reply(g, reply);
 }
 
@@ -564,12 +565,12 @@ static int beat_reply(struct gather *g, uint32_t loop, mr_bytes reply) {
     g->failed = is_error(reply);
     if (g->failed)
         return keep_reply(g, reply);
-    mr_bytes ids = behind_line(reply);
+    mr_bytes ids = after_line(reply);
     g->beats[loop] = (struct beat_reply){ g->answer.size, first_number(reply) };
     return buffer_append(&g->answer, ids.data, ids.size);
 }
 
-static int take_in(struct session *s, struct gather *g, uint32_t loop, mr_bytes reply) {
+static int merge_reply(struct session *s, struct gather *g, uint32_t loop, mr_bytes reply) {
     if (g->single)
         return keep_reply(g, reply);
     if (g->failed && g->scope != SCOPE_STAGES)
@@ -596,7 +597,7 @@ static int take_in(struct session *s, struct gather *g, uint32_t loop, mr_bytes 
     return 0;
 }
 
-// Push messages do not belong to the reply: they go to the client at once.
+// Push messages are not part of the reply: they are sent to the client at once.
 static mr_bytes pass_pushes(struct session *s, mr_bytes replies) {
     while (replies.size && *(const char *)replies.data == '>') {
         size_t size = value_size(replies);
@@ -614,15 +615,15 @@ void gather_receive(struct session *s, uint32_t loop, mr_bytes replies) {
     while (left.size && s->gather) {
         struct gather *g = s->gather;
         size_t size = value_size(left);
-        g->asked &= ~bit(loop);
-        if (take_in(s, g, loop, (mr_bytes){ left.data, size }) < 0) {
+        g->pending &= ~bit(loop);
+        if (merge_reply(s, g, loop, (mr_bytes){ left.data, size }) < 0) {
             s->broken = true;
             session_touch(s);
             return;
         }
-        if (!g->asked && g->to_ask)
-            ask_next(s);
-        else if (!g->asked)
+        if (!g->pending && g->remaining)
+            request_next(s);
+        else if (!g->pending)
             gather_end(s, g);
         left = pass_pushes(s, (mr_bytes){ (const char *)left.data + size, left.size - size });
     }
@@ -640,11 +641,11 @@ static void gather_write_rows(struct session *s, struct gather *g) {
     write_bytes(s, buffer_bytes(&g->answer));
 }
 
-// Whether a loop names this id next; then it is passed.
+// Whether this id is the next in the reply of a loop; then it is consumed.
 static bool beat_names(const struct gather *g, struct beat_reply *b, mr_bytes id) {
     if (!b->left)
         return false;
-    mr_bytes rest = { g->answer.data + b->at, g->answer.size - b->at }, body = behind_line(rest);
+    mr_bytes rest = { g->answer.data + b->at, g->answer.size - b->at }, body = after_line(rest);
     size_t size = value_size(rest);
     body.size = size - (rest.size - body.size) - 2; // without the end of the line
     if (!bytes_equal(body, id))
@@ -654,7 +655,8 @@ static bool beat_names(const struct gather *g, struct beat_reply *b, mr_bytes id
     return true;
 }
 
-// Where all loops were asked, those that do not know the job name it as well: then all have to.
+// If all loops got all ids, a loop that does not know the job names it, too: it has to be named by
+// all of them.
 static bool beats_name(const struct gather *g, uint32_t word) {
     uint32_t named = 0;
     if (!g->everywhere)
@@ -664,7 +666,7 @@ static bool beats_name(const struct gather *g, uint32_t word) {
     return named >= g->everywhere;
 }
 
-// In the order that they were asked about.
+// In the order of the request.
 static void write_beats(struct session *s, struct gather *g) {
     mr_bytes *named = g->kept->words; // in place: they were read already
     uint32_t count = 0;
@@ -744,7 +746,7 @@ static void write_answer(struct session *s, struct gather *g) {
     case SCOPE_JOB:
     case SCOPE_EITHER:
     case SCOPE_CLIENT:
-        return; // these are asked one by one
+        return; // these have a single loop, or search
     }
 }
 

@@ -3,8 +3,8 @@
 //
 //     TAKE                in the order of the stages, without waiting; then in all of them at once,
 //                         of which one answers (shard/reservation.h)
-//     STAGES, EPICS …     one loop after another, until there are as many rows as were asked for
-//     BEAT, RETRY, DROP   each loop is asked about its own ids
+//     STAGES, EPICS …     one loop after another, until there are as many rows as COUNT says
+//     BEAT, RETRY, DROP   each loop gets its own ids
 //     INFO                all of them; counts are added
 //     by id               where the id was issued; then, if it is not known there, in the others
 //
@@ -21,25 +21,25 @@ struct shared_reservation;
 bool gather_is_one(const struct session *, const struct command *, const mr_bytes *words,
                    uint32_t count, uint32_t *out_loop);
 
-// The session waits until it is answered. With `loop`, that one answers.
+// The session waits until it is answered. With `loop`, only that loop gets it.
 void gather_begin(struct session *, const struct command *, const mr_bytes *words, uint32_t count,
                   const uint32_t *loop);
 
-// Whole replies, and push messages between them, have come from a loop.
+// Receives complete replies, and push messages between them, from a loop.
 void gather_receive(struct session *, uint32_t loop, mr_bytes replies);
 
-// A TAKE waits no longer.
+// Ends the wait of a TAKE.
 void gather_cancel(struct session *);
 
 void gather_destroy(struct gather *); // takes NULL
 
-// A TAKE is answered by other loops: notes for WORKERS what it asks for.
+// Notes the stages of a TAKE that other loops answer, for WORKERS.
 void gather_note_take(struct session *, const mr_bytes *words, uint32_t count);
 
 // ---- router.c ---------------------------------------------------------------------------------
 
-int router_ask(struct session *, uint32_t loop, const mr_bytes *words, uint32_t count,
-               struct shared_reservation *);
+int router_request(struct session *, uint32_t loop, const mr_bytes *words, uint32_t count,
+                   struct shared_reservation *);
 void router_unblock_at(struct session *, uint32_t loop);
 uint32_t router_loop_of_stage(const struct host *, mr_bytes stage);
 uint32_t router_loop_of_id(const struct host *, uint64_t id);

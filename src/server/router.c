@@ -569,8 +569,8 @@ bool router_is_here(struct session *s, const struct command *c, const mr_bytes *
 
 // ---- For gather.c -----------------------------------------------------------------------------
 
-int router_ask(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count,
-               struct shared_reservation *reserved) {
+int router_request(struct session *s, uint32_t loop, const mr_bytes *words, uint32_t count,
+                   struct shared_reservation *reserved) {
     struct remote *r = remote_get(s, loop);
     if (!r)
         return MR_ENOMEM;
