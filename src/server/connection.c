@@ -33,8 +33,9 @@ static void on_closed(uv_handle_t *handle) {
     atomic_fetch_sub(&server->connections, 1);
     if (v->closing)
         loop_finish(v);
-    else if (atomic_load(&server->is_crowded) && v->index)
-        (void)loops_run(&server->loops, 0, accept_waiting, server); // else the next one does
+    else if (atomic_load(&server->accept_waits) && v->index)
+        (void)loops_run(&server->loops, 0, accept_waiting,
+                        server); // on failure, the next close tries
     else if (!v->index)
         accept_waiting(&v->host, server);
 }
@@ -70,7 +71,7 @@ static void connection_write_end(struct connection *c) {
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
 }
 
-// It counts no more.
+// Removes it from the counts of connections.
 static void connection_leave(struct connection *c) {
     struct server *server = c->loop->server;
     pthread_mutex_lock(&server->lock);
@@ -86,7 +87,7 @@ void connection_close(struct connection *c) {
     c->closing = true;
     connection_leave(c);
     timeout_end(&c->unread);
-    timeout_end(&c->silent);
+    timeout_end(&c->inactive);
     if (c->tls)
         connection_write_end(c);
     if (c->session && c->session->refusals)
@@ -107,7 +108,7 @@ static bool has_authenticated(const struct connection *c) {
     return (!c->tls || tls_is_up(c->tls)) && (!c->loop->host.auth || c->session->who);
 }
 
-// Something was received from it, or is sent to it: it may have authenticated.
+// Called after bytes were received or sent: it may have authenticated.
 static void note_authentication(struct connection *c) {
     struct server *server = c->loop->server;
     if (!c->is_unauthenticated || !has_authenticated(c))
@@ -121,23 +122,23 @@ static void note_authentication(struct connection *c) {
 // ---- Timeouts ---------------------------------------------------------------------------------
 
 // Timeouts of one list are equally long, so a timer that runs fires early enough.
-static void plan_timeouts(const struct timeouts *p, uv_timer_t *timer, uv_timer_cb rings) {
+static void plan_timeouts(const struct timeouts *p, uv_timer_t *timer, uv_timer_cb on_due) {
     uint64_t now_ms = uv_now(timer->loop), next_ms = timeouts_next_ms(p);
     if (next_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)timer))
-        uv_timer_start(timer, rings, next_ms > now_ms ? next_ms - now_ms : 0, 0);
+        uv_timer_start(timer, on_due, next_ms > now_ms ? next_ms - now_ms : 0, 0);
 }
 
-static void on_silent(uv_timer_t *);
+static void on_idle_timeout(uv_timer_t *);
 static void on_unread(uv_timer_t *);
 
 // Restarts the idle timeout: bytes were received or sent.
-static void note_life(struct connection *c) {
+static void note_activity(struct connection *c) {
     struct loop *v = c->loop;
-    timeout_begin(&v->silent, &c->silent, uv_now(&v->uv));
-    plan_timeouts(&v->silent, &v->silent_timer, on_silent);
+    timeout_begin(&v->inactive, &c->inactive, uv_now(&v->uv));
+    plan_timeouts(&v->inactive, &v->inactive_timer, on_idle_timeout);
 }
 
-static bool is_at_rest(const struct connection *c) {
+static bool is_idle(const struct connection *c) {
     const struct session *s = c->session;
     struct remote_work there = router_work(s);
     return !s->wait.kind && !c->writing && list_empty(&s->async_calls) && session_leases(s) == 0 &&
@@ -145,21 +146,21 @@ static bool is_at_rest(const struct connection *c) {
 }
 
 // A client that waits for a command or holds leases is not idle.
-static void on_silent(uv_timer_t *timer) {
+static void on_idle_timeout(uv_timer_t *timer) {
     struct loop *v = timer->data;
     uint64_t now_ms = uv_now(&v->uv);
     char name[CLIENT_NAME];
-    for (struct timeout *w; (w = timeout_expired(&v->silent, now_ms)) != NULL;) {
-        struct connection *c = list_entry(w, struct connection, silent);
-        if (!is_at_rest(c)) {
-            timeout_begin(&v->silent, w, now_ms);
+    for (struct timeout *w; (w = timeout_expired(&v->inactive, now_ms)) != NULL;) {
+        struct connection *c = list_entry(w, struct connection, inactive);
+        if (!is_idle(c)) {
+            timeout_begin(&v->inactive, w, now_ms);
             continue;
         }
         notice(NOTICE_DEBUG, "closed the connection of %s: idle for %" PRIu64 " ms (max-idle)",
-               client_name(c->session, &name), v->silent.ms);
+               client_name(c->session, &name), v->inactive.ms);
         connection_close(c);
     }
-    plan_timeouts(&v->silent, timer, on_silent);
+    plan_timeouts(&v->inactive, timer, on_idle_timeout);
     turn_end(v);
 }
 
@@ -241,7 +242,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     } else if (size < 0) {
         connection_close(c);
     } else if (size > 0) {
-        note_life(c);
+        note_activity(c);
         host_begin(&c->loop->host);
         front_receive(c->session, (size_t)size);
         if (front_is_over(c->session))
@@ -276,7 +277,7 @@ static void on_secure_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *bu
     if (size < 0 || tls_receive(c->tls, buf->base, (size_t)size) < 0) {
         connection_close(c);
     } else {
-        note_life(c);
+        note_activity(c);
         secure_read(c);
     }
 }
@@ -293,7 +294,7 @@ static void connection_read(struct connection *c) {
     uv_read_cb read = c->tls ? on_secure_read : on_read;
     c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, read) == 0;
     if (c->tls)
-        secure_read(c); // what came before
+        secure_read(c); // bytes that were received before
 }
 
 // libuv may call this right before it waits for sockets, without a check in between, so a turn for
@@ -342,7 +343,7 @@ static void write_rest(struct connection *c, mr_bytes rest) {
     connection_sent(c, rest.size);
 }
 
-enum { WRITE_MOST = 256 << 10 }; // written at once, so that other connections have their turn
+enum { WRITE_MOST = 256 << 10 }; // written at once, so that other connections are not delayed
 
 static mr_bytes connection_next(struct connection *c) {
     mr_bytes ready = connection_ready(c);
@@ -361,7 +362,7 @@ void connection_write(struct connection *c) {
             return;
         }
         if (wrote > 0) {
-            note_life(c);
+            note_activity(c);
             connection_sent(c, (size_t)wrote);
         }
         ready = connection_next(c);
@@ -439,7 +440,7 @@ static struct connection *overdue(struct loop *v) {
     return u ? list_entry(u, struct connection, unauthenticated) : NULL;
 }
 
-// Those of this loop whose time is up, or that have to make room.
+// Closes those of this loop whose time is up, or that were evicted.
 static void close_overdue(struct loop *v) {
     for (struct connection *c; (c = overdue(v)) != NULL;) {
         c->is_unauthenticated = false;
@@ -461,48 +462,49 @@ static void on_unauthenticated(uv_timer_t *timer) {
     turn_end(v);
 }
 
-static void close_expelled(struct host *h, void *server) {
+static void close_evicted(struct host *h, void *server) {
     (void)server;
     close_overdue(list_entry(h, struct loop, host));
 }
 
-// Of many in a row one a second is noticed. Under the server's lock.
-static void say_expelled(struct loop *v, const struct connection *c) {
+// Writes at most one notice a second. Under the server's lock.
+static void note_evicted(struct loop *v, const struct connection *c) {
     struct server *server = v->server;
     v->host.rejections++;
-    server->expelled_unsaid++;
-    if (uv_now(&v->uv) < server->expelled_notice_ms)
+    server->evicted_unreported++;
+    if (uv_now(&v->uv) < server->evicted_notice_ms)
         return;
     notice(NOTICE_WARN,
            "%" PRIu64 " unauthenticated connections were closed in favour of newer ones, "
            "the last of them from %s",
-           server->expelled_unsaid, c->address);
-    server->expelled_unsaid = 0;
-    server->expelled_notice_ms = uv_now(&v->uv) + EVICTED_NOTICE_MS;
+           server->evicted_unreported, c->address);
+    server->evicted_unreported = 0;
+    server->evicted_notice_ms = uv_now(&v->uv) + EVICTED_NOTICE_MS;
 }
 
-// An unauthenticated connection makes room for a new one: its place is free at once, and its loop
-// closes it. False: there is none, or no memory to tell its loop. Under the server's lock.
-static bool expel(struct loop *v, struct unauthenticated *u) {
+// Evicts an unauthenticated connection for a new one: it stops counting at once, and its loop
+// closes it. False: there is none, or no memory for the message to its loop. Under the server's
+// lock.
+static bool evict(struct loop *v, struct unauthenticated *u) {
     struct server *server = v->server;
     if (!u ||
-        (u->loop != v->index && loops_run(&server->loops, u->loop, close_expelled, server) < 0))
+        (u->loop != v->index && loops_run(&server->loops, u->loop, close_evicted, server) < 0))
         return false;
     struct connection *c = list_entry(u, struct connection, unauthenticated);
-    unauthenticated_expel(&server->unauthenticated, u);
+    unauthenticated_evict(&server->unauthenticated, u);
     quota_leave(&server->quota, &c->member);
-    say_expelled(v, c);
+    note_evicted(v, c);
     return true;
 }
 
 // The oldest of an address, or of all if that is NULL.
-static bool expel_oldest(struct loop *v, const uint8_t *address) {
+static bool evict_oldest(struct loop *v, const uint8_t *address) {
     struct server *server = v->server;
     pthread_mutex_lock(&server->lock);
-    bool expelled = expel(v, unauthenticated_oldest(&server->unauthenticated, address));
+    bool evicted = evict(v, unauthenticated_oldest(&server->unauthenticated, address));
     pthread_mutex_unlock(&server->lock);
     close_overdue(v);
-    return expelled;
+    return evicted;
 }
 
 // Without auth and TLS there is nothing to wait for.
@@ -515,7 +517,7 @@ static void await_authentication(struct connection *c) {
     c->is_unauthenticated = true;
     c->unauthenticated.loop = v->index;
     pthread_mutex_lock(&server->lock);
-    (void)expel(v, unauthenticated_to_expel(list, c->unauthenticated.address));
+    (void)evict(v, unauthenticated_to_evict(list, c->unauthenticated.address));
     unauthenticated_add(list, &c->unauthenticated, uv_now(&v->uv));
     pthread_mutex_unlock(&server->lock);
     close_overdue(v);
@@ -532,21 +534,21 @@ static int connection_quota_enter(struct connection *c, const uint8_t *address, 
     return err;
 }
 
-// Where all places are taken an unauthenticated connection has to leave: any, or one of the same
+// If the quota is used up, an unauthenticated connection is evicted: any, or one of the same
 // address if that has too many.
-static int count_in(struct connection *c, const uint8_t *address) {
+static int quota_enter_or_evict(struct connection *c, const uint8_t *address) {
     struct loop *v = c->loop;
     bool all;
     int err = connection_quota_enter(c, address, &all);
     const uint8_t *whose = all ? NULL : c->unauthenticated.address;
-    if (err == MR_EFULL && expel_oldest(v, whose))
+    if (err == MR_EFULL && evict_oldest(v, whose))
         err = connection_quota_enter(c, address, &all);
     return err;
 }
 
 static int secure(struct connection *c) {
     struct server *server = c->loop->server;
-    pthread_mutex_lock(&server->lock); // it may be read again meanwhile
+    pthread_mutex_lock(&server->lock); // a reload may replace it
     struct tls_context *context = server->credentials.context;
     int err = context ? tls_accept(context, &c->tls) : 0;
     pthread_mutex_unlock(&server->lock);
@@ -557,7 +559,7 @@ static int connection_set_up(struct connection *c, bool front) {
     struct loop *v = c->loop;
     note_address(c);
     const uint8_t *address = c->local ? NULL : c->unauthenticated.address;
-    int err = count_in(c, address);
+    int err = quota_enter_or_evict(c, address);
     if (err == 0)
         err = secure(c);
     if (err == 0)
@@ -567,7 +569,7 @@ static int connection_set_up(struct connection *c, bool front) {
                                              &c->session->front);
     if (err < 0)
         return err;
-    (void)uv_tcp_nodelay(&c->tcp, 1); // optional: works without them, too
+    (void)uv_tcp_nodelay(&c->tcp, 1); // the connection works without these, too
     (void)uv_tcp_keepalive(&c->tcp, 1, LIMIT_SILENCE_S);
     c->session->owner = c;
     c->session->address = c->address;
@@ -575,18 +577,18 @@ static int connection_set_up(struct connection *c, bool front) {
     return 0;
 }
 
-// Of many in a row the first is noticed.
+// Writes a notice for the first of many in a row.
 static void connection_note_refused(const struct connection *c) {
     struct server *server = c->loop->server;
     uint64_t now_ms = uv_now(&c->loop->uv);
     pthread_mutex_lock(&server->lock);
     if (now_ms < server->refused_notice_ms) {
-        server->refused_unsaid++;
+        server->refused_unreported++;
     } else {
         notice(NOTICE_WARN,
                "refused a connection of %s: %s (%" PRIu64 " more since the last notice)",
-               c->address, error_text(), server->refused_unsaid);
-        server->refused_unsaid = 0;
+               c->address, error_text(), server->refused_unreported);
+        server->refused_unreported = 0;
         server->refused_notice_ms = now_ms + REFUSED_NOTICE_MS;
     }
     pthread_mutex_unlock(&server->lock);
@@ -634,16 +636,16 @@ static void connection_refuse(struct listen_socket *l) {
 }
 
 // Leaves new connections in the system's queue until descriptors are free.
-static void let_wait(struct listen_socket *l) {
+static void accept_later(struct listen_socket *l) {
     struct loop *v = l->loop;
     struct server *server = v->server;
-    l->crowded = true;
-    atomic_store(&server->is_crowded, true);
-    if (!server->said_crowded)
+    l->waiting = true;
+    atomic_store(&server->accept_waits, true);
+    if (!server->waiting_reported)
         notice(NOTICE_WARN, "%" PRIu32 " connections use all descriptors: new ones wait",
                atomic_load(&server->connections));
-    server->said_crowded = true;
-    (void)expel_oldest(v, NULL); // it is accepted when that has closed
+    server->waiting_reported = true;
+    (void)evict_oldest(v, NULL); // the new one is accepted when that has closed
 }
 
 // Runs in the first loop when a connection has closed.
@@ -651,12 +653,12 @@ static void accept_waiting(struct host *h, void *arg) {
     struct server *server = arg;
     struct listen_socket *both[] = { &server->wire, &server->front };
     (void)h;
-    atomic_store(&server->is_crowded, false);
+    atomic_store(&server->accept_waits, false);
     if (atomic_load(&server->connections) <= server->most_connections / 2)
-        server->said_crowded = false;
+        server->waiting_reported = false;
     for (int i = 0; i < 2; i++) {
-        bool waits = both[i]->crowded && both[i]->open;
-        both[i]->crowded = false;
+        bool waits = both[i]->waiting && both[i]->open;
+        both[i]->waiting = false;
         if (waits)
             on_connection((uv_stream_t *)&both[i]->tcp, 0);
     }
@@ -664,7 +666,7 @@ static void accept_waiting(struct host *h, void *arg) {
 
 static void connection_begin(struct connection *c, bool front) {
     if (connection_set_up(c, front) == 0) {
-        note_life(c);
+        note_activity(c);
         connection_read(c);
         return;
     }
@@ -684,7 +686,7 @@ static struct connection *connection_create(struct loop *v) {
 // ---- Distribution to loops --------------------------------------------------------------------
 
 // Takes over a socket that another loop has accepted.
-static void adopt(struct host *h, void *arg) {
+static void connection_take_over(struct host *h, void *arg) {
     struct loop *v = list_entry(h, struct loop, host);
     int fd = (int)(intptr_t)arg;
     struct connection *c = v->closing ? NULL : connection_create(v);
@@ -705,22 +707,22 @@ static int take_socket(struct connection *c) {
     return uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
-static void on_handed_out(uv_handle_t *handle) {
+static void on_passed(uv_handle_t *handle) {
     mem_free((struct connection *)handle);
 }
 
 // Passes connections to the loops in rotation. False: this loop keeps it.
-static bool connection_hand_out(struct connection *c) {
+static bool connection_pass_on(struct connection *c) {
     struct server *server = c->loop->server;
     uint32_t to = server->next_loop++ % server->loops.count;
     int fd = to == c->loop->index ? -1 : take_socket(c);
     if (fd < 0)
         return false;
-    if (loops_run(&server->loops, to, adopt, (void *)(intptr_t)fd) < 0) {
+    if (loops_run(&server->loops, to, connection_take_over, (void *)(intptr_t)fd) < 0) {
         (void)close(fd);
         return false;
     }
-    uv_close((uv_handle_t *)&c->tcp, on_handed_out);
+    uv_close((uv_handle_t *)&c->tcp, on_passed);
     return true;
 }
 
@@ -733,7 +735,7 @@ void on_connection(uv_stream_t *listener, int status) {
         return;
     }
     if (atomic_load(&server->connections) >= server->most_connections) {
-        let_wait(l);
+        accept_later(l);
         return;
     }
     struct connection *c = connection_create(v);
@@ -746,7 +748,7 @@ void on_connection(uv_stream_t *listener, int status) {
     if (err < 0) {
         notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(err));
         connection_close(c);
-    } else if (l == &server->front || !connection_hand_out(c)) {
+    } else if (l == &server->front || !connection_pass_on(c)) {
         connection_begin(c, l == &server->front);
     }
 }

@@ -105,8 +105,8 @@ void host_finish(struct host *h) {
     slab_finish(&h->slots);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);
-    while (h->spare_count)
-        buffer_finish(&h->spare[--h->spare_count]);
+    while (h->free_buffer_count)
+        buffer_finish(&h->free_buffers[--h->free_buffer_count]);
     mem_free(h->inbox);
     mem_free(h->arguments);
     mem_free(h->grants);
@@ -181,17 +181,17 @@ struct session *host_client_to_close(const struct host *h) {
     return unread ? unread : largest;
 }
 
-void host_lend(struct host *h, struct buffer *out) {
-    *out = h->spare_count ? h->spare[--h->spare_count] : (struct buffer){ 0 };
+void host_buffer_take(struct host *h, struct buffer *out) {
+    *out = h->free_buffer_count ? h->free_buffers[--h->free_buffer_count] : (struct buffer){ 0 };
     out->size = 0;
     out->limit = LIMIT_UNSENT;
 }
 
-enum { SPARE_SIZE = 1 << 20 }; // larger ones are freed
+enum { FREE_BUFFER_SIZE = 1 << 20 }; // larger ones are freed
 
-void host_take_back(struct host *h, struct buffer *b) {
-    if (h->spare_count < HOST_SPARE && b->capacity && b->capacity <= SPARE_SIZE)
-        h->spare[h->spare_count++] = *b;
+void host_buffer_return(struct host *h, struct buffer *b) {
+    if (h->free_buffer_count < HOST_FREE_BUFFERS && b->capacity && b->capacity <= FREE_BUFFER_SIZE)
+        h->free_buffers[h->free_buffer_count++] = *b;
     else
         buffer_finish(b);
     *b = (struct buffer){ 0 };
@@ -234,7 +234,7 @@ int host_reserve_wait(struct host *h) {
     return h->waits.capacity >= wanted ? 0 : heap_reserve(&h->waits, wanted - h->waits.count);
 }
 
-// An entry that rings earlier serves as well: the session plans again then.
+// An earlier entry is enough: the session schedules the next one when it expires.
 void host_plan_wait(struct host *h, struct session *s) {
     uint64_t until_ms = s->wait.until_ms;
     if (until_ms == UINT64_MAX || (s->timer_ms && s->timer_ms <= until_ms))
@@ -250,7 +250,7 @@ static void end_waits(struct host *h) {
     while (heap_next(&h->waits) <= host_now_ms(h)) {
         struct heap_entry e = heap_pop(&h->waits);
         if (is_planned(h, e))
-            session_timer_rings(session_at_slot(h, e.value));
+            session_timer_expired(session_at_slot(h, e.value));
     }
 }
 
@@ -367,7 +367,7 @@ static void begin_turn(struct host *h) {
     if (h->watch)
         h->watch(h->watcher, h);
     if (h->max_bytes && !h->stopped)
-        shards_tell_memory(h, outside_memory(h));
+        shards_report_memory(h, outside_memory(h));
     if (h->shards > 1 && !h->stopped)
         deliver_messages(h, EMITS_A_TURN); // before anything starts that should wait for them
     end_waits(h);

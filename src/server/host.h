@@ -1,16 +1,16 @@
-// Host: what the sessions of a server share: the shards, the turn they take part in, and who waits
-// for what. Like the sessions it knows no socket and reads no clock of its own, so that tests and
-// fuzzers drive it directly.
+// Host: what the sessions of a loop share: the shards, the current turn, and the waiting sessions.
+// Like the sessions it uses no socket and reads no clock of its own, so that tests and fuzzers
+// drive it directly.
 //
 //     host_begin ─► session_receive, session_destroy … ─► host_end ─► session_ready, session_sent
 //         │                  │                               │
-//     time moves on    commands run, replies gather    the logs' writers are woken
+//     time advances    commands run and reply          the logs' writers are woken
 //
 // host_begin runs no received commands: bytes may have been written into a session's buffer before
 // the turn began. The backlog (see budget.h) continues in host_end.
 //
-// A reply is shown when everything written before it is durable, in every shard: turns are counted,
-// at the end of one every session with new replies notes how far they reach in which turn, and
+// A reply is released when everything written before it is durable, in every shard: turns are
+// numbered, at the end of one every session with new replies notes their size and the turn, and
 // host_durable releases those of turns that are durable. What commands do with several shards is in
 // shards.h.
 //
@@ -35,7 +35,7 @@ struct session_slot {
     struct session *session;
 };
 
-enum { HOST_SPARE = 16, HOST_UNREADABLE = 16, PART_TURNS = 512 };
+enum { HOST_FREE_BUFFERS = 16, HOST_UNREADABLE = 16, PART_TURNS = 512 };
 
 // A shard as the host drives it.
 struct part {
@@ -43,7 +43,7 @@ struct part {
     struct shard *shard;
     struct core *core;
     uint64_t last_at; // the entry appended last
-    // Turns in which it was written to that were not durable when it was looked at last, a ring. If
+    // Turns in which it was written to that were not durable at the last check, a ring. If
     // there are too many the latest ones are one: the first of them, durable when all are.
     struct {
         uint64_t turn, at;
@@ -76,25 +76,25 @@ struct host {
     struct list held;         // sessions with replies that are not durable yet
     struct list resuming;     // sessions that may continue with their input
     struct list ready;        // sessions with bytes to send, or to be closed: the loop's to empty
-    struct list leaving;      // sessions whose clients are gone, and that hold something still
+    struct list leaving;      // sessions without a client that still have to free what they hold
     struct list backlog;      // sessions that continue in a later turn (see budget.h) …
     struct list backlog_mark; // … and the end of those that continue in this one
     struct heap waits;        // of blocked sessions, by the end of their wait
     struct slab slots;        // struct session_slot of each session; `waits` has their numbers
-    uint8_t *inbox;           // READ_SIZE bytes: where sessions that hold nothing receive
+    uint8_t *inbox;           // READ_SIZE bytes: the receive buffer of sessions without input
     mr_bytes *arguments;      // of the request being run
     struct grant *grants;     // of the TAKE being run
-    struct buffer spare[HOST_SPARE]; // buffers that no session needs now
-    uint32_t spare_count;
+    struct buffer free_buffers[HOST_FREE_BUFFERS]; // the free list of buffers
+    uint32_t free_buffer_count;
     struct {
         uint64_t id;
         struct token token;
         uint32_t shard;
-        int why;                   // it will not be read another time either
+        int why;                   // why it cannot be read
     } unreadable[HOST_UNREADABLE]; // jobs to be failed at the end of the turn
     uint32_t unreadable_count;
-    // Has it read by another thread, and ended (see fetch.h). Negative: it cannot. NULL: the disk
-    // is waited for.
+    // Reads it in another thread, which ends it (see fetch.h). Negative: that failed. NULL: the
+    // loop reads from the disk itself.
     int (*fetch)(void *fetcher, struct fetch *);
     void *fetcher;
     // Called when a turn has begun, before anything is changed in it. May be NULL.
@@ -113,9 +113,9 @@ struct host {
     uint64_t buffered;              // bytes of all sessions' buffers
     uint64_t started_ms;
     bool in_turn, stopping;
-    bool stopped; // the log has failed: looks are answered, and nothing else
+    bool stopped; // the log has failed: only commands that change nothing run
     char why_stopped[256];
-    uint64_t damaged; // entries that were found damaged while cleaning …
+    uint64_t damaged; // damaged entries that cleaning has found …
     char damage[512]; // … and where the last one is
 };
 
@@ -130,7 +130,7 @@ void host_group_options(struct host *, struct group_options *out);
 // for each host, in its thread. MR_ENOMEM.
 int host_load(struct host *, struct group *);
 
-// To be called when the log of another loop's shard has failed, with the reason.
+// Refuses all changes from now on: the log of another loop's shard has failed, for this reason.
 void host_stop_changes(struct host *, const char *why);
 
 // Replaces the tokens; the host owns them. A session whose token is still in the list stays open;
@@ -192,9 +192,9 @@ uint64_t host_client_limit(const struct host *);
 // this loop more than its share.
 bool host_clients_exceed(const struct host *);
 
-// Which client has to be closed if so: the one with the most bytes of replies that it could have
+// The client that has to be closed if so: the one with the most bytes of replies that it could have
 // read and has not; if there are none, the one whose requests take the most. It may be a remote
-// session (router.h). NULL: there is room. Between turns, until it says so.
+// session (router.h). NULL: there is room. Called between turns, until it returns NULL.
 struct session *host_client_to_close(const struct host *);
 
 // Makes room for the wait of one more session. MR_ENOMEM.
@@ -205,8 +205,8 @@ void host_plan_wait(struct host *, struct session *);
 // The body of a leased job cannot be read: see core_unreadable.
 void host_note_unreadable(struct host *, const struct grant *, int why);
 
-// An empty buffer for replies, with memory from those that were given back.
-void host_lend(struct host *, struct buffer *out);
-void host_take_back(struct host *, struct buffer *);
+// An empty buffer for replies, from the free list if possible; and returns one to the free list.
+void host_buffer_take(struct host *, struct buffer *out);
+void host_buffer_return(struct host *, struct buffer *);
 
 #endif

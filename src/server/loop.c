@@ -573,14 +573,14 @@ static int init_loop_handles(struct loop *v) {
         (err = uv_idle_init(&v->uv, &v->idle)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->unauthenticated_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->unread_timer)) < 0 ||
-        (err = uv_timer_init(&v->uv, &v->silent_timer)) < 0 ||
+        (err = uv_timer_init(&v->uv, &v->inactive_timer)) < 0 ||
         (err = uv_async_init(&v->uv, &v->durable, on_durable)) < 0 ||
         (err = uv_async_init(&v->uv, &v->messages, on_message)) < 0 ||
         (err = uv_check_start(&v->check, on_check)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->idle.data = v->check.data = v->timer.data = v;
     v->durable.data = v->messages.data = v;
-    v->unauthenticated_timer.data = v->unread_timer.data = v->silent_timer.data = v;
+    v->unauthenticated_timer.data = v->unread_timer.data = v->inactive_timer.data = v;
     v->timer_at_ms = UINT64_MAX;
     return 0;
 }
@@ -608,7 +608,7 @@ static int init_server_handles(struct server *server) {
 static void set_limits(struct loop *v) {
     const struct server_options *o = &v->server->options;
     v->unread.ms = o->max_unread_ms ? o->max_unread_ms : LIMIT_UNREAD_MS;
-    v->silent.ms = o->max_idle_ms;
+    v->inactive.ms = o->max_idle_ms;
     v->host.max_bytes = o->max_bytes;
     v->host.max_client_bytes = o->max_client_bytes;
     v->host.clock = monotonic_ms;

@@ -25,7 +25,7 @@ struct listen_socket {
     uv_tcp_t tcp; // first, so that a handle can be cast
     struct loop *loop;
     bool open;
-    bool crowded; // a connection waits to be accepted until another is closed …
+    bool waiting; // a connection waits to be accepted until another is closed …
     bool another; // … or until a refusal is sent
 };
 
@@ -35,16 +35,16 @@ struct loop {
     pthread_t thread;
     bool threaded; // `thread` runs
     struct host host;
-    struct timeouts unread; // connections that do not read their replies
-    struct timeouts silent; // idle connections, if max-idle is set
-    char *cipher;           // READ_SIZE bytes, for encrypted input
+    struct timeouts unread;   // connections that do not read their replies
+    struct timeouts inactive; // idle connections, if max-idle is set
+    char *cipher;             // READ_SIZE bytes, for encrypted input
     uv_loop_t uv;
     bool has_uv;
     uv_tcp_t refused; // a connection that is closed at once
     uv_check_t check;
     uv_timer_t timer; // for the host
     uv_idle_t idle;   // runs while there is work for a turn
-    uv_timer_t unauthenticated_timer, unread_timer, silent_timer;
+    uv_timer_t unauthenticated_timer, unread_timer, inactive_timer;
     uv_async_t durable;  // the log has synced
     uv_async_t messages; // another loop has sent a message
     struct health health;
@@ -68,13 +68,13 @@ struct server {
     struct quota quota;
     struct unauthenticated_list unauthenticated;
     uint64_t refused_notice_ms;  // next time for a notice about refused connections …
-    uint64_t refused_unsaid;     // … and their number since the last notice
-    uint64_t expelled_notice_ms; // the same of unauthenticated ones that made room
-    uint64_t expelled_unsaid;
+    uint64_t refused_unreported; // … and their number since the last notice
+    uint64_t evicted_notice_ms;  // the same for evicted unauthenticated connections
+    uint64_t evicted_unreported;
 
     _Atomic uint32_t connections;
     uint32_t most_connections;
-    atomic_bool is_crowded; // a listener waits for a connection to close
+    atomic_bool accept_waits; // a listener waits for a connection to close
 
     // The first loop's:
     struct listen_socket wire, front; // RESP, and the front (HTTP)
@@ -86,7 +86,7 @@ struct server {
     uv_work_t loading;
     int load_err;
     char load_text[512];
-    bool said_crowded;       // a notice about waiting connections was written
+    bool waiting_reported;   // a notice about waiting connections was written
     atomic_bool cancel_load; // for the loading thread
     bool loading_now, stopping, closing;
     uint32_t without_clients, done; // numbers of loops, while the server stops
@@ -101,7 +101,7 @@ struct connection {
     struct unauthenticated unauthenticated;
     bool is_unauthenticated; // it has still to authenticate
     struct quota_member member;
-    struct timeout unread, silent;
+    struct timeout unread, inactive;
     uv_write_t write;
     struct buffer pending; // bytes that the socket has not accepted yet …
     size_t pending_left;   // … and their number at the last check

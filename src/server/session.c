@@ -451,7 +451,7 @@ void session_command(struct session *s, const mr_bytes *words, uint32_t count) {
 
 // ---- Waiting ----------------------------------------------------------------------------------
 
-void session_timer_rings(struct session *s) {
+void session_timer_expired(struct session *s) {
     s->timer_ms = 0;
     if (s->wait.kind && s->wait.until_ms <= host_now_ms(s->host))
         wait_time_out(s);
@@ -510,7 +510,7 @@ bool session_introduce(struct session *s, mr_bytes secret) {
 
 struct reply *session_reply(struct session *s) {
     if (!s->out.capacity)
-        host_lend(s->host, &s->out);
+        host_buffer_take(s->host, &s->out);
     return &s->reply;
 }
 
@@ -598,7 +598,7 @@ void session_sent(struct session *s, size_t size) {
     s->sent += size;
     s->out_sent += size;
     if (!session_unsent(s)) {
-        host_take_back(s->host, &s->out);
+        host_buffer_return(s->host, &s->out);
         s->out_sent = 0;
     } else {
         s->out_sent = buffer_compact(&s->out, s->out_sent); // a busy pipeline may never run empty

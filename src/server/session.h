@@ -212,6 +212,6 @@ void session_release(struct session *, uint64_t durable); // replies up to that 
 void session_release_stopped(struct session *,
                              const char *why); // these replies will never be durable
 void session_run(struct session *);            // runs what was received
-void session_timer_rings(struct session *);
+void session_timer_expired(struct session *);
 
 #endif

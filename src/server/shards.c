@@ -240,7 +240,7 @@ uint64_t shards_live_bytes(const struct host *h) {
 }
 
 // Each shard gets its share of the limit, and of the memory in use.
-void shards_tell_memory(const struct host *h, uint64_t outside_bytes) {
+void shards_report_memory(const struct host *h, uint64_t outside_bytes) {
     for (uint32_t i = h->first; i < h->end; i++)
         core_set_outside_memory(h->parts[i].core, outside_bytes / (h->end - h->first));
 }

@@ -105,6 +105,6 @@ uint64_t shards_steps(const struct host *);
 
 uint64_t shards_memory(const struct host *);
 uint64_t shards_live_bytes(const struct host *);
-void shards_tell_memory(const struct host *, uint64_t outside_bytes);
+void shards_report_memory(const struct host *, uint64_t outside_bytes);
 
 #endif

@@ -29,7 +29,7 @@ static uint32_t count_from(const struct unauthenticated_list *d, const uint8_t *
     return count;
 }
 
-struct unauthenticated *unauthenticated_to_expel(struct unauthenticated_list *d,
+struct unauthenticated *unauthenticated_to_evict(struct unauthenticated_list *d,
                                                  const uint8_t *address) {
     if (d->count < LIMIT_UNAUTHENTICATED_OF_ADDRESS)
         return NULL;
@@ -45,7 +45,7 @@ void unauthenticated_add(struct unauthenticated_list *d, struct unauthenticated 
     d->count++;
 }
 
-void unauthenticated_expel(struct unauthenticated_list *d, struct unauthenticated *s) {
+void unauthenticated_evict(struct unauthenticated_list *d, struct unauthenticated *s) {
     s->until_ms = 0;
     d->count--;
 }

@@ -59,7 +59,7 @@ static void leave(struct session *s) {
         s->wait.kind->leave(s);
 }
 
-// The server's own work is waited for.
+// Waits for the server's own work end by themselves.
 static void wait_end(struct session *s, enum wake wake) {
     if (!wait_is_open(s))
         return;

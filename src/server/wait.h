@@ -1,5 +1,5 @@
-// Wait: a command that cannot be answered at once. It says what it waits for and how it goes on,
-// and returns; its session runs no other command until it is answered:
+// Wait: a command that cannot be answered at once. It registers what it waits for and how it goes
+// on, and returns; its session runs no other command until it is answered:
 //
 //     run ─► wait_begin ─ … ─► wait_wake ─► resume ─► answers, or wait_begin again
 //                        └ … ─► answered by what it waited for ─► wait_answered
@@ -18,7 +18,7 @@ struct session;
 
 // Why a command goes on.
 enum wake {
-    WAKE_READY,   // what it waited for is there, or the next turn has come
+    WAKE_READY,   // what it waited for has happened, or the next turn has begun
     WAKE_TIMEOUT, // its time is over
     WAKE_STOPPED, // the log has failed: nothing more becomes durable
 };
@@ -57,14 +57,14 @@ void wait_wake(struct session *, enum wake);
 // Its time is over, or the log has failed: it goes on, if it is open.
 void wait_time_out(struct session *);
 void wait_stop(struct session *);
-// Its answer was written by what it waited for.
+// What it waited for has written the answer.
 void wait_answered(struct session *);
-// It is open, and not answered any more.
+// Ends an open wait without an answer.
 void wait_abandon(struct session *);
-// Frees what is kept for it, which waits nowhere in the engine.
+// Frees its state. It no longer waits in the engine.
 void wait_finish(struct session *);
 
-// Whether it waits, and for other clients, or for time.
+// Whether it waits for other clients, or for time to pass.
 bool wait_is_open(const struct session *);
 
 // Goes on with the command that was woken; afterwards it is answered, or waits again.

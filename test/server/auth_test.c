@@ -734,9 +734,9 @@ static void F42_F45_unauthenticated_clients_have_little_time(void **state) {
 // The one that has to leave, if any, does; then this one is counted.
 static struct unauthenticated *squeeze_in(struct unauthenticated_list *d, struct unauthenticated *s,
                                           uint32_t loop, uint8_t from) {
-    struct unauthenticated *oldest = unauthenticated_to_expel(d, arrive(s, loop, from)->address);
+    struct unauthenticated *oldest = unauthenticated_to_evict(d, arrive(s, loop, from)->address);
     if (oldest)
-        unauthenticated_expel(d, oldest);
+        unauthenticated_evict(d, oldest);
     unauthenticated_add(d, s, 0);
     return oldest;
 }
