@@ -190,7 +190,7 @@ extern const struct log_impl file_log_impl;
 
 int file_log_replay(struct log *, log_each *, void *arg);
 int file_log_read(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
-int file_log_read_now(struct log *, uint64_t at, struct buffer *out_body);
+int file_log_read_now(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
 int file_log_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
                   uint64_t *out_next);
 

@@ -197,8 +197,9 @@ int file_log_read(struct log *base, uint64_t at, struct buffer *out_head, struct
     return read_one((struct file_log *)base, at, true, out_head, out_body);
 }
 
-int file_log_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
-    return read_one((struct file_log *)base, at, false, NULL, out_body);
+int file_log_read_now(struct log *base, uint64_t at, struct buffer *out_head,
+                      struct buffer *out_body) {
+    return read_one((struct file_log *)base, at, false, out_head, out_body);
 }
 
 // ---- Scanning ---------------------------------------------------------------------------------

@@ -12,8 +12,11 @@
 // what is durable. A group of entries that was appended together is replayed as a whole or not at
 // all.
 //
-// A failed write or sync is final: from then on every append and wait answers MR_ESTOPPED, and
-// log_look says why. Reading goes on.
+// Some failures are final: a write or sync of a file failed; another owner has fenced this one off
+// the stream; or the stream has lost entries that were acknowledged. From then on every append and
+// wait answers MR_ESTOPPED, and log_look says why. Reading goes on. An outage of a store that is
+// reached over the network is not final: the log keeps what is not written yet, tries again, and
+// continues; meanwhile log_look describes the outage.
 #ifndef LOG_LOG_H
 #define LOG_LOG_H
 
@@ -48,8 +51,10 @@ struct log_state {
     uint64_t bytes;               // total size of the log, on disk or in memory
     uint64_t memory;              // the part that is in memory
     uint64_t segment_size;
-    bool full;         // the last push did not fit on the disk
-    char stopped[256]; // why the log has stopped; "" while it runs
+    bool full;                 // the last push did not fit
+    char stopped[256];         // why the log has stopped; "" while it runs
+    char outage[256];          // why the store cannot be reached; "": it can, or it is local …
+    uint64_t waiting_since_ms; // … and since when (monotonic_ms); 0: it can be reached
 };
 
 struct log_impl {
@@ -58,7 +63,7 @@ struct log_impl {
     void (*flush)(struct log *, bool now);
     int (*wait)(struct log *, uint64_t at);
     int (*read)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
-    int (*read_now)(struct log *, uint64_t at, struct buffer *out_body);
+    int (*read_now)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
     void (*expect)(struct log *, uint64_t at);
     int (*scan)(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
                 uint64_t *out_next);
@@ -105,10 +110,11 @@ static inline int log_read(struct log *l, uint64_t at, struct buffer *out_head,
     return l->impl->read(l, at, out_head, out_body);
 }
 
-// Appends the entry's body if it is in memory. MR_EAGAIN, without an error text: it would have to
-// wait for the disk; other errors as log_read. Owner only, so that the memory log needs no lock.
-static inline int log_read_now(struct log *l, uint64_t at, struct buffer *out_body) {
-    return l->impl->read_now(l, at, out_body);
+// The same if the entry is in memory. MR_EAGAIN, without an error text: it would have to wait for
+// the disk or the network. Owner only, so that the memory log needs no lock.
+static inline int log_read_now(struct log *l, uint64_t at, struct buffer *out_head,
+                               struct buffer *out_body) {
+    return l->impl->read_now(l, at, out_head, out_body);
 }
 
 // Prefetches an entry that will be read soon into the processor's cache, if it is in memory. Owner
@@ -121,7 +127,9 @@ static inline void log_expect(struct log *l, uint64_t at) {
 // Passes the entries from `from` on (a position from replay, append or scan, the head, or a
 // segment's end), with bodies, to `each`, until about `max_bytes` are read or the tail is reached.
 // `out_next` is where to continue. `each` may append. Damage that cannot be skipped ends the scan
-// before it: MR_ECORRUPT only if it is at `from`. Owner only.
+// before it: MR_ECORRUPT only if it is at `from`. MR_EAGAIN, without an error text: what is at
+// `from` is not in memory; the log fetches it and calls on_durable when the scan can be repeated.
+// The file and memory logs never answer that. Owner only.
 static inline int log_scan(struct log *l, uint64_t from, size_t max_bytes, log_each *each,
                            void *arg, uint64_t *out_next) {
     return l->impl->scan(l, from, max_bytes, each, arg, out_next);
@@ -164,7 +172,8 @@ struct log_options {
     bool inline_writer;      // no thread: log_flush writes and syncs by itself
     bool read_only;          // to examine a store: takes no lock, writes nothing
     const struct disk *disk; // NULL: the real one
-    void (*on_durable)(void *arg); // called by the writer thread after each sync and stop
+    // Called by the log's thread after each sync, after a stop, and when a scan can be repeated.
+    void (*on_durable)(void *arg);
     void *arg;
     // log_open returns this log instead, which then owns the opened one: a seam for tests.
     struct log *(*wrap)(void *arg, struct log *);

@@ -318,6 +318,8 @@ static void file_log_look(struct log *base, struct log_state *out) {
     out->stopped[0] = 0;
     if (l->stopped[0])
         memcpy(out->stopped, l->stopped, sizeof out->stopped);
+    out->outage[0] = 0;
+    out->waiting_since_ms = 0;
     pthread_mutex_unlock(&l->lock);
 }
 

@@ -206,7 +206,8 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
 }
 
 // Only the owner changes the table of cells, so it can read it without the lock.
-static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
+static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_head,
+                           struct buffer *out_body) {
     const struct memory_log *l = (const struct memory_log *)base;
     if (at >= counter_get(&l->tail))
         return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
@@ -215,7 +216,7 @@ static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_bod
         return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
     struct log_seen seen;
     entry_get(s, at, &seen);
-    return seen_copy(&seen, NULL, out_body);
+    return seen_copy(&seen, out_head, out_body);
 }
 
 static void memory_expect(struct log *base, uint64_t at) {
@@ -317,7 +318,8 @@ static void memory_look(struct log *base, struct log_state *out) {
     out->bytes = out->memory = counter_get(&l->bytes);
     out->segment_size = UINT64_C(1) << l->shift;
     out->full = false;
-    out->stopped[0] = 0;
+    out->stopped[0] = out->outage[0] = 0;
+    out->waiting_since_ms = 0;
 }
 
 static void memory_close(struct log *base) {

@@ -152,7 +152,8 @@ void host_durable(struct host *);
 // Waits until everything is durable, or a log has failed. Between turns.
 void host_wait(struct host *);
 
-// The state of all logs together: sizes are added; it is full or stopped if one of them is.
+// The state of all logs together: sizes are added; it is full or stopped if one of them is; the
+// outage is the longest.
 void host_look(const struct host *, struct log_state *out);
 
 // The last turn of which everything is durable.

@@ -18,7 +18,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEP_BYTES = 1 << 20, CLEAN_RETRY_MS = 1000, POLL_MS = 5 };
+enum {
+    STEP_BYTES = 1 << 20,
+    CLEAN_RETRY_MS = 1000, // after a failure
+    CLEAN_FETCH_MS = 20,   // after MR_EAGAIN: the log fetches what is to be scanned
+    POLL_MS = 5,
+};
 
 static uint64_t cleaner_from(const struct cleaner *c, const struct log_state *log) {
     return c->at > log->head ? c->at : log->head;
@@ -149,7 +154,7 @@ int64_t cleaner_next_ms(const struct cleaner *c, const struct log_state *log, ui
 int cleaner_step(struct cleaner *c, const struct log_state *log, uint64_t now_ms) {
     int err = cleaner_do_step(c, log);
     if (err < 0)
-        c->retry_at_ms = now_ms + CLEAN_RETRY_MS;
+        c->retry_at_ms = now_ms + (err == MR_EAGAIN ? CLEAN_FETCH_MS : CLEAN_RETRY_MS);
     return err;
 }
 

@@ -41,7 +41,7 @@ struct cleaner {
 int64_t cleaner_next_ms(const struct cleaner *, const struct log_state *log, uint64_t now_ms);
 
 // Does the next step, which is bounded; only when cleaner_next_ms says 0. The core's and the log's
-// errors: the step was not done, and is retried later.
+// errors, and MR_EAGAIN (log_scan): the step was not done, and is retried later.
 int cleaner_step(struct cleaner *, const struct log_state *log, uint64_t now_ms);
 
 // At opening, after replay: finishes a trim that a crash has interrupted. MR_ECORRUPT: the log

@@ -291,7 +291,11 @@ int shard_read(struct shard *s, uint64_t at, struct buffer *out_body) {
 }
 
 int shard_read_now(struct shard *s, uint64_t at, struct buffer *out_body) {
-    return log_read_now(s->log, at, out_body);
+    return log_read_now(s->log, at, NULL, out_body);
+}
+
+int shard_read_head_now(struct shard *s, uint64_t at, struct buffer *out_head) {
+    return log_read_now(s->log, at, out_head, NULL);
 }
 
 void shard_expect(struct shard *s, uint64_t at) {

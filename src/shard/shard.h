@@ -92,12 +92,13 @@ bool shard_has_stopped(const struct shard *);
 // Appends an entry's body to `out`. MR_EGONE: the cleaner has moved it; get its position from the
 // core again. Any thread.
 int shard_read(struct shard *, uint64_t at, struct buffer *out_body);
-// The same if it is in memory. MR_EAGAIN, without an error text: it would have to wait for the
-// disk. In a turn.
+int shard_read_head(struct shard *, uint64_t at, struct buffer *out_head); // the same of its head
+// The same if it is in memory. MR_EAGAIN, without an error text: it would have to wait for the disk
+// or the network. In a turn.
 int shard_read_now(struct shard *, uint64_t at, struct buffer *out_body);
+int shard_read_head_now(struct shard *, uint64_t at, struct buffer *out_head);
 // Prefetches an entry that will be read soon. In a turn.
 void shard_expect(struct shard *, uint64_t at);
-int shard_read_head(struct shard *, uint64_t at, struct buffer *out_head); // the same of its head
 
 // Milliseconds until the owner has to run a turn (shard_begin, shard_end) even without commands: 0:
 // now; -1: never.

@@ -171,7 +171,7 @@ static void single_reads_read_nothing_ahead(void **state) {
 
 static int read_now(struct fixture *f, uint64_t number) {
     struct buffer body = { 0 };
-    int err = log_read_now(f->log, f->at[number], &body);
+    int err = log_read_now(f->log, f->at[number], NULL, &body);
     assert_true(err < 0 ? body.size == 0 : sample_body_right(number, buffer_bytes(&body)));
     buffer_finish(&body);
     return err;
