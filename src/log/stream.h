@@ -39,10 +39,17 @@ struct stream_batch {
     mr_bytes heads, bodies;
 };
 
+enum { STREAM_OWNER = 160 };
+
 struct stream_state {
     uint64_t epoch;      // of the last claim; 0: never claimed
     uint64_t head, tail; // positions; equal when there are no batches
     uint64_t bytes;      // what the store needs for the stream, about
+    // Whom the last claim has named (stream_store), "" if nobody claimed it or the owner has
+    // released it; and for how long, by the store's clock, it has not appended or beaten. They only
+    // suggest who should claim.
+    char owner[STREAM_OWNER];
+    uint64_t silent_ms;
 };
 
 // What an acknowledged append survives, for INFO, the notices and the page.
@@ -85,6 +92,8 @@ struct stream_impl {
     // Whether `epoch` still owns the stream. Proves it for the instant when the call began.
     int (*beat)(struct stream *, uint64_t epoch);
     int (*look)(struct stream *, struct stream_state *out);
+    // The owner needs the stream no longer: another one may claim it without waiting.
+    int (*release)(struct stream *, uint64_t epoch);
     int (*promise)(struct stream *, struct stream_promise *out);
     // Ends a call that another thread is waiting in, and all later ones: STREAM_UNAVAILABLE or
     // STREAM_IN_DOUBT. Any thread.
