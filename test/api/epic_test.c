@@ -178,7 +178,7 @@ static void D4_an_empty_epic_ends_at_once(void **state) {
     assert_int_equal(info.total, 0);
     assert_int_equal(info.over, 1);
     refused(MR_EINVAL, mr_epic_push(m, &e, mr_str("x"), NULL, NULL));
-    must(mr_epic_end(m, &e)); // said twice
+    must(mr_epic_end(m, &e)); // called twice
     must(mr_close(m));
 }
 

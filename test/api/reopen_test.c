@@ -183,7 +183,7 @@ static int stops_when_the_disk_fails(const struct store *s) {
     child_must(err == MR_ESTOPPED && mr_error()[0]);
     child_must(mr_push(m, "s", mr_str("d"), NULL, NULL) == MR_ESTOPPED);
     child_must(mr_done(job) == MR_ESTOPPED);
-    child_must(mr_stage_look(m, "s", &info) == 0); // looks go on
+    child_must(mr_stage_look(m, "s", &info) == 0); // reading still works
     pthread_join(thread, &answer);                 // no thread is left waiting
     child_must((intptr_t)answer == MR_ESTOPPED);
     gate_wait(&told, 1);

@@ -64,7 +64,7 @@ static void numbers_spread_wherever_their_bits_are(void **state) {
         bool seen[256] = { 0 };
         int distinct = 0;
         for (uint64_t n = 0; n < 256; n++) {
-            uint32_t high = number_hash(n << shift) >> 24; // where a map looks first
+            uint32_t high = number_hash(n << shift) >> 24; // where a map probes first
             distinct += !seen[high];
             seen[high] = true;
         }
@@ -512,7 +512,7 @@ static bool keeps_the_others(const void *owner, struct heap_entry e) {
     return !k->is_idle[e.value];
 }
 
-// U4: entries are forgotten in any order while others come; a few are looked at each time.
+// U4: entries are forgotten in any order while others come; a few are visited each time.
 static void U4_a_heap_is_filtered_in_pieces(void **state) {
     static struct kept k;
     struct heap h = { 0 };
@@ -942,7 +942,7 @@ static void a_store_is_named_by_its_url(void **state) {
     static const char *const unknown[] = { "", "mem", "mem:x", "file:", "disk:a", "a://hush@h" };
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         assert_int_equal(store_url_read(unknown[i], &u), MR_EINVAL);
-        assert_non_null(strstr(error_text(), "file:DIR")); // says what this build knows
+        assert_non_null(strstr(error_text(), "file:DIR")); // names what this build has
         assert_null(strstr(error_text(), "hush"));
     }
 }

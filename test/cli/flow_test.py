@@ -89,7 +89,7 @@ def example(name):
     return name + ".yaml"
 
 
-# ---- What its file may say ---------------------------------------------------------------------
+# ---- What its file may contain -----------------------------------------------------------------
 
 CONTRACT = """flow: words
 source: { lines: text.txt }
@@ -123,7 +123,7 @@ def with_step(step):
     return HEAD + "steps:\n  - " + step + "\n" + TAIL
 
 
-# A file, and what is said of it: every mistake has its line and column.
+# A file, and the error it causes: every mistake has its line and column.
 MISTAKES = [
     ("", "plan.yaml: the file is empty"),
     ("a: [1\n", "plan.yaml:2:1: this is no YAML"),
@@ -669,11 +669,11 @@ def _():
     equal((r.code, read("out.txt")), (0, f"{sum(range(51))}\n"), r)
 
 
-# ---- Interrupted, killed, gone on with ---------------------------------------------------------
+# ---- Interrupted, killed, continued ------------------------------------------------------------
 
 
 def meeting_step(name):
-    """A step whose lines wait for the file `go`, after they have said that they run."""
+    """A step whose lines wait for the file `go`, after they have reported that they run."""
     write(name, "#!/bin/sh\nread -r n\n: >started.$n\nuntil [ -e go ]; do sleep 0.01; done\necho $n\n", True)
 
 

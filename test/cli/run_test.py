@@ -60,7 +60,7 @@ def wait_in(file, text):
 
 
 def read_until(terminal, pattern, seen=b""):
-    """What is shown there until it has this."""
+    """What is printed there until it contains this."""
     while not re.search(pattern, seen):
         check(select.select([terminal], [], [], TIMEOUT_S)[0], f"never shown: {pattern}", seen)
         seen += os.read(terminal, 4096)
@@ -956,7 +956,7 @@ def _():
 def sums(folder):
     found = {}
     for where, _, names in os.walk(folder):
-        for name in set(names) - {"lock"}:  # which names who looked last
+        for name in set(names) - {"lock"}:  # which names the last process
             with open(os.path.join(where, name), "rb") as file:
                 found[os.path.join(where, name)] = file.read()
     return found

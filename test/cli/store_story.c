@@ -3,7 +3,7 @@
 //
 //     store_story make DIR      store_story same DIR DIR
 //     store_story die DIR       pushes a job and dies
-//     store_story newer DIR     says that a later version made it
+//     store_story newer DIR     marks it as made by a later version
 #include "support/core_stages.h"
 
 #include "base/errors.h"

@@ -354,11 +354,11 @@ def work_off(worker, stage, count):
 
 
 def kept_bytes(worker):
-    """Of the index and of what lives in the log: how much of that is dead depends on when it was cleaned."""
+    """Of the index and of live entries in the log: how many are dead depends on when it was cleaned."""
     return sum(map(int, re.findall(rb"\n(?:index|live)_bytes:(\d+)", worker.ask("INFO"))))
 
 
-# D4, T9: an epic is read only as fast as it is worked off; without workers it waits and says so.
+# D4, T9: an epic is read only as fast as it is worked off; without workers it waits and reports it.
 @case("D4, T9: an epic stays 1,024 jobs ahead of its workers, however long it is")
 def _():
     worker = Worker()

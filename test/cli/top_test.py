@@ -55,7 +55,7 @@ class Terminal:
             if all(any(text in line for line in lines) for text in texts):
                 return lines
             check(time.monotonic() < end, f"never shown: {texts}", *lines)
-            time.sleep(0.02)  # between two looks
+            time.sleep(0.02)  # between two samples
 
 
 def push(stage, count, *options):
@@ -242,7 +242,7 @@ def _():
             while not ((lines := terminal.lines())[-1:] and "↑↓ choose" in lines[-1] and len(lines) == rows
                        and sum("↑↓" in line for line in lines) == 1 and lines[0].startswith("millrace top")):
                 check(time.monotonic() < end, columns, rows, *lines)
-                time.sleep(0.02)  # between two looks
+                time.sleep(0.02)  # between two samples
 
 
 @case("Ctrl-Z leaves no shell in a terminal that shows nothing of what is typed")

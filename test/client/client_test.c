@@ -1,5 +1,5 @@
 // The remote engine over bad connections: servers that are killed and come back, that are none of
-// ours, that say nothing, or nonsense; replies that get lost. Nothing may be lost or doubled.
+// ours, that send nothing, or nonsense; replies that get lost. Nothing may be lost or doubled.
 #include "base/clock.h"
 #include "client/state.h"
 #include "support/api.h"
@@ -201,7 +201,7 @@ static void F40_a_server_that_has_moved_is_found_again(void **state) {
 // Loses the first push (or its reply), answers the second; remembers both.
 struct forgetful {
     char first[2048], second[2048];
-    const char *instead; // said instead of the reply, before the connection ends
+    const char *instead; // sent instead of the reply, before the connection ends
     const char *command, *reply;
 };
 
@@ -284,7 +284,7 @@ static void F47_what_is_too_large_for_a_server_is_refused_here(void **state) {
     serving_end(&server, SIGKILL);
 }
 
-// Refuses before it has read what is said, and goes.
+// Refuses before it has read the request, and closes.
 static void refuse_unread(int fd, int number, void *arg) {
     (void)number, (void)arg;
     char some[64];
@@ -620,7 +620,7 @@ static struct mr_job *take_up_to(struct taking *t, uint32_t most, int64_t wait_m
     return jobs;
 }
 
-// Everything that was said before over the main link has been answered.
+// Every request sent before over the main link has been answered.
 static void receive_all(struct engine *e) {
     mr_stage_info info;
     must(e->impl->stage_look(e, mr_str("s"), &info));

@@ -534,7 +534,7 @@ static void U4_what_is_due_at_once_is_done_in_pieces(void **state) {
         (void)snprintf(body, sizeof body, "%d", i);
         ids[i] = push_delayed(t, "", body);
     }
-    t->now_ms += 5; // it is looked at late
+    t->now_ms += 5; // the core advances late
     for (int done = 0; done < JOBS; done += PIECE) {
         pass_ms(t, done ? 0 : 10);
         assert_int_equal(core_now(t->core), t->now_ms);

@@ -36,7 +36,7 @@ static void rule7_a_running_job_is_asked_to_stop_and_its_commit_refused_whole(vo
     pass_ms(t, 100);
     expect_events(t, "stop a: EEXPIRED (connection 0)\n");
     refused(MR_EEXPIRED, beat(t, a));
-    expect_state(t, "k", CHANNEL_IN_PROGRESS); // until the worker lets go
+    expect_state(t, "k", CHANNEL_IN_PROGRESS); // until the lease ends
     struct emit emit = { .stage = mr_str("s"), .body = mr_str("never") };
     struct done late = { .id = a.id,
                          .token = a.token,
@@ -95,7 +95,7 @@ static void A8_a_waiter_never_outlives_its_job(void **state) {
 
 // ---- Rule 8: interest -------------------------------------------------------------------------
 
-// S3: the core knows at once that a caller has gone, without a round trip.
+// S3: the core knows at once that a caller has left, without a round trip.
 static void A4_A5_an_unwanted_job_never_runs_and_frees_its_slot(void **state) {
     struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "", "a", 0);

@@ -748,7 +748,7 @@ static void rule13_an_answer_is_bounded_in_bytes(void **state) {
     core_fixture_destroy(t);
 }
 
-// U4: many that die in one instant, the youngest first, do not look at one another.
+// U4: many that die in one instant, the youngest first, do not visit one another.
 static void U4_many_may_die_in_one_instant(void **state) {
     struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
     enum { JOBS = 300, LOOKED = 64 };

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const char *here, *there; // stages that live in this shard and in shard 1
+static const char *here, *there; // stages of this shard and of shard 1
 
 static int begin(void **state) {
     int err = core_fixture_setup(state);
@@ -86,7 +86,7 @@ static void E2_entries_stay_in_order_until_they_are_acknowledged(void **state) {
     (void)snprintf(expected, sizeof expected, "%" PRIu64 ":2 %" PRIu64 ":3", numbers[2],
                    numbers[3]);
     expect_outbox(t, 1, expected);
-    assert_true(core_link_next(t->core, 1, numbers[1], &e)); // which is gone
+    assert_true(core_link_next(t->core, 1, numbers[1], &e)); // which was forgotten
     assert_int_equal(e.number, numbers[2]);
     assert_int_equal(e.after, 0);
     acked(t, 1, UINT64_MAX);
@@ -232,7 +232,7 @@ static void rule13_arrivals_are_accepted_without_room(void **state) {
     expect_order(t, "k", "a b");
 }
 
-// What a commit was allowed to carry is on its way: a limit that is lower since does not stop it,
+// What a commit was allowed to emit is in transit: a limit that is lower since does not stop it,
 // and with it all that comes behind.
 static void rule13_arrivals_are_accepted_beyond_present_limits(void **state) {
     struct core_fixture *t = *state;

@@ -28,7 +28,7 @@ struct world {
     struct shard_set *set;
     uint64_t fed[KEYS]; // numbers pushed since the latest crash, repeats included
     uint64_t concurrency, max_jobs, high_mark;
-    uint64_t jobs_before, running_before; // in a, and in b, at the last look
+    uint64_t jobs_before, running_before; // in a, and in b, at the last check
 };
 
 // ---- What is emitted --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Several shards of one engine: where stages live, how emits travel, and back pressure between
+// Several shards of one engine: where stages are, how emits are sent, and back pressure between
 // them.
 #include "support/shard_set.h"
 
@@ -45,7 +45,7 @@ static void routes_spread_evenly(void **state) {
 
 // ---- Back pressure ----------------------------------------------------------------------------
 
-enum { FROM = 1, TO = 0 }; // of two shards: "a" lives in the one, "b" and "c" in the other
+enum { FROM = 1, TO = 0 }; // of two shards: "a" is in the one, "b" and "c" are in the other
 
 static void push(struct shard_set *f, const char *stage, const char *body) {
     struct push p = { .stage = mr_str(stage), .body = mr_str(body) };

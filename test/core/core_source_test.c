@@ -343,7 +343,7 @@ static void rule12_an_idle_source_of_a_client_is_removed_an_epic_is_not(void **s
     must(try_push(t, p, &pushed));
     must(push_number(t, "e", 1, "b"));
     for (int i = 0; i < 4; i++) {
-        pass_ms(t, 1800000); // used every half hour it lives
+        pass_ms(t, 1800000); // used every half hour it is kept
         p.number++;
         must(try_push(t, p, &pushed));
         assert_false(pushed.repeat);
@@ -451,7 +451,7 @@ static void rule13_an_abandoned_push_makes_room_for_the_next(void **state) {
     assert_int_equal(push_patiently(t, 2, "d"), MR_EAGAIN);
     expect_take(t, "a");
     expect_events(t, "room 0\n");
-    lose(t, 0); // notified of room, and then gone
+    lose(t, 0); // notified of room, and then disconnected
     expect_events(t, "room 1\n");
     core_push_leave(t->core, &t->pushers[1]);
     expect_events(t, "room 2\n");
@@ -483,7 +483,7 @@ static void rule13_more_room_is_reported_at_once(void **state) {
     expect_events(t, "room 0\nroom 1\n");
 }
 
-// What waits for room has a budget of its own, and what lives has one in bytes.
+// Pushes that wait for room have a budget of their own, and live jobs have one in bytes.
 static void rule13_bytes_are_bounded(void **state) {
     struct core_fixture *t = core_fixture_create(
         MODE_PLAIN, (struct core_limits){ .max_room_bytes = 10, .max_bytes = 6000 });
@@ -668,7 +668,7 @@ static void U4_a_large_push_that_waits_holds_up_no_small_one(void **state) {
     core_fixture_destroy(t);
 }
 
-// U4: while memory is short, no command looks at all stages.
+// U4: while memory is short, no command visits all stages.
 static void U4_a_lack_of_memory_costs_no_look_at_all_stages(void **state) {
     struct core_fixture *t =
         core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_memory = 100 << 20 });
@@ -853,7 +853,7 @@ static void rule13_a_stage_that_only_takers_named_goes_with_them(void **state) {
     assert_int_equal(try_wait(t, 1, "x", "y"), MR_EAGAIN);
     push_to(t, "y", "", "b"); // it has a job now, so it stays
     expect_events(t, "taker 1: b\n");
-    assert_int_equal(core_stage_count(t->core), 2); // x has gone
+    assert_int_equal(core_stage_count(t->core), 2); // x was forgotten
     must(core_look_stage(t->core, mr_str("y"), &info));
     assert_int_equal(core_check(t->core), 0);
     core_fixture_destroy(t);
@@ -961,7 +961,7 @@ static void U22_a_maker_has_a_share_of_the_sources(void **state) {
     core_fixture_destroy(t);
 }
 
-// ---- U2: epics of a store that did not say which stage they belong to -------------------------
+// ---- U2: epics of a store that does not name their stages -------------------------------------
 
 // Numbers 1 to 3 were pushed, and their jobs are forgotten.
 static void write_stray(struct core_fixture *t, uint64_t number, const char *name) {

@@ -343,11 +343,11 @@ static void U4_a_search_for_cycles_is_bounded(void **state) {
         assert_int_equal(is_held_downstream(t, i), i < STAGES - 1);
     (void)core_take_steps(t->core);
     assert_true(is_held_downstream(t, 1));
-    assert_true(core_take_steps(t->core) < 50); // not all of those downstream are looked at
+    assert_true(core_take_steps(t->core) < 50); // not all of those downstream are visited
     core_fixture_destroy(t);
 }
 
-// U4: a stage that comes under its mark wakes those that emit to it, without a look at others.
+// U4: a stage that comes under its mark wakes those that emit to it, without visiting others.
 static void U4_stages_upstream_are_found_without_a_search(void **state) {
     struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
     enum { STAGES = 1000, UPSTREAM = 3 };
@@ -397,7 +397,7 @@ static void U4_a_few_empty_stages_make_room(void **state) {
     core_fixture_destroy(t);
 }
 
-// ---- Rule 20: looks ---------------------------------------------------------------------------
+// ---- Rule 20: summaries -----------------------------------------------------------------------
 
 static void rule20_held_by_names_why_a_stage_waits(void **state) {
     struct core_fixture *t = *state;

@@ -329,7 +329,7 @@ static void name_epics(struct core_fixture *t, uint32_t place, char *out) {
         }
 }
 
-// To find epics costs nothing that is not the caller's to count, and what is looked at counts.
+// To find epics costs nothing that is not the caller's to count, and every visited entry counts.
 static void U7_a_look_at_an_epic_counts_its_steps(void **state) {
     struct core_fixture *t = *state;
     char names[64];
@@ -373,7 +373,7 @@ static int never(void *arg, const struct job_info *j) {
     return 1;
 }
 
-// U4: a walk among very many of another status ends when it has looked at as many as it may.
+// U4: a walk among very many of another status ends when it has visited as many as it may.
 static void U4_a_walk_that_finds_nothing_is_cut(void **state) {
     struct core_fixture *t = *state;
     for (int i = 0; i < 10; i++)

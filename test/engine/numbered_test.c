@@ -1,5 +1,5 @@
 // Pushes with numbers through the engine: a number met again makes no second job, also after the
-// engine was opened again; and an epic says how far it is.
+// engine was opened again; and an epic reports its progress.
 #include "engine/engine.h"
 #include "support/folder.h"
 

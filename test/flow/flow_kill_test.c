@@ -1,7 +1,7 @@
 // A flow in a real process on a real disk, killed at random instants and run again until it is
 // over: every word of the text is counted once, in a file that says so.
 //
-//     MILLRACE_LONG=1       more lives
+//     MILLRACE_LONG=1       more processes
 //     MILLRACE_SEED=7       which moments
 #include "millrace_flow.h"
 #include "support/api.h"
@@ -210,7 +210,7 @@ static void *run_remote(void *arg) {
     return NULL;
 }
 
-// E2, E4, T13, T20: what was lost on the way is said again, and nothing counts twice.
+// E2, E4, T13, T20: a lost request is sent again, and nothing counts twice.
 static void E2_E4_T13_T20_a_killed_server_changes_no_sum(void **state) {
     struct store s = store_make();
     struct remote r = { .err = 0 };

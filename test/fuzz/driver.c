@@ -1,6 +1,6 @@
 // driver CORPUS [MUTATIONS]: a fuzzer without libFuzzer, the same in every run: each file of the
 // corpus, and so many mutations of it (2000), which depend on nothing but the files. make check
-// lets libFuzzer look for new inputs instead. Speaks TAP.
+// lets libFuzzer look for new inputs instead. Prints TAP.
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

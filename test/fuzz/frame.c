@@ -1,4 +1,4 @@
-// A segment file of any bytes, among which the input says where whole frames stand: walking through
+// A segment file of any bytes, in which the input places whole frames: walking through
 // it ends, finds no frame that reaches beyond its end, and a survey's damaged stretches follow one
 // another within the file.
 //

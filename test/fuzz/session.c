@@ -60,7 +60,7 @@ static uint64_t chance(void *arg) {
 }
 
 static void no_wake(void *arg) {
-    (void)arg; // every turn looks
+    (void)arg; // every turn checks the inbox
 }
 
 static void make_hosts(uint32_t loops) {

@@ -458,7 +458,7 @@ static void F27_read_only_filesystem(void **state) {
     sim_disk_break(f->sim, SIM_WRITES, EROFS);
     assert_int_equal(open_only(f), MR_EIO);
     f->options.read_only = true;
-    expect_numbers(f, 0, f->next); // looking goes
+    expect_numbers(f, 0, f->next); // reading works
     stop(f);
     f->options.read_only = false;
     sim_disk_break(f->sim, SIM_WRITES, 0);
@@ -542,7 +542,7 @@ static void F31_a_lock_left_by_the_dead_is_waited_for(void **state) {
     assert_int_equal(log_file_open(path, &options, &l), 0);
     log_close(l);
     refusals = INT_MAX;
-    assert_int_equal(log_file_open(path, &options, &l), MR_EBUSY); // this process lives
+    assert_int_equal(log_file_open(path, &options, &l), MR_EBUSY); // this process still has it open
     folder_remove(path);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""runner_test.py BUILD ROOT: tools/run-tests counts what tests say, notices those that end early, and leaves
+"""runner_test.py BUILD ROOT: tools/run-tests counts what tests report, notices those that end early, and leaves
 nothing of theirs running."""
 import json
 import os
@@ -27,7 +27,7 @@ def listed(*scripts):
 
 
 def run(*scripts):
-    """What it said, its last line, and its exit code."""
+    """Its output, its last line, and its exit code."""
     done = subprocess.run([RUNNER, listed(*scripts)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=TIMEOUT_S)
     return done.stdout, done.stdout.splitlines()[-1], done.returncode

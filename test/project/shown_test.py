@@ -116,7 +116,7 @@ def ended_epic():
 
 
 def prepare(line):
-    """Makes what the line speaks of; what stands in it for something of the world."""
+    """Makes what the line uses; the placeholders in it, with their values."""
     ok("rm -rf data spread copy-of-* millrace.auth ci.token ops.token")
     ok("millrace push mail hello --at file:./data && millrace resume mail")
     if re.search("auth list|auth remove|--auth|_FILE", line):

@@ -127,7 +127,7 @@ static void expect_allowed(struct dialogue *d, const struct command *c, const ch
     const char *refusal = name ? "-NOPERM" : "-NOAUTH";
     send_line(d, 0, c->name);
     const char *reply = next_reply(d, 0);
-    bool hello = strcmp(c->name, "HELLO") == 0; // without AUTH it says what is missing
+    bool hello = strcmp(c->name, "HELLO") == 0; // without AUTH it replies what is missing
     if (begins(reply, refusal) != (!allowed || (!name && hello)))
         fail_msg("%s sends %s and gets %s", name ? name : "an unauthenticated client", c->name,
                  reply);
@@ -175,7 +175,7 @@ static void every_command_asks_for_its_role(void **state) {
     }
 }
 
-// F45: what is not on the list is not even looked at.
+// F45: commands that are not on the list are not parsed.
 static void F45_unauthenticated_clients_may_authenticate_or_quit(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, NULL);
@@ -272,7 +272,7 @@ static void secrets_are_known_with_and_without_a_name(void **state) {
         ask(d, 0, "PUSH s a", "\"*\"");
         ask(d, 0, "STAGES", "-NOPERM the token 'push' does not have the role read");
     }
-    ask(d, 0, "AUTH readread", "+OK"); // somebody else from here on
+    ask(d, 0, "AUTH readread", "+OK"); // another identity from here on
     ask(d, 0, "PUSH s a", "-NOPERM *");
     ask(d, 0, "STAGES", "[*]");
     ask(d, 0, "HELLO 3 AUTH default adminadmin", "{*}");

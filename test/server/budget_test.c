@@ -1,4 +1,4 @@
-// Budgets: whatever one client says, a turn is bounded in steps, and others are answered in it.
+// Budgets: whatever one client sends, a turn is bounded in steps, and others are answered in it.
 #include "support/dialogue.h"
 
 #include "base/errors.h"
@@ -41,8 +41,8 @@ static void note_turn(uint64_t steps) {
     longest_turn = steps > longest_turn ? steps : longest_turn;
 }
 
-// Client 0 says all of it as fast as it is taken. Every turn is bounded, and in every one client 1
-// is answered. Returns how many turns it took.
+// Client 0 sends all of it as fast as it is accepted. Every turn is bounded, and in every one
+// client 1 is answered. Returns how many turns it took.
 static int attack(struct dialogue *d, mr_bytes bytes) {
     struct session *s = d->clients[0].session;
     int turns = 0;
@@ -96,7 +96,7 @@ static void make_stages(struct dialogue *d) {
     }
 }
 
-// U4: looks cost what they show, however many stages there are.
+// U4: a list costs what it contains, however many stages there are.
 static void U4_looks_at_many_stages_share_their_turns(void **state) {
     struct dialogue *d = *state;
     static const char *const looks[] = {
@@ -118,7 +118,7 @@ static void U4_looks_at_many_stages_share_their_turns(void **state) {
         attack_with(d, looks[i]);
 }
 
-// U4: without a stage DEAD looks at those only that have dead jobs.
+// U4: without a stage DEAD visits only stages that have dead jobs.
 static void U4_DEAD_does_not_look_at_stages_without_dead_jobs(void **state) {
     struct dialogue *d = *state;
     make_stages(d);
@@ -213,7 +213,7 @@ static void U4_INFO_costs_what_is_compared_for_it(void **state) {
     d->clients[0].session->who = NULL;
 }
 
-// U4: jobs that no filter lets through are looked at all the same.
+// U4: jobs that the filter excludes cost steps, too.
 static void U4_lists_that_find_nothing_share_their_turns(void **state) {
     struct dialogue *d = *state;
     enum { JOBS = 5000 };
@@ -240,7 +240,7 @@ static void push_many(struct dialogue *d, int count, const char *options) {
     }
 }
 
-// U4: delayed jobs are listed without a look at the timers of others.
+// U4: delayed jobs are listed without visiting the timers of others.
 static void U4_delayed_jobs_are_found_without_a_search(void **state) {
     struct dialogue *d = *state;
     push_many(d, 20000, "DELAY 3600000 DEADLINE 7200000");
@@ -254,7 +254,7 @@ static void U4_delayed_jobs_are_found_without_a_search(void **state) {
     assert_true(d->host.steps - before < 500);
 }
 
-// U4: timers of jobs that are gone are removed a few at a time.
+// U4: timers of ended jobs are removed a few at a time.
 static void U4_obsolete_timers_are_removed_in_pieces(void **state) {
     struct dialogue *d = *state;
     enum { JOBS = 50000, DROPS = 30000 };
@@ -448,7 +448,7 @@ static void U4_MULTI_of_very_many_shares_its_turns(void **state) {
     assert_true(attack(d, mr_str("EXEC\r\n")) > 10);
 }
 
-// U4: nor is what the core or the host looks at for them free.
+// U4: what the core or the host examines for them is counted, too.
 static void U4_looks_in_MULTI_cost_as_much_as_alone(void **state) {
     struct dialogue *d = *state;
     static const char *const looks[] = { "JOBS s KEY nosuch\r\n", "JOBS s STATUS delayed\r\n",
@@ -649,7 +649,7 @@ static uint64_t stage_memory(void) {
     return two - one;
 }
 
-// U4: while memory is short, no command costs a look at all stages, nor does what it frees.
+// U4: while memory is short, no command visits all stages, nor does what it frees.
 static void U4_pushes_that_wait_for_memory_cost_what_is_woken(void **state) {
     static char drops[ATTACK];
     uint64_t most = (STAGES + 10) * stage_memory();

@@ -184,7 +184,7 @@ def end_clients(*but):
         running.remove(client)
 
 
-# Which client speaks what.
+# Which client uses which protocol.
 SPOKEN = [(RedisCli, 2), (RedisCli, 3), (Hiredis, 2), (NodeRedis5, 2), (NodeRedis5, 3),
           (NodeRedis6, 2), (NodeRedis6, 3), (Ioredis5, 2), (Ioredis6, 2), (Ioredis6, 3)]
 
@@ -198,7 +198,7 @@ def read(path):
 
 
 def npm_ci():
-    """Installs what the lock file in NODE says; what is wrong, or None."""
+    """Installs what the lock file in NODE lists; the error, or None."""
     command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline",
                "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
     try:

@@ -160,7 +160,7 @@ static void COMMAND_describes_the_commands(void **state) {
         "*\"arguments\" [[\"name\" \"stage body *\" \"type\" \"string\"]]]]");
     ask(d, 0, "COMMAND DOCS quit", "[\"quit\" [*\"arguments\" []]]");
     ask(d, 0, "COMMAND DOCS nonsense", "[]");
-    ask(d, 0, "COMMAND DOCS get", "[]"); // it only says what to use instead
+    ask(d, 0, "COMMAND DOCS get", "[]"); // it only names what to use instead
     ask(d, 0, "HELLO 3", "{*}");
     ask(d, 0, "COMMAND DOCS why nonsense", "{\"why\" {*}}");
     ask(d, 0, "COMMAND DOCS", "{\"push\" {*");
@@ -384,7 +384,7 @@ static void A1_CALL_later_replies_the_id_and_sends_the_end(void **state) {
     ask(d, 0, "CALL s a LATER", "\"1\"");
     ask(d, 0, "CALL s b DEADLINE 50 LATER", "\"#2\"");
     ask(d, 0, "CALL s c LATER", "\"#3\"");
-    ask(d, 0, "HELLO 2", "-ERR *LATER*"); // RESP2 has no way to tell
+    ask(d, 0, "HELLO 2", "-ERR *LATER*"); // RESP2 cannot express it
     struct job job = take(d, 1, "s");
     send_linef(d, 1, "DONE %s %s RESULT r", job.id, job.token);
     expect_reply(d, 1, "+OK");
@@ -664,7 +664,7 @@ static void B6_STAGES_shows_how_long_jobs_run(void **state) {
         "[[*\"run-p50-ms\" :20 \"run-p99-ms\" :20 \"waits\" :1 \"waited-ms\" :5 \"runs\" :1 "
         "\"ran-ms\" :20 \"level\" :7 *]]");
     ask(d, 1, "WORKERS", "[[*\"level\" :3] [*\"level\" :4]]");
-    ask(d, 1, "TAKE s", "[]"); // it stays what was told
+    ask(d, 1, "TAKE s", "[]"); // the setting stays
     ask(d, 1, "WORKERS FROM 1", "[[*\"level\" :4]]");
 }
 
@@ -798,7 +798,7 @@ static void D4_EPIC_LEFT_holds_up_its_pusher(void **state) {
         send_linef(d, 0, "PUSH s %d EPIC e %d", i, i);
         expect_reply(d, 0, "\"*\"");
     }
-    ask(d, 0, "EPIC s e LEFT 2", "[*\"waiting\" :3 *]"); // without WAIT it is a look
+    ask(d, 0, "EPIC s e LEFT 2", "[*\"waiting\" :3 *]"); // without WAIT it returns at once
     ask(d, 0, "EPIC s e LEFT x", "-ERR *");
     ask(d, 0, "EPIC s e WAIT -1 LEFT 3", "[*\"waiting\" :3 *]");
     send_line(d, 0, "EPIC s e WAIT 50 LEFT 2");
@@ -905,7 +905,7 @@ static void WHY_says_why_a_job_waits(void **state) {
     ask(d, 0, "WHY 7", "\"7 has no worker, and 1 job waiting*\""); // a stage whose name is a number
 }
 
-// D7: what is held by the next stage says so.
+// D7: a stage that the next stage holds reports it.
 static void D7_WHY_names_a_full_stage_downstream(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "STAGE t high-mark 1", "+OK");
@@ -1050,7 +1050,7 @@ static void D6_a_divided_command_continues_when_its_last_job_was_removed(void **
     while (d->clients[0].session->wait.kind)
         turn(d);
     expect_reply(d, 0, ":1250");
-    ask(d, 1, "DROP STAGE s WAITING", ":1000"); // unless told, no more
+    ask(d, 1, "DROP STAGE s WAITING", ":1000"); // the default of MAX
     expect_no_reply(d, 1);
     ask(d, 1, "DROP STAGE s WAITING", ":249");
     send_line(d, 0, "PUSHMANY s ITEMS '' a");

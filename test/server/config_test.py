@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def refused(text, *said, options=(), code=2):
-    """The server does not start with a file of this text, and says this."""
+    """The server does not start with a file of this text, and reports this."""
     name = write("wrong.conf", text)
     server = Server("--config", name, *options, listen=None, ready=False)
     heard = server.ends(code)

@@ -107,7 +107,7 @@ def flood(server, data, connections=1, token="all"):
 
 
 def one_by_one(server, data, connections):
-    """Each connection says it once, and again when it was answered."""
+    """Each connection sends it once, and again after each reply."""
     end = time.monotonic() + SECONDS
 
     def ask():

@@ -216,7 +216,7 @@ def make_token(name):
 
 
 def makers_in(store):
-    """Who made each stage and epic, as the store's dump says: by kind and name."""
+    """The creator of each stage and epic, as the store's dump says: by kind and name."""
     done = subprocess.run([MILLRACE, "store", "dump", f"file:{path(store)}", "--json"], capture_output=True,
                           text=True, timeout=TIMEOUT_S)
     equal(done.returncode, 0, done.stderr)

@@ -52,7 +52,7 @@ def F25_a_full_disk_refuses_pushes_and_recovers():
     server.order()
     equal(len(client.work_off("s")), count - 1)  # all that was accepted is there
     while client.info()["log_full"] == "1":
-        pass  # it looks once a second whether there is room
+        pass  # it checks once a second whether there is room
     check(client.ask("PUSH", "s", "after"))
     server.wait_notice("the disk has room again")
     server.stop()
@@ -69,7 +69,7 @@ def F25_a_notice_names_the_full_shard():
     server.stop()
 
 
-# F25, F26: a write that meets a full disk all the same is final; short writes are gone on with.
+# F25, F26: a write that meets a full disk all the same is final; short writes are continued.
 @case
 def F25_F26_a_write_that_fails_is_final_a_short_one_is_not():
     server = Faulty("short")
@@ -254,7 +254,7 @@ def F44_silent_clients_are_closed_if_so_wished():
     waiter.socket.sendall(b"TAKE t WAIT -1\r\n")
     equal((worker.receive(), len(worker.receive())), ("1", 1))
     silent = Client(server)
-    silent.socket.sendall(b"*2\r\n$4\r\nECHO\r\n")  # it does not say what
+    silent.socket.sendall(b"*2\r\n$4\r\nECHO\r\n")  # without the argument
     equal(silent.file.read(), b"")
     server.wait_notice("idle for 2000 ms (max-idle)")
     equal(worker.ask("PUSH", "t", "b"), "2")  # these have been silent for longer
@@ -329,7 +329,7 @@ def flood_of_keys(client):
         check(count < 2000000, "it is never full")
 
 
-# F51: the same without a limit: the system says no, and nothing else happens; what was accepted is
+# F51: the same without a limit: the system refuses, and nothing else happens; what was accepted is
 # there when there is memory again.
 @case
 def F51_a_flood_of_pushes_meets_the_end_of_memory():

@@ -375,7 +375,7 @@ def _():
 
 # ---- TLS ------------------------------------------------------------------------------------------
 
-# Clients on loopback are not counted by address; so these live in a network of their own.
+# Clients on loopback are not counted by address; so these are in a network of their own.
 APART = ["unshare", "--map-root-user", "--net", "sh", "-c",
          'ip link set lo up && ip address add 198.51.100.1 dev lo && exec "$@"', "sh"]
 
@@ -492,7 +492,7 @@ def _():
             line.sendall(goes.read())
         end.write(b"PUSH s a\r\nTAKE s\r\nPING\r\nTAKE s WAIT -1\r\nPING\r\n")
         try:
-            end.unwrap()  # what the other side says to that comes later
+            end.unwrap()  # the reply to that is read later
         except ssl.SSLWantReadError:
             line.sendall(goes.read())
         line.shutdown(socket.SHUT_WR)
@@ -500,7 +500,7 @@ def _():
             came.write(piece)
         said = end.read(1 << 16)
         check(said.startswith(b"$1\r\n1\r\n*1\r\n") and said.endswith(b"+PONG\r\n"), said)
-        equal(said.count(b"PONG"), 1)  # the other command is not awaited: the client may have gone
+        equal(said.count(b"PONG"), 1)  # the other command is not awaited: the client may have left
         wire = Wire(server.port, trusting())
         equal(wire.ask("TAKE", "s")[0][5], b":2")  # the lease went with the connection
 

@@ -1,5 +1,5 @@
 // Weaknesses that servers of this kind have had, and that were published: lengths that overflow,
-// buffers that grow for nothing, deep nesting, browsers that are made to speak to the port, and
+// buffers that grow for nothing, deep nesting, browsers that are made to connect to the port, and
 // clients that go away while something is kept for them. A session has none of them.
 #include "support/dialogue.h"
 
@@ -146,7 +146,7 @@ static void F41_what_a_browser_is_made_to_send_is_not_run(void **state) {
 // ---- Those who go away --------------------------------------------------------------------------
 
 static const struct leaving {
-    const char *before; // what client 1 says first …
+    const char *before; // what client 1 sends first …
     const char *waits;  // … what client 0 waits in …
     const char *event;  // … and what client 1 ends that with
 } leavings[] = {
@@ -233,7 +233,7 @@ static void F50_a_client_may_go_between_two_pieces(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 2 * LIMIT_PIECE + 100; i++)
         push(d, "s a");
-    send_line(d, 0, "DROP STAGE s WAITING REASON none"); // each is looked at
+    send_line(d, 0, "DROP STAGE s WAITING REASON none"); // each is examined
     assert_int_equal(d->clients[0].session->wait.for_turn, true);
     hang_up(d, 0);
     ask(d, 1, "PING", "+PONG");

@@ -206,7 +206,7 @@ static void ready_is_enough(void *arg, const char *host, uint16_t port, bool loa
 }
 
 // How a server ends that may open so many files, in a process of its own: the system's library
-// keeps what it opened in vain.
+// keeps anything open.
 static int serve_with_few(rlim_t more) {
     struct server_options o = { .store = "mem:", .host = "127.0.0.1", .on_ready = ready_is_enough };
     int status, err;
@@ -279,7 +279,7 @@ enum { FAR = 50, FAR_BODY = 5000 };
 static void expect_far_bodies(int fd) {
     for (int heard = 0; heard < FAR;) {
         const char *line = hear_line(fd);
-        assert_true(line[0]); // it has not gone
+        assert_true(line[0]); // it is still connected
         if (strlen(line) <= FAR_BODY)
             continue;
         assert_int_equal(line[0], 'a' + heard % 26);
@@ -321,7 +321,7 @@ static void C7_bodies_come_from_the_disk_as_they_do_from_memory(void **state) {
     store_remove(&store);
 }
 
-// What is said and the end of saying arrive together, the reply waits for the disk.
+// A request and the end of the input arrive together; the reply waits for the disk.
 static void F50_a_half_closed_socket_gets_its_replies(void **state) {
     (void)state;
     struct store store = store_make();

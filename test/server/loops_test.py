@@ -36,7 +36,7 @@ def fields(reply):
 # ---- Without a token ---------------------------------------------------------------------------
 
 def talk_and_be_closed(server, count):
-    """So many connections, one after another, that speak all the time, also while they are closed for others."""
+    """So many connections, one after another, that send all the time, also while they are closed for others."""
     open_ones = []
     for _ in range(count):
         s = socket.create_connection(("127.0.0.1", server.port))

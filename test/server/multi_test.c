@@ -57,7 +57,7 @@ static void U3_what_is_refused_when_queued_aborts_EXEC(void **state) {
     assert_int_equal(d->clients[0].session->multi.queue.capacity, 0);
 }
 
-// U3: what is queued is only looked at: nothing of it has happened when it is discarded.
+// U3: queued commands are only checked: none of them has run when they are discarded.
 // U18: numbers that EXEC did not run were refused, and hold their source.
 static void U3_U18_an_aborted_EXEC_holds_its_numbers(void **state) {
     struct dialogue *d = *state;

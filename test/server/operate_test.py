@@ -78,7 +78,7 @@ def closed_standard_descriptors_are_not_reused():
     manager.wait_notice("READY=1")
     fds = f"/proc/{server.process.pid}/fd/"
     equal([os.readlink(fds + str(fd)) for fd in range(3)], 3 * ["/dev/null"])
-    server.signal(signal.SIGHUP)  # of which it has something to say
+    server.signal(signal.SIGHUP)  # which it reports
     manager.wait_notice("RELOADING")
     manager.wait_notice("READY=1")
     server.stop()
@@ -106,7 +106,7 @@ def unprivileged():
         return [], None  # a process that has ended meanwhile
     through = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs",
                "--bounding-set=-all"]
-    os.chmod(top, 0o711)  # it may pass, but not look inside
+    os.chmod(top, 0o711)  # it may be entered, but not listed
     tried = subprocess.run([*through, MILLRACE, "--version"], capture_output=True, check=False)
     return through, tried.stderr if tried.returncode else None
 

@@ -57,7 +57,7 @@ static void F44_one_address_does_not_take_all_places(void **state) {
         quota_leave(&c, &g[i]);
     quota_leave(&c, &other);
     assert_int_equal(c.count, 0);
-    assert_int_equal(c.addresses.used, 0); // who has gone is forgotten
+    assert_int_equal(c.addresses.used, 0); // an address without connections is forgotten
     quota_finish(&c);
 }
 

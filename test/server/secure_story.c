@@ -1,6 +1,6 @@
-// secure_story URL [CA [CERT KEY]]: what a program does with a server, over TLS where the URL says
-// so: pushes, works, calls, with small and large bodies. Exits 0 if all of it came back right; else
-// says what the library says. Run by guard_test.py.
+// secure_story URL [CA [CERT KEY]]: what a program does with a server, over TLS where the URL names
+// it so: pushes, works, calls, with small and large bodies. Exits 0 if all of it came back right;
+// else says what the library says. Run by guard_test.py.
 #include <millrace.h>
 
 #include <stdatomic.h>

@@ -161,7 +161,7 @@ static void D2_waits_answered_early_leave_no_timers(void **state) {
     expect_reply(d, 0, "[]");
 }
 
-// A session that has gone leaves its slot to another, whose waiting is its own.
+// The slot of an ended session is used by another, which has a wait of its own.
 static void F50_a_slot_left_while_waiting_is_used_again(void **state) {
     struct dialogue *d = *state;
     connect_client(d, 2);
@@ -465,7 +465,7 @@ static void F7_a_token_that_is_over_changes_nothing(void **state) {
     expect_reply(d, 1, "+OK");
 }
 
-// F9: a job longer than its lease lives by beats.
+// F9: a job longer than its lease continues with beats.
 static void F9_beats_keep_a_lease(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
@@ -635,7 +635,7 @@ static void F43_a_session_with_unread_replies_runs_no_commands(void **state) {
     free(kilobyte);
 }
 
-// F43: the room that is kept for one who does not read is used: others wait behind. (It rests
+// F43: the room that is kept for a client that does not read is used: others wait. (It rests
 // because of a message that came while it waited.)
 static void F43_a_waiting_push_is_made_although_replies_are_unread(void **state) {
     struct dialogue *d = *state;
@@ -944,7 +944,7 @@ static void T18_nothing_is_shown_before_it_is_durable(void **state) {
     send_line(d, 0, "PUSH s a");
     turn(d);
     expect_no_reply(d, 0);
-    expect_no_reply(d, 2); // nor is the job shown to a worker
+    expect_no_reply(d, 2); // nor is the job leased to a worker
     send_line(d, 1, "STAGES");
     expect_no_reply(d, 1); // nor to a client that reads
     hold_syncs(d, false);
@@ -985,7 +985,7 @@ static void T18_however_many_turns_wait_for_the_disk(void **state) {
     dialogue_destroy(d);
 }
 
-// F24: when the log fails, every reply that was held back says so, and only those.
+// F24: when the log fails, every reply that was held back is STOPPED, and only those.
 static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
     (void)state;
     struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
@@ -1020,7 +1020,7 @@ static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
     ask(d, 0, "EPIC s e END 1", "-STOPPED *");
     ask(d, 0, "AWAIT 1 WAIT 10", "-STOPPED *");
     ask(d, 0, "STAGE s lease 5s", "-STOPPED *");
-    ask(d, 0, "PING", "+PONG"); // looks go on
+    ask(d, 0, "PING", "+PONG"); // commands that change nothing still run
     ask(d, 0, "JOB 1", "[*]");
     ask(d, 0, "INFO", "*log_stopped:*");
     assert_int_equal(dialogue_next_ms(d), -1);
@@ -1141,7 +1141,7 @@ static void F50_a_half_closed_client_does_not_wait_in_another_loop(void **state)
     dialogue_destroy(d);
 }
 
-// F50: but not what it would wait for: that may be for ever, and it may have gone.
+// F50: but not what it would wait for: that may take for ever, and the client may have left.
 static void F50_a_half_closed_client_does_not_wait(void **state) {
     struct dialogue *d = *state;
     static const char *const waits[] = { "TAKE s WAIT -1", "CALL t a", "PUSH u b ROOM -1",

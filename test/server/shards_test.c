@@ -17,7 +17,7 @@ static int setup(void **state) {
 #define SHARDED(test)                                                                              \
     { #test, test, setup, dialogue_teardown, NULL }
 
-// Stages that live in the first, the second and the third shard.
+// Stages of the first, the second and the third shard.
 static const char *const stages[SHARDS] = { "s", "c", "t" };
 
 static void push_to(struct dialogue *d, uint32_t shard, const char *words) {
@@ -500,7 +500,7 @@ static void F24_one_log_that_fails_stops_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest one[] = {
-        // these look into the only host
+        // these inspect the only host
         SHARDED(A10_looks_are_those_of_one_shard),
         SHARDED(F11_a_lost_connection_gives_back_the_work_of_all_shards),
         cmocka_unit_test(C7_cold_bodies_come_from_every_shard),

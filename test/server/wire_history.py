@@ -120,7 +120,7 @@ class Run:
 
 
 class Producer:
-    """Pushes until it has enough; a push whose reply was lost is said again, with the same name."""
+    """Pushes until it has enough; a push whose reply was lost is sent again, with the same name."""
 
     def __init__(self, run, name):
         self.run, self.name, self.number, self.key = run, name, 0, None
@@ -159,7 +159,7 @@ def work(run, client, chance):
 
 
 def answer(client, *words):
-    """Ends a job; False: its lease is over, or its caller has gone."""
+    """Ends a job; False: its lease is over, or its caller has left."""
     try:
         return client.ask(*words) == b"OK"
     except Refused as error:
@@ -175,13 +175,13 @@ class Caller:
     def __call__(self, client, chance):
         while not self.run.enough.is_set():
             once = f"{self.name}-{self.number}"
-            key = f"k{self.number % KEYS}" if self.number % 2 else ""  # the same when said again
+            key = f"k{self.number % KEYS}" if self.number % 2 else ""  # the same when sent again
             try:
                 result = client.ask("CALL", "work", once, "KEY", key, "ONCE", once, "DEADLINE", 20000)
             except Refused as error:
                 if str(error).split()[0] in ("LOADING", "STOPPED"):
                     raise
-                result = str(error)  # its caller was away too long: cancelled, and said again
+                result = str(error)  # its caller was away too long: cancelled, and sent again
             if isinstance(result, bytes):
                 self.run.note(self.run.called, (once, result.decode()))
             self.number += 1
@@ -202,7 +202,7 @@ def waiting(client, stage):
 
 
 def observe(run):
-    """What the server itself says once everything has ended."""
+    """What the server reports once everything has ended."""
     client = Client(run.server.port)
     results = {}
     for once, _, job in run.pushed:
@@ -309,7 +309,7 @@ def check_counts(history):
 
 
 def spoil(history):
-    """Histories in which one thing went wrong, by what the checker has to say."""
+    """Histories in which one thing went wrong, by what the checker has to report."""
     def changed(change):
         other = copy.deepcopy(history)
         change(other)

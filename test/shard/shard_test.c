@@ -669,7 +669,7 @@ static void dedupe_survives(void **state) {
 
 // ---- Time -------------------------------------------------------------------------------------
 
-// F30: the wall clock jumps an hour while the engine runs: nothing expires, nothing lives longer.
+// F30: the wall clock jumps an hour while the engine runs: nothing expires early or late.
 static void a_running_engine_does_not_see_the_wall_clock(void **state) {
     struct rig *r = *state;
     struct pushed pushed;
@@ -953,7 +953,7 @@ static void refill(struct rig *r) {
     assert_int_equal(look(r).waiting, count - count / 4 + more);
 }
 
-// F25: what was worked off makes room although more than that lives.
+// F25: finished jobs make room although more than that is live.
 static void F25_a_full_disk_has_room_again_where_nothing_lives(void **state) {
     struct rig *r = *state;
     r->options.log.max_bytes = 20 * SMALL_SEGMENT;
@@ -977,7 +977,7 @@ static void F51_full_memory_has_room_again_where_nothing_lives(void **state) {
     shard_close(r.shard);
 }
 
-// F51: and what is dead behind what lives for long makes room, too.
+// F51: and dead entries behind long-lived ones make room, too.
 static void F51_full_memory_has_room_as_long_as_little_lives(void **state) {
     struct rig r;
     char body[1000];
@@ -1001,7 +1001,8 @@ static void F51_full_memory_has_room_as_long_as_little_lives(void **state) {
     shard_close(r.shard);
 }
 
-// F16: what is done in the order it came leaves segments in which nothing lives: they go unread.
+// F16: jobs done in the order of their pushes leave segments without live entries: these are
+// trimmed unread.
 static void dead_segments_are_not_read(void **state) {
     (void)state;
     struct sim_disk *sim = sim_disk_create();
@@ -1119,7 +1120,7 @@ static void a_failed_log_is_left_alone(void **state) {
     assert_true(steps < 1000);
     assert_int_equal(shard_begin(r.shard), MR_ESTOPPED);
     assert_true(strlen(error_text()) > 0);
-    assert_int_equal(look(&r).done, 1000); // looks still work
+    assert_int_equal(look(&r).done, 1000); // reading still works
     assert_true(shard_next_ms(r.shard) != 0);
     shard_close(r.shard);
     sim_disk_destroy(sim);

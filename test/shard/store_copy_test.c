@@ -59,7 +59,7 @@ static int take(struct group *g, uint32_t shard, const char *stage, struct grant
 
 // ---- The store --------------------------------------------------------------------------------
 
-// One job of `a` that emits to many shards: bodies say shard, round and which.
+// One job of `a` that emits to many shards: bodies contain shard, round and number.
 static void emit_some(struct group *g, uint32_t shard, int round) {
     struct push push = { .stage = mr_str("a"), .body = mr_str("x") };
     struct pushed pushed;
@@ -132,7 +132,7 @@ static void expect_numbered(struct group *g) {
     assert_int_equal(epic.maker, MAKER);
 }
 
-// Links in every state: nothing carried, some, all; acknowledged or not.
+// Links in every state: nothing delivered, some, all; acknowledged or not.
 static void make_store(const char *dir, int variant) {
     static const int carried[][2] = { { 0, 0 }, { 999, 0 }, { 3, 1 }, { 2, 2 }, { 999, 5 } };
     struct group *g = open_group(dir, SHARDS);
@@ -234,7 +234,7 @@ static mr_bytes body_of(struct group *g, uint32_t shard, uint64_t at, struct buf
     return buffer_bytes(out);
 }
 
-// Bodies of mail say key and which: k1-1, k1-2.
+// Bodies of stage mail contain key and number: k1-1, k1-2.
 static int work_off_mail(struct group *g, uint32_t shard) {
     int last[8] = { 0 }, count = 0;
     struct grant grant;

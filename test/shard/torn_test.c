@@ -22,7 +22,7 @@ struct machine {
     struct sim_disk *disk;
     uint32_t shards;
     struct group *group;
-    struct core *core;   // where stage "s" lives …
+    struct core *core;   // of stage "s" …
     struct shard *shard; // … and its shard
 };
 
@@ -46,7 +46,7 @@ static void open_on(struct machine *m) {
     assert_int_equal(core_check(m->core), 0);
 }
 
-// All descriptors are gone; what was not synced may be, too.
+// All descriptors are closed; what was not synced may be lost.
 static void die_and_come_back(struct machine *m, enum sim_survival survival, uint64_t seed) {
     sim_disk_crash(m->disk);
     group_close(m->group);

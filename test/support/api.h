@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-// Calls that must succeed say why when they do not.
+// For calls that must succeed: prints the error if they fail.
 #define must(call)                                                                                 \
     do {                                                                                           \
         int must_err = (call);                                                                     \
@@ -27,7 +27,7 @@
             fail_msg("%s answered %d: %s", #call, must_err, mr_error());                           \
     } while (0)
 
-// A call that must be refused with `code`, and say something.
+// A call that must be refused with `code` and an error text.
 #define refused(code, call)                                                                        \
     do {                                                                                           \
         int got = (call);                                                                          \

@@ -77,7 +77,7 @@ struct command {
     uint32_t count, batch;
     int64_t lease_ms;
     bool detached;
-    bool refuses; // the taker refuses when the core wants to reserve it
+    bool refuses; // the taker refuses to be reserved
 
     char text[TEXT];  // result, reason, or a policy's value
     const char *name; // a policy's name

@@ -2,7 +2,7 @@
 // expectations: push, take, done, expect_….
 //
 // Every command is also a test of recovery: after each one a second core is replayed from the
-// records and must look the same; at the end of a test every prefix of the log is opened, and all
+// records and must be equal; at the end of a test every prefix of the log is opened, and all
 // jobs in it can still be finished. Each test runs in three modes, see RUN_CORE_TESTS:
 //
 //     MODE_PLAIN
@@ -152,7 +152,7 @@ void pass_ms(struct core_fixture *, uint64_t ms);
 void crash(struct core_fixture *);       // loss of power: only the log is left
 void crash_noted(struct core_fixture *); // the engine died while these jobs ran
 void clean(struct core_fixture *);       // the whole log
-void replay(struct core_fixture *);      // a second core from the records looks the same
+void replay(struct core_fixture *);      // a second core from the records is equal
 void lose(struct core_fixture *, int conn);
 
 // ---- Pushes and calls
@@ -214,7 +214,7 @@ int watch_epic(struct core_fixture *, int watcher, const char *name, int64_t lef
 
 // At the beginning: this is the first of so many.
 void in_shards(struct core_fixture *, uint32_t shards);
-const char *stage_in(uint32_t shard, uint32_t shards); // one that lives there
+const char *stage_in(uint32_t shard, uint32_t shards); // one of that shard
 int arrive(struct core_fixture *, uint32_t from, struct link_entry, const char *body);
 void acked(struct core_fixture *, uint32_t to, uint64_t upto);
 // The entries for that shard, in order: "3:body 7:body".

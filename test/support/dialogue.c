@@ -37,7 +37,7 @@ static struct host *host_at(struct dialogue *d, uint32_t loop) {
 }
 
 static void no_wake(void *arg) {
-    (void)arg; // every turn looks
+    (void)arg; // every turn checks the inbox
 }
 
 static void make_hosts(struct dialogue *d) {
@@ -229,7 +229,7 @@ static bool has_messages(struct dialogue *d) {
     return any;
 }
 
-// Until the loops have nothing more to say to one another.
+// Until no loop has a message for another.
 void turn_once(struct dialogue *d) {
     do
         for (uint32_t i = d->loops.count; i > 0; i--)
@@ -349,7 +349,7 @@ static size_t split(const char *text, mr_bytes *out) {
     return count;
 }
 
-// Ids of a shard are as far apart as there are shards, and "s" lives in the first: #2 is the id of
+// Ids of a shard are as far apart as there are shards, and "s" is in the first: #2 is the id of
 // the second job there.
 static const char *number_jobs(const struct dialogue *d, const char *text) {
     static char out[SPELLED];

@@ -85,7 +85,7 @@ void hold_syncs(struct dialogue *,
                 bool hold); // with a writer's thread; replies arrive when durable
 void pass_ms(struct dialogue *, uint64_t ms);
 
-// Of a test that looks into one session or host: it says nothing about several.
+// For a test that inspects one session or host: it does not run with several loops.
 #define ONE_LOOP_ONLY                                                                              \
     if (dialogue_loops > 1)                                                                        \
     return

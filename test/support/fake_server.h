@@ -93,7 +93,7 @@ static inline void fake_start(struct fake *f, fake_serve *serve, void *arg) {
     assert_int_equal(pthread_create(&f->thread, NULL, fake_thread, f), 0);
 }
 
-// Its clients have gone before.
+// After its clients have disconnected.
 static inline void fake_stop(struct fake *f) {
     shutdown(f->listener, SHUT_RDWR);
     pthread_join(f->thread, NULL);
@@ -107,7 +107,7 @@ static inline void fake_say(int fd, const char *text) {
 }
 
 // Reads until a whole request that has the word is there, which is kept; what comes before it is
-// skipped. False: the client has gone.
+// skipped. False: the client has disconnected.
 static inline bool fake_receive(int fd, const char *word, char *out, size_t room) {
     size_t used = 0;
     for (;;) {
@@ -126,7 +126,7 @@ static inline bool fake_receive(int fd, const char *word, char *out, size_t room
     }
 }
 
-// HELLO and the rest of the greeting have come; the first two are answered.
+// Receives HELLO and the rest of the greeting, and answers the first two.
 static inline bool fake_hello(int fd) {
     char received[2048];
     if (!fake_receive(fd, "INFO", received, sizeof received))
@@ -202,7 +202,7 @@ static inline void proxy_accept(struct proxy *p) {
     p->pairs[p->pair_count++][1] = server;
 }
 
-// Passes one piece on, or loses it and the connection with it. False: that is gone.
+// Passes one piece on, or loses it and the connection with it. False: it is closed.
 static inline bool proxy_pass(struct proxy *p, int pair, int from) {
     static char piece[64 << 10];
     ssize_t size = recv(p->pairs[pair][from], piece, sizeof piece, 0);

@@ -399,7 +399,7 @@ static int say_done(struct lockstep *t, const struct command *c) {
     return err == MR_ESTALE && t->fault == FAULT_ACCEPT_STALE ? 0 : err;
 }
 
-// F16: the log holds what lives, and after cleaning all of it hardly anything else.
+// F16: the log has all live entries, and after cleaning hardly anything else.
 static void check_live(struct lockstep *t, bool all_cleaned) {
     uint64_t bytes = 0, live = core_live_bytes(t->core);
     for (size_t i = 0; i < t->log_count; i++)

@@ -1,6 +1,6 @@
 // For tests of logs: entries that contain their own number, and readers that know what to expect.
 //
-// Entries are numbered 0, 1, 2, … over groups; an entry's head says its number, its place in the
+// Entries are numbered 0, 1, 2, … over groups; an entry's head has its number, its place in the
 // group and the group's size, and its body follows from number and size.
 #ifndef TEST_SUPPORT_LOG_SUPPORT_H
 #define TEST_SUPPORT_LOG_SUPPORT_H

@@ -120,7 +120,7 @@ void model_advance(struct model *, uint64_t now_ms);
 
 void model_run(struct model *, const struct command *, struct answer *out);
 
-// The engine is lost and comes back at `now_ms`: everything not recorded is gone.
+// The engine is lost and comes back at `now_ms`: everything not recorded is lost.
 void model_crash(struct model *, uint64_t now_ms);
 
 // Rule 22: this attempt ran when the engine died.

@@ -101,4 +101,4 @@ def hang_up(connection):
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # it had gone
+        pass  # it was closed

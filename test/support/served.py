@@ -99,7 +99,7 @@ class Server:
         self.process.send_signal(number)
 
     def sleeps(self):
-        """Waits until all of its threads do; how often each has gone to sleep by then."""
+        """Waits until all of its threads do; how often each has slept by then."""
         while True:
             found = self.threads()
             if all(state == "S" for state, _ in found.values()):
@@ -116,7 +116,7 @@ class Server:
         return found
 
     def ends(self, code=0):
-        """Waits for its end; everything it has said."""
+        """Waits for its end; everything it has printed."""
         equal(self.process.wait(TIMEOUT_S), code, *self.said)
         while (line := self.notices.get(timeout=TIMEOUT_S)) is not None:
             self.said.append(line)
@@ -124,7 +124,7 @@ class Server:
         return "".join(self.said)
 
     def stop(self):
-        """Ends it in peace; everything it has said."""
+        """Stops it with SIGTERM; everything it has printed."""
         self.process.terminate()
         return self.ends()
 
@@ -144,7 +144,7 @@ class Server:
 
 
 class Faulty(Server):
-    """A server whose disk does as `order` says, see faulty.c."""
+    """A server whose disk fails as `order` describes, see faulty.c."""
 
     def __init__(self, name, *options, orders=(), **more):
         self.orders = path(f"{name}.orders")

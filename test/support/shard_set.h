@@ -126,7 +126,7 @@ int shard_set_open(struct shard_set *, uint32_t shard); // after core_destroy: w
 
 // ---- All shards -------------------------------------------------------------------------------
 
-// The shard that it lives in.
+// The shard of a stage.
 uint32_t shard_set_shard_of(const struct shard_set *, const char *stage);
 void shard_set_set(struct shard_set *, const char *stage, const char *name, const char *value);
 void shard_set_check(struct shard_set *); // invariants of all cores

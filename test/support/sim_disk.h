@@ -51,7 +51,7 @@ void sim_disk_break(struct sim_disk *, enum sim_kind, int err);
 // Syncs of files wait from now on until they are let go.
 void sim_disk_hold_syncs(struct sim_disk *, bool hold);
 void sim_disk_await_sync(struct sim_disk *); // until one waits
-void sim_disk_let_sync(struct sim_disk *);   // one of them; it has gone on when this returns
+void sim_disk_let_sync(struct sim_disk *);   // one of them; it has continued when this returns
 
 // Nothing is in memory from now on: every read has to wait for the disk.
 void sim_disk_chill(struct sim_disk *, bool cold);
@@ -62,7 +62,7 @@ void sim_disk_shorten(struct sim_disk *, size_t bytes);
 // Files may have this many bytes in all; what would exceed it fails with -ENOSPC (0: no bound).
 void sim_disk_space(struct sim_disk *, uint64_t bytes);
 
-// The machine starts again, whether it died or not: descriptors and locks are gone.
+// The machine starts again, whether it died or not: descriptors and locks are lost.
 void sim_disk_restart(struct sim_disk *, enum sim_survival, uint64_t seed);
 
 // Direct access for tests: the live bytes of a file (NULL: there is none), its size, and removing

@@ -1,4 +1,4 @@
-"""What tests in Python share: where the programs are, a folder of their own, checks, and cases that speak
+"""What tests in Python share: where the programs are, a folder of their own, checks, and cases that print
 TAP. Nothing waits for time to pass; TIMEOUT_S ends what hangs."""
 import atexit
 import contextlib

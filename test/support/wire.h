@@ -28,7 +28,7 @@ static inline void wire_inside(mr_bytes part, const uint8_t *data, size_t size) 
     assert(begin >= data && begin + part.size <= data + size);
 }
 
-// The end of one call: what the reader may say about `given` bytes.
+// Checks the result of one call of the reader with `given` bytes.
 static inline void wire_plausible(ptrdiff_t used, size_t given, size_t need) {
     assert(used == MR_EINVAL || used == MR_ETOOBIG || (used >= 0 && (size_t)used <= given));
     assert(used != 0 || need > given);

@@ -217,7 +217,7 @@ static inline int workload_meet_side(struct workload *s, struct workload_held *h
 }
 
 // Reads the body and the state, and sees that it is this job's turn. If memory was short when it
-// was taken, the cleaner may have moved its state meanwhile; then that is not looked at.
+// was taken, the cleaner may have moved its state meanwhile; then that is not checked.
 static inline int workload_meet(struct workload *s, struct workload_held *held) {
     char body[WORKLOAD_BODY], expected[WORKLOAD_BODY], state[WORKLOAD_BODY];
     struct job_info job;

@@ -130,7 +130,7 @@ def status_of(heard):
 
 # ---- Looks -------------------------------------------------------------------------------------
 
-# A3: the queue can be looked into: depth, age, order, each job.
+# A3: the queue can be inspected: depth, age, order, each job.
 @case
 def every_look_answers():
     web = Web()
@@ -760,7 +760,7 @@ def B6_workers_report_their_level():
 # ---- Prometheus --------------------------------------------------------------------------------
 
 def lint(text):
-    """What promtool would say, by its rules, and what it would not."""
+    """What promtool would report, by its rules, and what it would not."""
     helps, types, seen, family = {}, {}, set(), None
     check(text.endswith("\n"))
     for line in text.splitlines():
@@ -1036,7 +1036,7 @@ def looks_at_several_loops_answer():
 
 
 def switches(web):
-    """How often its main thread has gone to sleep."""
+    """How often its main thread has slept."""
     return web.sleeps()[str(web.process.pid)]
 
 
@@ -1053,7 +1053,7 @@ def D2_an_idle_server_does_not_wake_up():
     while client.info()["connected_clients"] != "1":
         pass
     before = switches(web)
-    select.select([client.socket], [], [], 3)  # it says nothing meanwhile
+    select.select([client.socket], [], [], 3)  # it sends nothing meanwhile
     check(switches(web) - before <= 1, switches(web) - before)
     stream = web.stream()
     stream.event()

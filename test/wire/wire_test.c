@@ -344,7 +344,7 @@ static void F41_any_byte_of_a_request_may_be_wrong(void **state) {
             }
 }
 
-// A reader knows how much is to come, and does not look at a body before all of it is there.
+// A reader knows how many bytes are missing, and does not scan a body before it is complete.
 static void a_body_is_not_looked_at_until_it_is_whole(void **state) {
     (void)state;
     mr_bytes head = TEXT("*3\r\n$4\r\nPUSH\r\n$4\r\nmail\r\n$1000\r\n"), arguments[3];

@@ -415,7 +415,7 @@ static void a_process_that_leaves_the_group_is_not_waited_for(void **state) {
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
 }
 
-// ---- Many, and in want ------------------------------------------------------------------------
+// ---- Many, and out of memory ------------------------------------------------------------------
 
 static void *run_many(void *arg) {
     char text[64];

@@ -92,8 +92,8 @@ static void A9_a_command_ends_at_its_jobs_deadline(void **state) {
     end(m, w);
 }
 
-// F5: the command's process is killed, as for want of memory; the worker lives, and the job runs
-// again.
+// F5: the command's process is killed, as for want of memory; the worker continues, and the job
+// runs again.
 static void F5_a_killed_command_is_a_failed_attempt(void **state) {
     (void)state;
     mr *m = open_mem();

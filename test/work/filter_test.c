@@ -302,7 +302,7 @@ static void one_that_does_not_end_with_its_input_is_killed(void **state) {
     expect_text("x", "x");
 }
 
-// ---- Many, and in want ------------------------------------------------------------------------
+// ---- Many, and out of memory ------------------------------------------------------------------
 
 static void *ask_many(void *arg) {
     char line[64];

@@ -356,7 +356,8 @@ static void F10_one_stuck_job_does_not_hold_up_other_channels(void **state) {
     must(mr_close(m));
 }
 
-// The first attempt's process is killed as the system does when memory runs out; its parent lives.
+// The first attempt's process is killed as the system does when memory runs out; its parent
+// continues.
 static int run_in_a_process(mr_job *job, void *arg) {
     (void)arg;
     pid_t child = fork();
