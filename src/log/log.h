@@ -6,7 +6,7 @@
 //
 // A position is a byte address in an endless log; it names an entry until that is trimmed,
 // increases with every append, and is never 0. The log is the store: there is no other copy. There
-// are two implementations, log_memory.c and log_file.c; one test suite covers both.
+// are three implementations, log_memory.c, log_file.c and log_stream.c; one test suite covers them.
 //
 // Only the owner appends (one thread at a time: the shard's). Any thread may read, wait and query
 // what is durable. A group of entries that was appended together is replayed as a whole or not at
@@ -70,6 +70,7 @@ struct log_impl {
     uint64_t (*segment_end)(struct log *, uint64_t at);
     int (*trim)(struct log *, uint64_t upto);
     void (*look)(struct log *, struct log_state *out);
+    uint64_t (*owned_ms)(struct log *); // NULL: always owned
     void (*close)(struct log *);
 };
 
@@ -156,6 +157,13 @@ static inline void log_look(struct log *l, struct log_state *out) {
     l->impl->look(l, out);
 }
 
+// The latest instant (base/clock.h) at which this log is known to have owned its store: when the
+// last append or heartbeat that succeeded was sent. UINT64_MAX: nobody can take it away while it is
+// open. An owner answers nothing once that is too long ago. Any thread.
+static inline uint64_t log_owned_ms(struct log *l) {
+    return l->impl->owned_ms ? l->impl->owned_ms(l) : UINT64_MAX;
+}
+
 // Makes everything durable, ends the writer thread, frees. Takes NULL.
 static inline void log_close(struct log *l) {
     if (l)
@@ -163,6 +171,20 @@ static inline void log_close(struct log *l) {
 }
 
 enum log_sync { LOG_SYNC_ALWAYS, LOG_SYNC_INTERVAL, LOG_SYNC_NONE };
+
+// A clock for tests of logs with an inline writer.
+struct log_clock {
+    uint64_t (*now_ms)(void *arg);
+    void (*wait_until)(void *arg, uint64_t at_ms);
+    void *arg;
+};
+
+// What concerns stream logs only (log_stream.h).
+struct log_stream_options {
+    uint64_t window_bytes;         // kept in memory for readers; 0: 64 MiB
+    uint32_t beat_ms;              // how often an idle owner proves its ownership; 0: 2,000
+    const struct log_clock *clock; // NULL: base/clock.h
+};
 
 struct log_options {
     enum log_sync sync;
@@ -178,6 +200,7 @@ struct log_options {
     // log_open returns this log instead, which then owns the opened one: a seam for tests.
     struct log *(*wrap)(void *arg, struct log *);
     void *wrap_arg;
+    struct log_stream_options stream;
 };
 
 enum { LOG_SEGMENT = 64 << 20 };

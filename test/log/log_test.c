@@ -1,24 +1,51 @@
 // The contract of log.h, tested on every implementation.
+#include "log/log_stream.h"
 #include "support/log_support.h"
 #include "support/sim_disk.h"
+#include "support/sim_stream.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum kind { MEMORY, FILE_THREAD, FILE_INLINE, FILE_REAL };
+enum kind { MEMORY, FILE_THREAD, FILE_INLINE, FILE_REAL, STREAM_THREAD, STREAM_INLINE };
 
 struct fixture {
     enum kind kind;
     struct log_options options;
     struct sim_disk *sim;
+    struct sim_store *streams;
     char dir[64];
     struct log *log;
+    pthread_mutex_t lock; // guards `notices`: how often on_durable was called
+    pthread_cond_t noticed;
+    uint64_t notices;
 };
 
+static void note_durable(void *arg) {
+    struct fixture *f = arg;
+    pthread_mutex_lock(&f->lock);
+    f->notices++;
+    pthread_cond_signal(&f->noticed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static int log_start_kind(struct fixture *f) {
+    switch (f->kind) {
+    case MEMORY:
+        return log_memory_open(&f->options, &f->log);
+    case FILE_THREAD:
+    case FILE_INLINE:
+    case FILE_REAL:
+        break;
+    case STREAM_THREAD:
+    case STREAM_INLINE:
+        return log_stream_open(sim_store_streams(f->streams), 0, &f->options, &f->log);
+    }
+    return log_file_open(f->dir, &f->options, &f->log);
+}
+
 static void log_start(struct fixture *f) {
-    int err = f->kind == MEMORY ? log_memory_open(&f->options, &f->log)
-                                : log_file_open(f->dir, &f->options, &f->log);
-    if (err < 0)
+    if (log_start_kind(f) < 0)
         fail_msg("%s", error_text());
 }
 
@@ -26,12 +53,21 @@ static int setup(void **state, enum kind kind, uint64_t segment_size) {
     struct fixture *f = calloc(1, sizeof *f);
     f->kind = kind;
     f->options.segment_size = segment_size;
+    f->options.on_durable = note_durable;
+    f->options.arg = f;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->noticed, NULL);
     const char *dir = kind == FILE_REAL ? "/tmp/millrace-log-XXXXXX" : "store";
     snprintf(f->dir, sizeof f->dir, "%s", dir);
     if (kind == FILE_INLINE || kind == FILE_THREAD) {
         f->sim = sim_disk_create();
         f->options.disk = sim_disk_disk(f->sim);
         f->options.inline_writer = kind == FILE_INLINE;
+    }
+    if (kind == STREAM_INLINE || kind == STREAM_THREAD) {
+        f->streams = sim_store_create(1);
+        f->options.inline_writer = kind == STREAM_INLINE;
+        f->options.stream.window_bytes = 2048; // so that most of it is read from the store
     }
     if (kind == FILE_REAL)
         assert_non_null(mkdtemp(f->dir));
@@ -45,8 +81,12 @@ static int teardown(void **state) {
     log_close(f->log);
     if (f->sim)
         sim_disk_destroy(f->sim);
+    if (f->streams)
+        sim_store_destroy(f->streams);
     if (f->kind == FILE_REAL)
         folder_remove(f->dir);
+    pthread_cond_destroy(&f->noticed);
+    pthread_mutex_destroy(&f->lock);
     free(f);
     return 0;
 }
@@ -61,6 +101,18 @@ static int setup_thread(void **state) {
 
 static int setup_inline(void **state) {
     return setup(state, FILE_INLINE, 4096);
+}
+
+static int setup_stream_thread(void **state) {
+    return setup(state, STREAM_THREAD, 4096);
+}
+
+static int setup_stream_inline(void **state) {
+    return setup(state, STREAM_INLINE, 4096);
+}
+
+static int setup_stream_large(void **state) {
+    return setup(state, STREAM_THREAD, 0);
 }
 
 static int setup_memory_large(void **state) {
@@ -85,12 +137,28 @@ static void expect_entry(struct fixture *f, uint64_t at, uint64_t number) {
     assert_true(right);
 }
 
+// A step of a scan; waits when the entries have to be read from a store first.
+static int scan_on(struct fixture *f, size_t step, log_each *each, void *arg, uint64_t *at) {
+    for (;;) {
+        pthread_mutex_lock(&f->lock);
+        uint64_t before = f->notices;
+        pthread_mutex_unlock(&f->lock);
+        int err = log_scan(f->log, *at, step, each, arg, at);
+        if (err != MR_EAGAIN || f->kind != STREAM_THREAD)
+            return err;
+        pthread_mutex_lock(&f->lock);
+        while (f->notices == before)
+            pthread_cond_wait(&f->noticed, &f->lock);
+        pthread_mutex_unlock(&f->lock);
+    }
+}
+
 static void expect_scan(struct fixture *f, uint64_t from, size_t step, uint64_t first,
                         uint64_t count) {
     struct tally *t = calloc(1, sizeof *t);
     uint64_t next = from, tail = look(f->log).tail;
     while (next < tail)
-        assert_int_equal(log_scan(f->log, next, step, tally_see, t, &next), 0);
+        assert_int_equal(scan_on(f, step, tally_see, t, &next), 0);
     assert_true(tally_right(t));
     assert_int_equal(t->next - t->first, count);
     if (count)
@@ -193,8 +261,9 @@ static void a_scan_may_append_what_it_sees(void **state) {
     for (uint64_t i = 0; i < 100; i++)
         put(f, i, 1, 150);
     struct copier c = { .f = f };
-    uint64_t middle = look(f->log).tail, next;
-    assert_int_equal(log_scan(f->log, look(f->log).head, SIZE_MAX, copy_entry, &c, &next), 0);
+    uint64_t middle = look(f->log).tail, next = look(f->log).head;
+    while (next < middle)
+        assert_int_equal(scan_on(f, SIZE_MAX, copy_entry, &c, &next), 0);
     assert_int_equal(c.copied, 100);
     expect_scan(f, middle, SIZE_MAX, 0, 100);
 }
@@ -437,10 +506,14 @@ int main(void) {
         CONTRACT_OF(setup_memory),
         CONTRACT_OF(setup_thread),
         CONTRACT_OF(setup_inline),
+        CONTRACT_OF(setup_stream_thread),
+        CONTRACT_OF(setup_stream_inline),
         CONTRACT(setup_memory, other_threads_read_meanwhile),
         CONTRACT(setup_thread, other_threads_read_meanwhile),
+        CONTRACT(setup_stream_thread, other_threads_read_meanwhile),
         CONTRACT(setup_memory_large, large_bodies_and_full_groups_fit),
         CONTRACT(setup_real, large_bodies_and_full_groups_fit),
+        CONTRACT(setup_stream_large, large_bodies_and_full_groups_fit),
         CONTRACT(setup_real, other_threads_read_meanwhile),
         CONTRACT(setup_real, entries_are_read_again_by_position),
         CONTRACT(setup_real, replaying_shows_all_heads),
