@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "core/record.h"
+#include "server/fetch.h"
 #include "server/shards.h"
 #include "wire/code.h"
 #include "wire/replies.h"
@@ -91,11 +92,11 @@ int token_read(mr_bytes given, struct token *out) {
 enum { BODY_GUESS = 64 };
 
 // Reads an entry's body from the log into the reply.
-static int answer_entry(struct session *s, struct shard *shard, uint64_t at, bool wait) {
+static int answer_entry(struct session *s, uint32_t shard, uint64_t at) {
     size_t begin = reply_bulk_begin(&s->reply, BODY_GUESS);
     int err = s->reply.err;
     if (err == 0)
-        err = wait ? shard_read(shard, at, s->reply.out) : shard_read_now(shard, at, s->reply.out);
+        err = fetch_look(s, shard, at, FETCH_BODY, s->reply.out);
     if (err == 0)
         reply_bulk_end(&s->reply, begin);
     return err;
@@ -109,12 +110,11 @@ static int answer_entry(struct session *s, struct shard *shard, uint64_t at, boo
 #define WRITE_GRANT_entry(at)                                                                      \
     if (!(at))                                                                                     \
         reply_null(r);                                                                             \
-    else if ((err = answer_entry(s, shard, at, wait)) < 0)                                         \
+    else if ((err = answer_entry(s, info->shard, at)) < 0)                                         \
         return err;
 
-static int answer_grant(struct session *s, const struct grant *info, bool wait) {
+static int answer_grant(struct session *s, const struct grant *info) {
     struct reply *r = &s->reply;
-    struct shard *shard = shard_at(s->host, info->shard);
     char token[ANSWER_TOKEN];
     struct grant_reply v = { GRANT_FIELDS(FROM_INFO) };
     int err = 0;
@@ -129,7 +129,7 @@ static int answer_grant(struct session *s, const struct grant *info, bool wait) 
 
 void answer_body(struct session *s, uint32_t shard, uint64_t at) {
     size_t before = s->reply.out->size;
-    if (answer_entry(s, shard_at(s->host, shard), at, true) == 0)
+    if (answer_entry(s, shard, at) == 0)
         return;
     s->reply.out->size = before;
     reply_null(&s->reply);
@@ -148,16 +148,15 @@ static void skip_from(struct session *s, const struct grant *grants, size_t coun
         skip[i] = true;
 }
 
-// Writes the jobs that are not skipped. MR_EAGAIN: a body is on disk only. 1: a body could not be
+// Writes the jobs that are not skipped. MR_EAGAIN: a body has to be fetched. 1: a body could not be
 // read, and its job is to be skipped, too.
-static int try_grants(struct session *s, const struct grant *grants, size_t count, bool wait,
-                      bool *skip) {
+static int try_grants(struct session *s, const struct grant *grants, size_t count, bool *skip) {
     size_t shown = 0, before = s->reply.out->size;
     for (size_t i = 0; i < count; i++)
         shown += !skip || !skip[i];
     reply_array(&s->reply, shown);
     for (size_t i = 0; i < count; i++) {
-        int err = skip && skip[i] ? 0 : answer_grant(s, &grants[i], wait);
+        int err = skip && skip[i] ? 0 : answer_grant(s, &grants[i]);
         if (err == 0)
             continue;
         if (err == MR_ENOMEM || err == MR_ETOOBIG) // not caused by the body
@@ -174,16 +173,25 @@ static int try_grants(struct session *s, const struct grant *grants, size_t coun
     return 0;
 }
 
-bool answer_grants(struct session *s, const struct grant *grants, size_t count, bool wait) {
+// Leaves out what cannot be read.
+static int try_readable(struct session *s, const struct grant *grants, size_t count) {
+    bool skip[ANSWER_GRANTS] = { 0 };
+    uint32_t noted = s->host->unreadable_count;
+    int left = 1;
+    while (left > 0)
+        left = try_grants(s, grants, count, skip);
+    if (left == MR_EAGAIN)
+        s->host->unreadable_count = noted; // they are found again when the others were fetched
+    return left;
+}
+
+bool answer_grants(struct session *s, const struct grant *grants, size_t count) {
     session_reply(s);
-    int left = try_grants(s, grants, count, wait, NULL);
+    int left = try_grants(s, grants, count, NULL);
+    if (left > 0)
+        left = try_readable(s, grants, count);
     if (left == MR_EAGAIN)
         return false;
-    if (left) {
-        bool skip[ANSWER_GRANTS] = { 0 };
-        while (try_grants(s, grants, count, true, skip))
-            continue;
-    }
     s->taken += count;
     session_touch(s);
     return true;
@@ -191,13 +199,30 @@ bool answer_grants(struct session *s, const struct grant *grants, size_t count, 
 
 // ---- Ends -------------------------------------------------------------------------------------
 
-// Replies with the last reason of a dead job.
-static void answer_dead(struct session *s, const struct outcome *o) {
+// The cleaner has moved what belongs to the end. False: it is gone.
+static bool outcome_find(struct session *s, struct outcome *o) {
+    struct job_info info;
+    if (shards_look_job(s->host, o->id, &info) < 0 || info.status != o->status)
+        return false;
+    uint64_t at = o->status == JOB_DEAD ? info.reasons_at : info.at;
+    bool moved = at && at != o->at;
+    o->at = at;
+    return moved;
+}
+
+// Replies with the last reason of a dead job. MR_EAGAIN: it has to be fetched.
+static int answer_dead(struct session *s, struct outcome *o) {
     struct buffer *b = &s->host->scratch;
     buffer_clear(b);
-    if (o->at && shard_read(shard_at(s->host, o->shard), o->at, b) < 0)
+    int err = o->at ? fetch_look(s, o->shard, o->at, FETCH_BODY, b) : 0;
+    if (err == MR_EGONE && outcome_find(s, o))
+        err = fetch_look(s, o->shard, o->at, FETCH_BODY, b);
+    if (err == MR_EAGAIN)
+        return err;
+    if (err < 0)
         buffer_clear(b);
     reply_error(&s->reply, code_name(CODE_DEAD), reasons_last(buffer_bytes(b)));
+    return 0;
 }
 
 static void write_ended(struct session *s, enum code code, uint64_t id, const char *how) {
@@ -208,25 +233,34 @@ static void write_ended(struct session *s, enum code code, uint64_t id, const ch
 
 // If unread replies leave no room for the result, the connection is closed and the client can ask
 // again: an error that the result cannot be read would be wrong.
-static void answer_result(struct session *s, const struct outcome *o) {
+// MR_EAGAIN: it has to be fetched.
+static int answer_result(struct session *s, struct outcome *o) {
     size_t before = s->reply.out->size;
-    int err = answer_entry(s, shard_at(s->host, o->shard), o->at, true);
+    int err = answer_entry(s, o->shard, o->at);
+    if (err == MR_EGONE && outcome_find(s, o)) {
+        s->reply.out->size = before;
+        err = answer_entry(s, o->shard, o->at);
+    }
     if (err == MR_ETOOBIG)
         s->reply.err = err;
     if (err == 0 || err == MR_ETOOBIG)
-        return;
+        return 0;
     s->reply.out->size = before;
+    if (err == MR_EAGAIN)
+        return err;
     answer_error(s, MR_EIO);
+    return 0;
 }
 
-void answer_outcome(struct session *s, const struct outcome *o) {
+bool answer_outcome(struct session *s, struct outcome *o) {
     session_reply(s);
+    int err = 0;
     switch (o->status) {
     case JOB_DONE:
-        answer_result(s, o);
+        err = answer_result(s, o);
         break;
     case JOB_DEAD:
-        answer_dead(s, o);
+        err = answer_dead(s, o);
         break;
     case JOB_EXPIRED:
         write_ended(s, CODE_EXPIRED, o->id, "was not done by its deadline");
@@ -240,6 +274,30 @@ void answer_outcome(struct session *s, const struct outcome *o) {
         break; // these have not ended
     }
     session_touch(s);
+    return err == 0;
+}
+
+static void outcome_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind for_outcome = { .resume = outcome_resume, .free = mem_free };
+
+static void outcome_resume(struct session *s, void *state, enum wake wake) {
+    (void)wake;
+    if (!answer_outcome(s, state))
+        (void)fetch_wait(s, &for_outcome, state, sizeof(struct outcome)); // else it has replied
+}
+
+void answer_or_fetch_outcome(struct session *s, const struct outcome *outcome) {
+    struct outcome o = *outcome, *kept;
+    if (answer_outcome(s, &o))
+        return;
+    if (!(kept = mem_alloc(sizeof *kept))) {
+        answer_error(s, error_set(MR_ENOMEM, "no memory to read the result"));
+        return;
+    }
+    *kept = o;
+    if (!fetch_wait(s, &for_outcome, kept, sizeof *kept))
+        mem_free(kept);
 }
 
 // ---- Lists made in several turns ----------------------------------------------------------------

@@ -13,14 +13,19 @@ void answer_error(struct session *, int err);
 void answer_ok(struct session *, int err);
 
 // Replies with the jobs of a TAKE, with bodies and states read from the log. A job that cannot be
-// read fails. False: without `wait`, some bodies are on disk only; no reply was written.
-bool answer_grants(struct session *, const struct grant *, size_t count, bool wait);
+// read fails. False: some bodies have to be fetched; no reply was written.
+bool answer_grants(struct session *, const struct grant *, size_t count);
 
-// Replies with the body of an entry of a shard's log as a bulk string; nil if it cannot be read.
+// Replies with the body of an entry of a shard's log as a bulk string; nil if it cannot be read, or
+// has to be fetched (fetch_is_needed).
 void answer_body(struct session *, uint32_t shard, uint64_t at);
 
-// Replies to CALL and AWAIT with the outcome of a job.
-void answer_outcome(struct session *, const struct outcome *);
+// Replies to CALL and AWAIT with the outcome of a job. False: its result or reason has to be
+// fetched; no reply was written. If the cleaner has moved that, its new position is set.
+bool answer_outcome(struct session *, struct outcome *);
+
+// The same for a command: now, or when that was fetched.
+void answer_or_fetch_outcome(struct session *, const struct outcome *);
 
 // Makes the table that token_read uses; must be called before other threads start.
 void tokens_prepare(void);

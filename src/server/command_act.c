@@ -5,6 +5,7 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
+#include "server/fetch.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
@@ -137,7 +138,7 @@ static bool has_reason(struct session *s, const struct job_info *i, mr_bytes tex
     struct buffer *kept = &s->host->scratch;
     buffer_clear(kept);
     budget_spend(s, STEPS_READ);
-    if (!i->reasons_at || shard_read(shard_at(s->host, i->shard), i->reasons_at, kept) < 0)
+    if (!i->reasons_at || fetch_look(s, i->shard, i->reasons_at, FETCH_BODY, kept) < 0)
         return false;
     mr_bytes last = reasons_last(buffer_bytes(kept));
     return memmem(last.data, last.size, text.data, text.size) != NULL;
@@ -158,7 +159,8 @@ static int piece_add(void *arg, const struct job_info *i) {
     return 0;
 }
 
-// Acts on some jobs. 1: there are more; 0: all are done.
+// Acts on some jobs. 1: there are more; 0: all are done; MR_EAGAIN: reasons have to be fetched, and
+// nothing was done.
 static int act_on_piece(struct session *s, struct bulk *b) {
     const struct bulk_options *o = &b->options;
     struct piece p = { .session = s, .bulk = b, .left = o->max - b->count };
@@ -166,6 +168,11 @@ static int act_on_piece(struct session *s, struct bulk *b) {
         .stage = b->words.words[2], .status = b->status, .key = o->key, .from = b->from
     };
     int more = shards_walk(s->host, &w, piece_add, &p);
+    if (fetch_is_needed(s)) { // the same jobs are looked at again when their reasons were read
+        b->from = w.from;
+        return MR_EAGAIN;
+    }
+    fetch_forget(s, FETCH_FOR_COMMAND);
     if (more == MR_EGONE && b->from) { // another client has removed that job: start again
         b->from = 0;
         b->count = o->dry ? 0 : b->count; // a dry run has changed nothing: count again
@@ -190,9 +197,19 @@ static void stage_resume(struct session *, void *, enum wake);
 
 static const struct wait_kind stage_turn = { .resume = stage_resume, .free = bulk_free };
 
+static void bulk_fetch(struct session *s, struct bulk *b) {
+    struct bulk *kept = b->kept ? b : bulk_keep(b);
+    if (!kept)
+        answer_error(s, error_set(MR_ENOMEM, "no memory to read the reasons of jobs"));
+    else if (!fetch_wait(s, &stage_turn, kept, sizeof *kept + kept->kept->bytes) && kept != b)
+        bulk_free(kept);
+}
+
 static void act_on_stage(struct session *s, struct bulk *b) {
     int more = act_on_piece(s, b);
-    if (more > 0)
+    if (more == MR_EAGAIN)
+        bulk_fetch(s, b);
+    else if (more > 0)
         bulk_wait(s, b, &stage_turn);
     else if (more < 0 && !b->count)
         answer_error(s, more);

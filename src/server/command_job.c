@@ -23,7 +23,7 @@ static mr_bytes ended_key_of(struct session *s, const struct job_info *i) {
     if (job_status_has_key(i->status))
         return i->key;
     buffer_clear(head);
-    if (shard_read_head(shard_at(s->host, i->shard), i->at, head) < 0 ||
+    if (fetch_look(s, i->shard, i->at, FETCH_HEAD, head) < 0 ||
         record_decode(buffer_bytes(head), NULL, &record) < 0)
         return i->key;
     return record.key;
@@ -51,7 +51,7 @@ static void write_reasons(void *arg) {
     struct buffer *kept = &s->host->scratch;
     struct reason r;
     buffer_clear(kept);
-    if (i->reasons_at && shard_read(shard_at(s->host, i->shard), i->reasons_at, kept) < 0)
+    if (i->reasons_at && fetch_look(s, i->shard, i->reasons_at, FETCH_BODY, kept) < 0)
         buffer_clear(kept);
     uint64_t count = 0, skip;
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &r);)
@@ -96,33 +96,46 @@ static const struct option job_options[] = {
     { 0 },
 };
 
-static void write_found(struct session *s, uint64_t id, bool body) {
+// Replies with one job, by its id.
+struct found {
+    uint64_t id;
+    bool body;
+};
+
+// False: something has to be fetched; no reply was written.
+static bool write_found(struct session *s, const struct found *found) {
     struct job_info info;
-    int err = shards_look_job(s->host, id, &info);
+    size_t before = s->reply.out->size;
+    int err = shards_look_job(s->host, found->id, &info);
     if (err < 0)
         answer_error(s, err);
     else
-        write_job(s, &info, true, body);
-}
-
-static void job_resume(struct session *s, void *state, enum wake wake) {
-    (void)wake;
-    write_found(s, *(const uint64_t *)state, true);
-}
-
-static const struct wait_kind for_body = { .resume = job_resume, .free = mem_free };
-
-// Whether its body is on disk only, so that the command waits for it.
-static bool waits_for_body(struct session *s, uint64_t id) {
-    struct job_info info;
-    uint64_t *state;
-    if (shards_look_job(s->host, id, &info) < 0 || !info.at || !(state = mem_alloc(sizeof *state)))
-        return false;
-    *state = id;
-    if (fetch_first(s, &info, &for_body, state, sizeof *state))
+        write_job(s, &info, true, found->body);
+    if (!fetch_is_needed(s))
         return true;
-    mem_free(state);
+    s->reply.out->size = before;
     return false;
+}
+
+static void found_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind for_found = { .resume = found_resume, .free = mem_free };
+
+static void found_resume(struct session *s, void *state, enum wake wake) {
+    (void)wake;
+    if (!write_found(s, state))
+        (void)fetch_wait(s, &for_found, state, sizeof(struct found)); // else it has replied
+}
+
+static void fetch_found(struct session *s, struct found found) {
+    struct found *kept = mem_alloc(sizeof *kept);
+    if (!kept) {
+        answer_error(s, error_set(MR_ENOMEM, "no memory to read the job"));
+        return;
+    }
+    *kept = found;
+    if (!fetch_wait(s, &for_found, kept, sizeof *kept))
+        mem_free(kept);
 }
 
 void run_job(struct session *s, struct arguments *a) {
@@ -131,8 +144,9 @@ void run_job(struct session *s, struct arguments *a) {
     a->at = 2;
     if (!read_id(s, a->words[1], &id) || !options_read(s, a, job_options, &o))
         return;
-    if (!o.body || !waits_for_body(s, id))
-        write_found(s, id, o.body);
+    struct found found = { id, o.body };
+    if (!write_found(s, &found))
+        fetch_found(s, found);
 }
 
 // ---- Lists ------------------------------------------------------------------------------------
@@ -159,19 +173,83 @@ static int rows_init(struct session *s, struct rows *r, uint32_t most, mr_bytes 
     return r->jobs ? 0 : error_set(MR_ENOMEM, "no memory for a list of %u jobs", most);
 }
 
+// The jobs of a list, while something is fetched for it. They are looked up again afterwards; those
+// that have changed their status are left out.
+struct kept_rows {
+    uint32_t count;
+    struct {
+        uint64_t id;
+        enum job_status status;
+    } rows[];
+};
+
+static size_t kept_rows_bytes(uint32_t count) {
+    return sizeof(struct kept_rows) + count * sizeof((struct kept_rows *)0)->rows[0];
+}
+
+static struct kept_rows *rows_keep(const struct rows *r) {
+    struct kept_rows *kept = mem_alloc(kept_rows_bytes(r->count));
+    if (!kept)
+        return NULL;
+    kept->count = r->count;
+    for (uint32_t i = 0; i < r->count; i++) {
+        kept->rows[i].id = r->jobs[i].id;
+        kept->rows[i].status = r->jobs[i].status;
+    }
+    return kept;
+}
+
+// False: something has to be fetched; no reply was written.
+static bool write_list_of_jobs(struct session *s, const struct rows *r) {
+    size_t before = s->reply.out->size;
+    reply_array(&s->reply, r->count);
+    for (uint32_t i = 0; i < r->count; i++)
+        write_job(s, &r->jobs[i], false, false);
+    if (!fetch_is_needed(s))
+        return true;
+    s->reply.out->size = before;
+    return false;
+}
+
+static void rows_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind for_rows = { .resume = rows_resume, .free = mem_free };
+
+static void rows_resume(struct session *s, void *state, enum wake wake) {
+    (void)wake;
+    const struct kept_rows *kept = state;
+    struct rows r;
+    struct job_info info;
+    int err = rows_init(s, &r, kept->count, (mr_bytes){ 0 });
+    for (uint32_t i = 0; err == 0 && i < kept->count; i++)
+        if (shards_look_job(s->host, kept->rows[i].id, &info) == 0 &&
+            info.status == kept->rows[i].status)
+            r.jobs[r.count++] = info;
+    if (err < 0)
+        answer_error(s, err);
+    else if (!write_list_of_jobs(s, &r)) // without memory it has replied
+        (void)fetch_wait(s, &for_rows, state, kept_rows_bytes(kept->count));
+    mem_free(r.jobs);
+}
+
+static void fetch_rows(struct session *s, const struct rows *r) {
+    struct kept_rows *kept = rows_keep(r);
+    if (!kept)
+        answer_error(s, error_set(MR_ENOMEM, "no memory to read a list of %u jobs", r->count));
+    else if (!fetch_wait(s, &for_rows, kept, kept_rows_bytes(r->count)))
+        mem_free(kept);
+}
+
 static void write_rows(struct session *s, struct rows *r, int err) {
     if (err == WALK_CUT && !r->count)
         err = error_set(MR_ETOOBIG,
                         "none of the first %u jobs matches, and one command examines no more: a "
                         "shorter retention keeps fewer jobs",
                         LIMIT_LOOKED);
-    if (err < 0) {
+    if (err < 0)
         answer_error(s, err);
-    } else {
-        reply_array(&s->reply, r->count);
-        for (uint32_t i = 0; i < r->count; i++)
-            write_job(s, &r->jobs[i], false, false);
-    }
+    else if (!write_list_of_jobs(s, r))
+        fetch_rows(s, r);
     mem_free(r->jobs);
 }
 

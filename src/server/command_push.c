@@ -338,7 +338,7 @@ static void end_resume(struct session *s, void *state, enum wake wake) {
     if (wake == WAKE_STOPPED)
         session_answer_stopped(s);
     else if (wake == WAKE_READY)
-        answer_outcome(s, &s->outcome);
+        answer_or_fetch_outcome(s, &s->outcome);
     else
         reply_null(&s->reply);
 }
@@ -388,7 +388,7 @@ static void call_try(struct session *s, struct push_state *p, enum wake wake) {
     else if (err < 0)
         push_fail(s, err);
     else if (pushed.ended)
-        answer_outcome(s, &pushed.outcome);
+        answer_or_fetch_outcome(s, &pushed.outcome);
     else // the core ends it at its deadline, if it has one
         wait_begin(s, &for_end, NULL, 0, UINT64_MAX);
 }
@@ -434,7 +434,7 @@ void run_await(struct session *s, struct arguments *a) {
     } else if (err < 0)
         answer_error(s, err);
     else
-        answer_outcome(s, &outcome);
+        answer_or_fetch_outcome(s, &outcome);
 }
 
 void run_cancel(struct session *s, struct arguments *a) {

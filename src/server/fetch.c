@@ -1,68 +1,177 @@
 // See fetch.h.
 #include "server/fetch.h"
 
+#include "base/errors.h"
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/shards.h"
 
+#include <stdio.h>
 #include <string.h>
 
-// False: no memory, or no thread that reads it.
-static bool fetch_begin(struct session *s, const struct grant *grants, size_t count) {
-    struct host *h = s->host;
-    struct fetch *f = mem_alloc(sizeof *f + count * sizeof *grants);
-    if (!f)
-        return false;
-    f->session = s;
-    f->host = h;
-    f->count = count;
-    memcpy(f->grants, grants, count * sizeof *grants);
-    if (h->fetch(h->fetcher, f) < 0) {
-        mem_free(f);
-        return false;
+// ---- What is wanted, and what was read --------------------------------------------------------
+
+static const struct fetch_entry *fetched_find(struct session *s, uint32_t shard, uint64_t at,
+                                              enum fetch_part part, const char **out_error) {
+    for (int purpose = 0; purpose < FETCH_PURPOSES; purpose++)
+        for (struct fetch *f = s->fetched[purpose]; f; f = f->next)
+            for (size_t tried = 0; tried < f->count; tried++) {
+                size_t i = (f->looked + tried) % f->count;
+                const struct fetch_entry *e = &f->entries[i];
+                if (e->at != at || e->shard != shard || e->part != part)
+                    continue;
+                f->looked = i + 1;
+                *out_error = f->error;
+                return e;
+            }
+    return NULL;
+}
+
+static int fetch_note(struct session *s, uint32_t shard, uint64_t at, enum fetch_part part) {
+    struct fetch_entry e = { .at = at, .shard = shard, .part = part };
+    int err = buffer_append(&s->host->wanted, &e, sizeof e);
+    return err < 0 ? err : MR_EAGAIN;
+}
+
+int fetch_look(struct session *s, uint32_t shard, uint64_t at, enum fetch_part part,
+               struct buffer *out) {
+    struct shard *of = shard_at(s->host, shard);
+    const char *error = NULL;
+    const struct fetch_entry *e = fetched_find(s, shard, at, part, &error);
+    if (e && e->err == 0)
+        return buffer_append(out, e->bytes.data, e->bytes.size);
+    if (e && e->err != MR_EGONE)
+        return error_set(e->err, "%s", error);
+    int err = part == FETCH_HEAD ? shard_read_head_now(of, at, out) : shard_read_now(of, at, out);
+    if (err != MR_EAGAIN)
+        return err;
+    if (s->host->fetch)
+        return fetch_note(s, shard, at, part);
+    return part == FETCH_HEAD ? shard_read_head(of, at, out) : shard_read(of, at, out);
+}
+
+bool fetch_is_needed(const struct session *s) {
+    return s->host->wanted.size > 0;
+}
+
+static void fetch_free(struct fetch *f) {
+    for (size_t i = 0; i < f->count; i++)
+        buffer_finish(&f->entries[i].bytes);
+    mem_free(f->grants);
+    mem_free(f);
+}
+
+void fetch_forget(struct session *s, enum fetch_purpose purpose) {
+    for (struct fetch *f; (f = s->fetched[purpose]);) {
+        s->fetched[purpose] = f->next;
+        for (size_t i = 0; i < f->count; i++)
+            s->fetched_bytes -= f->entries[i].bytes.capacity;
+        fetch_free(f);
     }
-    s->fetch = f;
-    return true;
+}
+
+void fetch_leave(struct session *s) {
+    for (int purpose = 0; purpose < FETCH_PURPOSES; purpose++)
+        fetch_forget(s, (enum fetch_purpose)purpose);
+    for (struct list *l; (l = list_first(&s->fetches));) {
+        list_remove(l);
+        list_entry(l, struct fetch, of_session)->session = NULL;
+    }
+}
+
+// ---- Beginning --------------------------------------------------------------------------------
+
+// Begins to read the noted entries. MR_ENOMEM.
+static int fetch_begin(struct session *s, enum fetch_purpose purpose, const struct grant *grants,
+                       size_t grant_count) {
+    struct host *h = s->host;
+    size_t count = h->wanted.size / sizeof(struct fetch_entry);
+    struct fetch *f = mem_alloc(sizeof *f + count * sizeof f->entries[0]);
+    struct grant *kept = grant_count ? mem_alloc(grant_count * sizeof *kept) : NULL;
+    if (f) {
+        f->session = s;
+        f->purpose = purpose;
+        f->host = h;
+        f->grants = kept;
+        f->grant_count = grant_count;
+        f->count = count;
+        memcpy(f->entries, h->wanted.data, h->wanted.size);
+        list_init(&f->of_session);
+    }
+    if (kept)
+        memcpy(kept, grants, grant_count * sizeof *kept);
+    buffer_clear(&h->wanted);
+    if (f && (kept || !grant_count) && h->fetch(h->fetcher, f) == 0) {
+        list_append(&s->fetches, &f->of_session);
+        return 0;
+    }
+    mem_free(kept);
+    mem_free(f);
+    return error_set(MR_ENOMEM, "no memory to read from the store");
+}
+
+bool fetch_wait(struct session *s, const struct wait_kind *kind, void *state, size_t bytes) {
+    int err = fetch_begin(s, FETCH_FOR_COMMAND, NULL, 0);
+    if (err == 0) {
+        wait_begin(s, kind, state, bytes, UINT64_MAX);
+        return true;
+    }
+    answer_error(s, err);
+    return false;
+}
+
+bool fetch_for_call(struct session *s) {
+    return fetch_begin(s, FETCH_FOR_CALL, NULL, 0) == 0;
 }
 
 static const struct wait_kind for_bodies = { .resume = NULL }; // of a TAKE: fetch_end replies
 
+static int note_grants(struct session *s, const struct grant *grants, size_t count) {
+    int err = 0;
+    buffer_clear(&s->host->wanted);
+    for (size_t i = 0; err != MR_ENOMEM && i < count; i++) {
+        const struct grant *g = &grants[i];
+        err = fetch_note(s, g->shard, g->at, FETCH_BODY);
+        if (err != MR_ENOMEM && g->state_at)
+            err = fetch_note(s, g->shard, g->state_at, FETCH_BODY);
+    }
+    return err == MR_EAGAIN ? 0 : err;
+}
+
+// Without memory to read them the jobs return to their channels, uncounted.
+static void refuse_grants(struct session *s, const struct grant *grants, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        (void)core_release(s->host->parts[grants[i].shard].core, grants[i].id, &grants[i].token);
+    session_reply(s);
+    answer_error(s, error_set(MR_ENOMEM, "no memory to read the jobs"));
+    session_touch(s);
+}
+
 bool fetch_grants(struct session *s, const struct grant *grants, size_t count) {
-    bool may_wait = s->host->fetch != NULL;
-    if (answer_grants(s, grants, count, !may_wait))
+    if (answer_grants(s, grants, count))
         return true;
-    if (fetch_begin(s, grants, count)) {
-        wait_begin(s, &for_bodies, NULL, 0, UINT64_MAX);
-        return false;
+    if (note_grants(s, grants, count) < 0 || fetch_begin(s, FETCH_FOR_COMMAND, grants, count) < 0) {
+        refuse_grants(s, grants, count);
+        return true;
     }
-    return answer_grants(s, grants, count, true);
+    wait_begin(s, &for_bodies, NULL, 0, UINT64_MAX);
+    return false;
 }
 
-bool fetch_first(struct session *s, const struct job_info *job, const struct wait_kind *kind,
-                 void *state, size_t bytes) {
-    struct host *h = s->host;
-    if (!h->fetch)
-        return false;
-    buffer_clear(&h->scratch);
-    if (shard_read_now(shard_at(h, job->shard), job->at, &h->scratch) != MR_EAGAIN ||
-        !fetch_begin(s, &(struct grant){ .at = job->at, .shard = job->shard }, 1))
-        return false;
-    wait_begin(s, kind, state, bytes, UINT64_MAX);
-    return true;
-}
+// ---- In the other thread ----------------------------------------------------------------------
 
-// A failure is found again, and reported, when the reply is written.
-void fetch_read(const struct fetch *f) {
-    struct buffer body = { 0 };
+void fetch_read(struct fetch *f) {
     for (size_t i = 0; i < f->count; i++) {
-        const struct grant *g = &f->grants[i];
-        buffer_clear(&body);
-        (void)shard_read(shard_at(f->host, g->shard), g->at, &body);
-        if (g->state_at)
-            (void)shard_read(shard_at(f->host, g->shard), g->state_at, &body);
+        struct fetch_entry *e = &f->entries[i];
+        struct shard *shard = shard_at(f->host, e->shard);
+        e->err = e->part == FETCH_HEAD ? shard_read_head(shard, e->at, &e->bytes)
+                                       : shard_read(shard, e->at, &e->bytes);
+        if (e->err < 0)
+            snprintf(f->error, sizeof f->error, "%s", error_text());
     }
-    buffer_finish(&body);
 }
+
+// ---- Going on ---------------------------------------------------------------------------------
 
 // False: the job was cancelled or has expired meanwhile, and was released.
 static bool grant_renew(struct core *core, struct grant *g) {
@@ -83,29 +192,46 @@ static bool grant_renew(struct core *core, struct grant *g) {
 // The state is sent with the first job of a batch; if that is omitted, with the next one.
 static void state_pass_on(struct fetch *f, size_t i) {
     const struct grant *g = &f->grants[i];
-    if (i + 1 < f->count && f->grants[i + 1].token.serial == g->token.serial)
+    if (i + 1 < f->grant_count && f->grants[i + 1].token.serial == g->token.serial)
         f->grants[i + 1].state_at = g->state_at;
 }
 
+// Replies to the TAKE, or waits again if the cleaner has moved a body.
 static void tell_grants(struct session *s, struct fetch *f) {
     size_t count = 0;
-    for (size_t i = 0; i < f->count; i++) {
+    for (size_t i = 0; i < f->grant_count; i++) {
         if (grant_renew(s->host->parts[f->grants[i].shard].core, &f->grants[i]))
             f->grants[count++] = f->grants[i];
         else
             state_pass_on(f, i);
     }
-    (void)answer_grants(s, f->grants, count, true);
+    if (!fetch_grants(s, f->grants, count))
+        return;
+    fetch_forget(s, FETCH_FOR_COMMAND);
     wait_answered(s);
+}
+
+static void call_goes_on(struct session *s) {
+    s->is_reading_call = false;
+    if (list_empty(&s->of_resuming) && list_empty(&s->of_backlog))
+        list_append(&s->host->resuming, &s->of_resuming);
 }
 
 void fetch_end(struct fetch *f) {
     struct session *s = f->session;
-    if (s)
-        s->fetch = NULL;
-    if (s && s->wait.kind->resume)
-        wait_wake(s, WAKE_READY);
-    else if (s)
+    if (!s) {
+        fetch_free(f);
+        return;
+    }
+    list_remove(&f->of_session);
+    for (size_t i = 0; i < f->count; i++)
+        s->fetched_bytes += f->entries[i].bytes.capacity;
+    f->next = s->fetched[f->purpose];
+    s->fetched[f->purpose] = f;
+    if (f->purpose == FETCH_FOR_CALL)
+        call_goes_on(s);
+    else if (f->grant_count)
         tell_grants(s, f);
-    mem_free(f);
+    else
+        wait_wake(s, WAKE_READY);
 }

@@ -105,6 +105,7 @@ void host_finish(struct host *h) {
     slab_finish(&h->slots);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);
+    buffer_finish(&h->wanted);
     while (h->free_buffer_count)
         buffer_finish(&h->free_buffers[--h->free_buffer_count]);
     mem_free(h->inbox);

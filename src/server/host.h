@@ -101,6 +101,7 @@ struct host {
     void (*watch)(void *watcher, struct host *);
     void *watcher;
     struct buffer scratch; // what is read from the log on its way into a reply
+    struct buffer wanted;  // what the command has not found in memory: struct fetch_entry
     uint64_t steps;        // of work so far (see budget.h) …
     uint64_t turn_steps;   // … and when this turn began
     bool serving;          // the backlog is being served

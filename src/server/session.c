@@ -93,8 +93,9 @@ int session_create(struct host *h, struct session **out) {
     s->address = "";
     s->since_ms = host_now_ms(h);
     s->reply.out = &s->out;
-    struct list *links[] = { &s->of_host,  &s->of_touched, &s->of_held,     &s->of_resuming,
-                             &s->of_ready, &s->of_backlog, &s->async_calls, &s->ended_calls };
+    struct list *links[] = { &s->of_host,     &s->of_touched,  &s->of_held,
+                             &s->of_resuming, &s->of_ready,    &s->of_backlog,
+                             &s->async_calls, &s->ended_calls, &s->fetches };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_init(links[i]);
     list_append(&h->sessions, &s->of_host);
@@ -119,8 +120,7 @@ static void session_drop(struct session *s) {
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_remove(links[i]);
     session_work_for(s, "", 0);
-    if (s->fetch)
-        s->fetch->session = NULL;
+    fetch_leave(s);
     SLAB_AT(&h->slots, struct session_slot, s->slot)->session = NULL;
     slab_give(&h->slots, s->slot);
     h->buffered -= session_held(s) + s->async_count * sizeof(struct async_call);
@@ -190,13 +190,24 @@ void async_call_ended(struct async_call *l, const struct outcome *outcome) {
         list_append(&s->host->resuming, &s->of_resuming);
 }
 
-static void write_async_end(struct session *s, const struct outcome *outcome) {
+// False: its result has to be read first; nothing was written.
+static bool write_async_end(struct session *s, struct outcome *outcome) {
     struct buffer *replies = session_push_begin(s);
+    size_t before = s->out.size;
     reply_push(&s->reply, 3);
     reply_bulk(&s->reply, mr_str("ended"));
     reply_id(&s->reply, outcome->id);
-    answer_outcome(s, outcome);
+    bool written = answer_outcome(s, outcome);
+    if (!written)
+        s->out.size = before;
     session_push_end(s, replies);
+    return written;
+}
+
+// Without memory to read it the connection is closed: the client can reconnect and AWAIT the job.
+static void read_async_end(struct session *s) {
+    s->is_reading_call = fetch_for_call(s);
+    s->broken = s->broken || !s->is_reading_call;
 }
 
 // Bytes of replies since the beginning.
@@ -206,7 +217,7 @@ static uint64_t said_so_far(const struct session *s) {
 
 // As many as the budget allows. What the client does not read holds up the rest.
 static void report_ended_calls(struct session *s) {
-    while (!list_empty(&s->ended_calls) && !session_is_paused(s)) {
+    while (!list_empty(&s->ended_calls) && !session_is_paused(s) && !s->is_reading_call) {
         if (!budget_left(s)) {
             budget_defer(s);
             return;
@@ -214,16 +225,21 @@ static void report_ended_calls(struct session *s) {
         struct async_call *l = list_entry(s->ended_calls.next, struct async_call, of_ended);
         struct budget_mark mark = budget_begin(s);
         uint64_t said = said_so_far(s);
-        write_async_end(s, &l->outcome);
-        async_call_destroy(l);
+        buffer_clear(&s->host->wanted);
+        bool written = write_async_end(s, &l->outcome);
+        if (written)
+            async_call_destroy(l);
+        else
+            read_async_end(s);
+        fetch_forget(s, FETCH_FOR_CALL);
         budget_end(s, mark, 0, said_so_far(s) - said);
     }
 }
 
 // Keeps the host's sum of buffers. Called when a buffer may have grown or was freed.
 static void count_buffers(struct session *s) {
-    size_t now = s->in.capacity + s->wait.bytes + s->out.capacity + s->multi.queue.capacity +
-                 s->multi.replies.capacity;
+    size_t now = s->in.capacity + s->wait.bytes + s->fetched_bytes + s->out.capacity +
+                 s->multi.queue.capacity + s->multi.replies.capacity;
     s->host->buffered += now - s->buffered; // unsigned: a decrease wraps and adds up
     s->buffered = now;
 }
@@ -321,11 +337,14 @@ static void abandon(struct session *s) {
 static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
     struct budget_mark mark = budget_begin(s);
     uint64_t said = said_so_far(s);
+    buffer_clear(&s->host->wanted);
     if (count)
         command_run(s, words, count);
     else
         command_resume(s);
     budget_end(s, mark, count, said_so_far(s) - said);
+    if (!s->wait.kind)
+        fetch_forget(s, FETCH_FOR_COMMAND);
     if (s->input_ended && wait_is_open(s))
         abandon(s);
 }

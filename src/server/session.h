@@ -45,6 +45,9 @@ struct async_call {
 
 struct front;
 
+// What something is read from the log for (fetch.h).
+enum fetch_purpose { FETCH_FOR_COMMAND, FETCH_FOR_CALL, FETCH_PURPOSES };
+
 struct session {
     struct host *host;
     uint64_t id;
@@ -75,17 +78,20 @@ struct session {
     bool broken;      // closes at once
     bool gone;        // disconnected: in the host's list `leaving`; events for it are ignored
 
-    struct wait wait;        // the command that is not answered yet
-    uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
-    struct fetch *fetch;     // bodies being read for it; NULL: none
-    struct watcher watcher;  // waiting for an epic
-    struct outcome outcome;  // of the job that it has waited for
-    struct caller caller;    // waiting for a job's end
-    struct pusher pusher;    // waiting for room
-    struct list async_calls; // CALLs with LATER that have not ended …
-    uint32_t async_count;    // … and how many
-    struct list ended_calls; // of these, that have ended and are to be reported
-    bool has_called_async;   // there were some
+    struct wait wait;                      // the command that is not answered yet
+    uint64_t timer_ms;                     // of its entry among the host's `waits`; 0: it has none
+    struct list fetches;                   // what is being read for it: struct fetch …
+    struct fetch *fetched[FETCH_PURPOSES]; // … what was read, and is kept until it is answered …
+    size_t fetched_bytes;                  // … and how many bytes that is
+    struct watcher watcher;                // waiting for an epic
+    struct outcome outcome;                // of the job that it has waited for
+    struct caller caller;                  // waiting for a job's end
+    struct pusher pusher;                  // waiting for room
+    struct list async_calls;               // CALLs with LATER that have not ended …
+    uint32_t async_count;                  // … and how many
+    struct list ended_calls;               // of these, that have ended and are to be reported
+    bool has_called_async;                 // there were some
+    bool is_reading_call;                  // the result of the first ended one is being read
 
     struct {
         bool open, refused;           // after MULTI; a command was refused since

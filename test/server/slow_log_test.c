@@ -1,0 +1,248 @@
+// What a server does while its log is slow: what is not in memory is read by another thread, and
+// the command goes on afterwards; other clients are served meanwhile.
+#include "server/fetch.h"
+#include "support/dialogue.h"
+#include "support/slow_log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FETCHES = 16 };
+
+static struct slow_plan plan;
+static struct fetch *fetches[FETCHES];
+static int fetch_count;
+
+static int note_fetch(void *arg, struct fetch *f) {
+    (void)arg;
+    assert_true(fetch_count < FETCHES);
+    fetches[fetch_count++] = f;
+    return 0;
+}
+
+static int slow_setup(void **state) {
+    plan = (struct slow_plan){ 0 };
+    fetch_count = 0;
+    struct dialogue *d = dialogue_create(STORE_LATER, (struct core_limits){ 0 });
+    d->options.log.wrap = slow_log_wrap;
+    d->options.log.wrap_arg = &plan;
+    dialogue_load(d);
+    d->host.fetch = note_fetch;
+    *state = d;
+    return 0;
+}
+
+// What the other thread does, and the turn after it.
+static void read_all(struct dialogue *d) {
+    struct fetch *now[FETCHES];
+    int count = fetch_count;
+    memcpy(now, fetches, sizeof now);
+    fetch_count = 0;
+    plan.another = true;
+    for (int i = 0; i < count; i++)
+        fetch_read(now[i]);
+    plan.another = false;
+    host_begin(&d->host);
+    for (int i = 0; i < count; i++)
+        fetch_end(now[i]);
+    turn(d);
+}
+
+static int slow_teardown(void **state) {
+    read_all(*state);
+    assert_int_equal(fetch_count, 0);
+    assert_int_equal(plan.unwanted, 0);
+    plan.cold = plan.held = false;
+    dialogue_destroy(*state);
+    return 0;
+}
+
+// The client waits until another thread has read; others are served.
+static void expect_after_reading(struct dialogue *d, int client, const char *reply) {
+    expect_no_reply(d, client);
+    assert_int_equal(fetch_count, 1);
+    ask(d, 1 - client, "PING", "+PONG");
+    ask(d, 1 - client, "JOBS s STATUS waiting", "*");
+    read_all(d);
+    expect_reply(d, client, reply);
+}
+
+static void done_with_result(struct dialogue *d, const char *result) {
+    struct job job = take(d, 1, "s");
+    send_linef(d, 1, "DONE %s %s RESULT %s", job.id, job.token, result);
+    expect_reply(d, 1, "+OK");
+}
+
+static void fail_for_good(struct dialogue *d, const char *reason) {
+    struct job job = take(d, 1, "s");
+    send_linef(d, 1, "FAIL %s %s %s NEVER", job.id, job.token, reason);
+    expect_reply(d, 1, "+OK");
+}
+
+static void C7_a_result_that_is_awaited_is_read_by_another_thread(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    done_with_result(d, "r");
+    plan.cold = true;
+    send_line(d, 0, "AWAIT #1");
+    expect_after_reading(d, 0, "\"r\"");
+    ask(d, 0, "PING x", "\"x\"");
+}
+
+static void C7_a_result_that_is_called_for_is_read_by_another_thread(void **state) {
+    struct dialogue *d = *state;
+    send_bytes(d, 0, mr_str("CALL s a\r\nPING x\r\n"));
+    struct job job = take(d, 1, "s");
+    plan.cold = true;
+    send_linef(d, 1, "DONE %s %s RESULT r", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    expect_after_reading(d, 0, "\"r\"");
+    expect_reply(d, 0, "\"x\"");
+}
+
+static void C7_the_reason_of_a_dead_job_is_read_by_another_thread(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    fail_for_good(d, "broken");
+    plan.cold = true;
+    send_line(d, 0, "AWAIT #1");
+    expect_after_reading(d, 0, "-DEAD broken");
+}
+
+// Commands of the same client are answered meanwhile: it does not wait for the call.
+static void C7_the_end_of_a_later_call_is_read_by_another_thread(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "HELLO 3", "*");
+    ask(d, 0, "CALL s a LATER", "\"#1\"");
+    ask(d, 0, "CALL s b LATER", "\"#2\"");
+    done_with_result(d, "first");
+    done_with_result(d, "second");
+    expect_reply(d, 0, ">[\"ended\" \"#1\" \"first\"]");
+    expect_reply(d, 0, ">[\"ended\" \"#2\" \"second\"]");
+    ask(d, 0, "CALL s c LATER", "\"#3\"");
+    ask(d, 0, "CALL s d LATER", "\"#4\"");
+    struct job c = take(d, 1, "s"), e = take(d, 1, "s");
+    plan.cold = true;
+    send_linef(d, 1, "DONE %s %s RESULT third", c.id, c.token);
+    expect_reply(d, 1, "+OK");
+    send_linef(d, 1, "DONE %s %s RESULT fourth", e.id, e.token);
+    expect_reply(d, 1, "+OK");
+    expect_no_reply(d, 0);
+    ask(d, 0, "PING", "+PONG");
+    read_all(d);
+    expect_reply(d, 0, ">[\"ended\" \"#3\" \"third\"]");
+    expect_no_reply(d, 0);
+    read_all(d);
+    expect_reply(d, 0, ">[\"ended\" \"#4\" \"fourth\"]");
+}
+
+static void C7_a_job_is_shown_when_its_parts_were_read(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a KEY k");
+    done_with_result(d, "r");
+    push(d, "s b KEY l");
+    fail_for_good(d, "broken");
+    plan.cold = true;
+    send_line(d, 0, "JOB #1 BODY"); // the key of an ended job is in the log, too
+    expect_after_reading(d, 0, "[*\"key\" \"k\" *\"result\" \"r\"]");
+    send_line(d, 0, "JOB #2 BODY");
+    expect_after_reading(d, 0, "[*\"text\" \"broken\"*\"body\" \"b\"]");
+    send_line(d, 0, "JOB #2");
+    expect_after_reading(d, 0, "[*\"text\" \"broken\"*]");
+}
+
+static void C7_a_list_is_shown_when_its_rows_were_read(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a KEY k");
+    push(d, "s b KEY l");
+    done_with_result(d, "r");
+    done_with_result(d, "r");
+    push(d, "s c");
+    push(d, "s d");
+    fail_for_good(d, "this");
+    fail_for_good(d, "that");
+    plan.cold = true;
+    send_line(d, 0, "JOBS s STATUS done");
+    expect_after_reading(d, 0, "[[*\"key\" \"k\"*] [*\"key\" \"l\"*]]");
+    send_line(d, 0, "DEAD s");
+    expect_after_reading(d, 0, "[[*\"this\"*] [*\"that\"*]]");
+    send_line(d, 0, "DEAD s");
+    ask(d, 1, "DROP #3", ":1"); // a job that is not dead any more is left out
+    read_all(d);
+    expect_reply(d, 0, "[[*\"that\"*]]");
+}
+
+static void C7_jobs_are_chosen_by_reasons_that_were_read(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 3; i++) {
+        push(d, "s a");
+        fail_for_good(d, i == 1 ? "that" : "this");
+    }
+    plan.cold = true;
+    send_line(d, 0, "DROP STAGE s DEAD REASON this");
+    expect_after_reading(d, 0, ":2");
+    plan.cold = false;
+    ask(d, 0, "DEAD s", "[[*\"that\"*]]");
+}
+
+static void C7_a_body_that_was_moved_is_read_again(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    plan.cold = plan.gone = true;
+    send_line(d, 0, "TAKE s");
+    expect_no_reply(d, 0);
+    read_all(d);
+    expect_after_reading(d, 0, "[[\"#1\" * \"a\" *]]");
+    plan.gone = true;
+    send_line(d, 0, "JOB #1 BODY");
+    expect_no_reply(d, 0);
+    read_all(d);
+    expect_after_reading(d, 0, "[*\"body\" \"a\"]");
+}
+
+static void F50_a_client_may_go_while_something_is_read_for_it(void **state) {
+    struct dialogue *d = *state;
+    static const char *const commands[] = { "AWAIT #1", "JOB #1 BODY", "JOBS s STATUS done",
+                                            "DROP STAGE s DEAD REASON x", "DEAD s" };
+    push(d, "s a");
+    done_with_result(d, "r");
+    push(d, "s b");
+    fail_for_good(d, "x");
+    plan.cold = true;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        connect_client(d, 2);
+        send_line(d, 2, commands[i]);
+        expect_no_reply(d, 2);
+        hang_up(d, 2);
+        read_all(d);
+    }
+    connect_client(d, 2);
+    plan.cold = false;
+    ask(d, 2, "HELLO 3", "*");
+    ask(d, 2, "CALL s c LATER", "*");
+    struct job job = take(d, 1, "s");
+    plan.cold = true;
+    send_linef(d, 1, "DONE %s %s RESULT r", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    hang_up(d, 2);
+    read_all(d);
+}
+
+#define SLOW(test)                                                                                 \
+    { #test, test, slow_setup, slow_teardown, NULL }
+
+int main(void) {
+    dialogue_in_one_loop = true;
+    const struct CMUnitTest any[] = {
+        SLOW(C7_a_result_that_is_awaited_is_read_by_another_thread),
+        SLOW(C7_a_result_that_is_called_for_is_read_by_another_thread),
+        SLOW(C7_the_reason_of_a_dead_job_is_read_by_another_thread),
+        SLOW(C7_the_end_of_a_later_call_is_read_by_another_thread),
+        SLOW(C7_a_job_is_shown_when_its_parts_were_read),
+        SLOW(C7_a_list_is_shown_when_its_rows_were_read),
+        SLOW(C7_jobs_are_chosen_by_reasons_that_were_read),
+        SLOW(C7_a_body_that_was_moved_is_read_again),
+        SLOW(F50_a_client_may_go_while_something_is_read_for_it),
+    };
+    return dialogue_run(any, sizeof any / sizeof *any, NULL, 0);
+}
