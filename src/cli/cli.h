@@ -127,6 +127,8 @@ enum cli_exit call_run(const struct input *);
 enum cli_exit await_run(const struct input *);
 enum cli_exit cancel_run(const struct input *);
 enum cli_exit epic_run(const struct input *);
+enum cli_exit inbox_install_run(const struct input *);
+enum cli_exit inbox_run_run(const struct input *);
 enum cli_exit bench_run(const struct input *);
 enum cli_exit job_run(const struct input *);
 enum cli_exit jobs_run(const struct input *);

@@ -382,6 +382,7 @@ const struct chapter chapters[] = {
     { "Engines and work", work_commands },
     { "Jobs", jobs_commands },
     { "Stages", looks_commands },
+    { "Inbox", inbox_commands },
     { "Access", auth_commands },
     { "Stores", store_commands },
     { "Help", help_commands },

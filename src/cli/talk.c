@@ -62,8 +62,11 @@ static enum cli_exit talks_open(const struct input *in, enum engine_store store,
     return CLI_DONE;
 }
 
-static void talk_close(struct talk *t) {
-    t->talks->first = t->next;
+void talk_close(struct talk *t) {
+    struct talk **at = &t->talks->first;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
     t->talks->impl->leave(t);
     mem_free(t);
 }

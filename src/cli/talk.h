@@ -27,8 +27,12 @@ enum cli_exit talk_begin(const struct input *, enum engine_store, struct talks *
 // Closes all connections, and an engine in this process. Takes NULL.
 void talks_close(struct talks *);
 
-// Opens one more connection, which talks_close closes. Errors as those of talk_begin.
+// Opens one more connection, which talks_close closes, if talk_close has not. Errors as those of
+// talk_begin.
 enum cli_exit talk_open(struct talks *, struct talk **out);
+
+// Closes a connection of talk_open. Replies that are missing are dropped.
+void talk_close(struct talk *);
 
 // ---- Requests ---------------------------------------------------------------------------------
 

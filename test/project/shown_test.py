@@ -4,6 +4,7 @@ command line; it finds the files, jobs and servers that it speaks of (see `prepa
 paths of the system and numbers of jobs are put in their places. It must exit with 0; what goes on until it
 is ended (serve, work) must do its work first."""
 import atexit
+import functools
 import os
 import re
 import shutil
@@ -12,6 +13,8 @@ import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+from postgres import Postgres, why_no_postgres
+from running import Running, wait_until
 from served import Client, Server, write
 from tap import MILLRACE, TIMEOUT_S, case, cases, check, equal, main, top
 
@@ -59,7 +62,7 @@ def joined(lines):
 
 def shown_by_help():
     overview = ok("millrace help")
-    for name in re.findall(r"^  ((?:auth|store) \w+|(?!millrace)[a-z]+) ", overview, re.M):
+    for name in re.findall(r"^  ((?:auth|inbox|store) \w+|(?!millrace)[a-z]+) ", overview, re.M):
         told = ok(f"millrace help {name}").split("\nExamples:\n")[1]
         lines = [line[2:] for line in told.splitlines() if not line.startswith("      ")]
         for line in joined(line.strip() for line in lines):
@@ -174,6 +177,36 @@ def run_with_token(line):
         check(ended.returncode == 0, ended)
 
 
+@functools.cache
+def database():
+    """One with an inbox."""
+    postgres = Postgres()
+    postgres.sql("CREATE DATABASE app", database="postgres")
+    ok(f"millrace inbox install '{postgres.url()}'")
+    return postgres
+
+
+def run_inbox(line):
+    """A runner goes on until it is ended. Why it was skipped, or None."""
+    if why_not := why_no_inbox():
+        return why_not
+    line = line.replace("postgres://localhost/app", f"'{database().url()}'").rstrip("& ")
+    if "inbox run" not in line or "--until-empty" in line:
+        ok(line)
+        return None
+    runner = Running("bash", "-c", f"exec {line}", text=True)
+    wait_until(lambda: "ready" in runner.said() or runner.process.poll() is not None, line)
+    runner.signal(signal.SIGTERM)
+    equal(runner.end().code, 0, line, runner.end())
+    return None
+
+
+@functools.cache
+def why_no_inbox():
+    without = "no PostgreSQL support" in bash("millrace inbox run").stderr
+    return "this build has no PostgreSQL support" if without else why_no_postgres()
+
+
 def run_shown(line):
     for word, stands in prepare(line).items():
         line = line.replace(word, stands)
@@ -181,6 +214,8 @@ def run_shown(line):
         return run_serve(line.rstrip("& "))
     if "millrace work " in line:
         return run_work(line)
+    if "millrace inbox " in line:
+        return run_inbox(line)
     if re.search("millrace (emit|state)", line):
         return run_inside(line)
     if "TOKEN_FILE" in line:
@@ -194,7 +229,7 @@ def run_shown(line):
 def add(where, line):
     @case(f"{where}: {' '.join(line.split())}")
     def _():
-        run_shown(line)
+        return run_shown(line)
 
 
 make_files()
@@ -212,7 +247,7 @@ for shown in [*shown_by_help(), *(found for page in pages for found in shown_by(
 
 @case("every command shows something, and so do the pages")
 def _():
-    names = re.findall(r"^\.SS millrace ((?:auth|store) \w+|\w+)", ok("millrace help --man"), re.M)
+    names = re.findall(r"^\.SS millrace ((?:auth|inbox|store) \w+|\w+)", ok("millrace help --man"), re.M)
     for name in names:
         check(any(told.startswith(f"help {name}:") for told, _ in cases), name)
     for page in "README.md", "docs/flows.md", "docs/operating.md", "docs/security.md":

@@ -1,0 +1,18 @@
+// The commands of the inbox in a build without libpq.
+#include "cli/cli.h"
+#include "cli/output.h"
+
+static enum cli_exit refuse_without_postgres(const struct input *in) {
+    complain("%s: this build has no PostgreSQL support; install libpq-dev and build with "
+             "meson configure -Dpostgres=enabled",
+             in->command->name);
+    return CLI_FAILED;
+}
+
+enum cli_exit inbox_install_run(const struct input *in) {
+    return refuse_without_postgres(in);
+}
+
+enum cli_exit inbox_run_run(const struct input *in) {
+    return refuse_without_postgres(in);
+}

@@ -1,0 +1,90 @@
+"""A PostgreSQL server of the test's own, in a folder of its own, reached by a Unix socket; it does not run as
+root, which it would refuse. It is ended with the test in any case."""
+import atexit
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+
+from running import wait_until
+from tap import TIMEOUT_S, check
+
+BIN = (sorted(glob.glob("/usr/lib/postgresql/*/bin")) or [""])[-1]
+
+
+def why_no_postgres():
+    """Why there can be none, or None."""
+    if not os.path.exists(f"{BIN}/initdb") or not shutil.which("psql"):
+        return "PostgreSQL is not installed"
+    return None
+
+
+class Postgres:
+    def __init__(self):
+        self.top = tempfile.mkdtemp(prefix="millrace-pg-", dir="/tmp")
+        atexit.register(shutil.rmtree, self.top, ignore_errors=True)
+        self.user = {}
+        if os.geteuid() == 0:
+            self.user = {"user": "postgres", "group": "postgres", "extra_groups": [], "cwd": self.top}
+            shutil.chown(self.top, "postgres", "postgres")
+        made = subprocess.run([f"{BIN}/initdb", "-D", f"{self.top}/data", "-A", "trust", "-U", "postgres",
+                               "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"], capture_output=True, text=True, **self.user)
+        check(made.returncode == 0, made.stdout, made.stderr)
+        self.process = None
+        atexit.register(self.stop, signal.SIGQUIT)
+        self.start()
+
+    def start(self):
+        """What it writes is dropped. fsync protects from a crash of the machine only."""
+        self.process = subprocess.Popen(
+            [f"{BIN}/postgres", "-D", f"{self.top}/data", "-c", "listen_addresses=", "-c", "fsync=off",
+             "-c", f"unix_socket_directories={self.top}"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True, **self.user)
+        wait_until(lambda: self.psql("SELECT 1", "postgres").returncode == 0, "PostgreSQL is ready")
+
+    def stop(self, number=signal.SIGINT):
+        """SIGINT ends sessions and transactions; SIGQUIT is as a crash."""
+        if self.process:
+            self.process.send_signal(number)
+            self.process.wait(TIMEOUT_S)
+        self.process = None
+
+    def url(self, database="app", user="postgres"):
+        return f"postgres://{user}@/{database}?host={self.top}"
+
+    def psql(self, commands, database="app", user="postgres"):
+        return subprocess.run(["psql", "-XqAt", "-v", "ON_ERROR_STOP=1", self.url(database, user)], input=commands,
+                              capture_output=True, text=True, timeout=TIMEOUT_S)
+
+    def sql(self, commands, **more):
+        """Its rows, as lines; columns are divided by |."""
+        done = self.psql(commands, **more)
+        check(done.returncode == 0, commands, done.stderr)
+        return done.stdout.splitlines()
+
+
+class Transaction:
+    """A session that stays open between commands."""
+
+    def __init__(self, postgres, database="app"):
+        self.process = subprocess.Popen(["psql", "-XqAt", postgres.url(database)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        atexit.register(self.process.kill)
+        self.sql("BEGIN")
+
+    def sql(self, commands):
+        """Runs them; what they print."""
+        self.process.stdin.write(f"{commands};\n\\echo over\n")
+        self.process.stdin.flush()
+        lines = []
+        while (line := self.process.stdout.readline().rstrip("\n")) != "over":
+            check("ERROR" not in line and self.process.poll() is None, commands, line)
+            lines.append(line)
+        return lines
+
+    def end(self, how="COMMIT"):
+        self.sql(how)
+        self.process.stdin.close()
+        self.process.wait(TIMEOUT_S)
