@@ -151,10 +151,10 @@ static void skip_from(struct session *s, const struct grant *grants, size_t coun
 // Writes the jobs that are not skipped. MR_EAGAIN: a body has to be fetched. 1: a body could not be
 // read, and its job is to be skipped, too.
 static int try_grants(struct session *s, const struct grant *grants, size_t count, bool *skip) {
-    size_t shown = 0, before = s->reply.out->size;
+    size_t written = 0, before = s->reply.out->size;
     for (size_t i = 0; i < count; i++)
-        shown += !skip || !skip[i];
-    reply_array(&s->reply, shown);
+        written += !skip || !skip[i];
+    reply_array(&s->reply, written);
     for (size_t i = 0; i < count; i++) {
         int err = skip && skip[i] ? 0 : answer_grant(s, &grants[i]);
         if (err == 0)

@@ -13,7 +13,7 @@
 
 #include <uv.h>
 
-// What the fronts of a server need from it. Borrowed until they stop.
+// What the fronts of a server use. Borrowed until they stop.
 struct front_place {
     uv_loop_t *loop; // handles in it are closed with those of the server
     struct host *host;

@@ -548,7 +548,7 @@ void host_stop(struct host *h) {
 }
 
 void host_give_back(struct host *h) {
-    finish_leaving(h); // these are lost, not given back
+    finish_leaving(h); // their leases are lost, not released
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
         session_give_back(list_entry(l, struct session, of_host));
 }

@@ -237,7 +237,7 @@ static void one_is_done(struct host *h, void *arg) {
         close_store(server);
 }
 
-// Comes after everything that connections have sent here, so their remote sessions have ended, too.
+// Runs after all messages of connections to this loop, so their remote sessions have ended, too.
 static void barrier(struct host *h, void *server) {
     (void)server;
     loop_of(h)->barrier = true;
@@ -467,7 +467,8 @@ static void other_loop_load(struct host *h, void *server) {
 }
 
 static void fail_loading(struct server *server) {
-    server->exit = server->load_err == MR_ECANCELLED ? 0 : server->load_err; // as it was asked to
+    bool by_signal = server->load_err == MR_ECANCELLED;
+    server->exit = by_signal ? 0 : server->load_err;
     close_all(server);
 }
 
@@ -493,7 +494,7 @@ static void on_loaded(uv_work_t *work, int status) {
         close_all(server);
         return;
     }
-    host_begin(&v->host); // emits may be on their way
+    host_begin(&v->host); // emits may have to be sent to other shards
     turn_end(v);
 }
 

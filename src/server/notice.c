@@ -8,18 +8,18 @@
 #include <time.h>
 #include <unistd.h>
 
-static atomic_int most_shown = NOTICE_INFO;
+static atomic_int most_written = NOTICE_INFO;
 static atomic_bool as_json;
 
 static const char *const names[] = { "error", "warn", "info", "debug" };
 
 void notice_set(enum notice_level most, bool json) {
-    atomic_store(&most_shown, (int)most);
+    atomic_store(&most_written, (int)most);
     atomic_store(&as_json, json);
 }
 
 enum notice_level notice_most(void) {
-    return (enum notice_level)atomic_load(&most_shown);
+    return (enum notice_level)atomic_load(&most_written);
 }
 
 bool notice_is_json(void) {
@@ -67,7 +67,7 @@ static void write_text(char *to, size_t room, const char *text, bool json) {
 enum { TEXT_MOST = 1024 };
 
 void notice(enum notice_level level, const char *format, ...) {
-    if ((int)level > atomic_load(&most_shown))
+    if ((int)level > atomic_load(&most_written))
         return;
     char text[TEXT_MOST], clean[2 * TEXT_MOST], at[40], line[2 * TEXT_MOST + 120];
     va_list values;
