@@ -120,6 +120,7 @@ typedef struct mr_options {
 //     mem:        in this process, gone with it
 //     file:DIR    in this process, kept in the directory DIR, which is made when missing
 //     millrace://[USER:SECRET@]HOST[:PORT]   a server (millrace serve); PORT is 7411 unless given
+//     millrace://…HOST[:PORT],HOST[:PORT]…   a cluster: up to eight nodes, which are tried in turn
 //     millraces://…                          the same with TLS
 // What was in the store is there again: jobs that ran when it was closed wait at the head of their
 // channels; after a crash they have one failed attempt more.

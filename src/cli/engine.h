@@ -34,7 +34,7 @@ enum engine_store {
 // MR_EGONE: a directory that must exist does not.
 int address_check_store(const struct address *, enum engine_store);
 
-enum { ADDRESS_OPTION = 520 };
+enum { ADDRESS_OPTION = URL_WHERE + 8 };
 
 // What a suggested command needs to reach the same engine: " --at URL", without a secret, if --at
 // was given; else "": it finds the same environment, or uses the default. Returns `out`.

@@ -105,13 +105,13 @@ static int client_set_up(struct client *c, const struct engine_url *u,
         err = copy_option(o->secret ? o->secret : u->secret, &c->secret);
     if (err >= 0)
         err = copy_option(o->name, &c->name);
-    snprintf(c->host, sizeof c->host, "%s", u->host);
-    snprintf(c->port, sizeof c->port, "%s", u->port);
+    memcpy(c->nodes, u->nodes, sizeof c->nodes);
+    c->node_count = u->node_count;
     c->found_ms = monotonic_ms();
     if (err >= 0 && u->secure)
         err = tls_context_create(&o->tls, false, &c->tls);
     if (err >= 0)
-        err = address_find(c->host, c->port, &c->addresses, &c->address_count);
+        err = addresses_find(c, &c->addresses, &c->address_count);
     if (err < 0)
         return err;
     c->values = link_values_create();

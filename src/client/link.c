@@ -464,7 +464,7 @@ static void link_connected(struct client_link *l) {
         lose_unconnected(l, failed);
     else if (!c->tls)
         link_greet(l);
-    else if (tls_connect(c->tls, c->host, &l->tls) < 0)
+    else if (tls_connect(c->tls, address_host(c), &l->tls) < 0)
         link_lose(l, MR_ENOMEM, "%s", error_text());
     else {
         l->state = LINK_SECURING;

@@ -12,29 +12,48 @@
 struct server_address {
     struct sockaddr_storage at;
     socklen_t size;
+    uint32_t node; // which node's it is
 };
 
-int address_find(const char *host, const char *port, struct server_address **out,
-                 size_t *out_count) {
-    struct addrinfo *found, wanted = { .ai_socktype = SOCK_STREAM };
-    int failed = getaddrinfo(host, port, &wanted, &found);
-    if (failed)
-        return error_set(MR_ENET, "no address of host '%s' is known: %s", host,
-                         gai_strerror(failed));
-    size_t count = 0;
-    for (const struct addrinfo *a = found; a; a = a->ai_next)
-        count++;
-    struct server_address *all = mem_alloc(count * sizeof *all);
-    struct server_address *to = all;
-    for (const struct addrinfo *a = found; a && all; a = a->ai_next, to++) {
-        memcpy(&to->at, a->ai_addr, a->ai_addrlen);
-        to->size = a->ai_addrlen;
-    }
-    freeaddrinfo(found);
-    if (!all)
+struct address_list {
+    struct server_address *all;
+    size_t count;
+};
+
+static int add_address(struct address_list *f, const struct addrinfo *a, uint32_t node) {
+    struct server_address *more = mem_resize(f->all, (f->count + 1) * sizeof *more);
+    if (!more)
         return error_set(MR_ENOMEM, "no memory for addresses");
-    *out = all;
-    *out_count = count;
+    f->all = more;
+    more += f->count++;
+    *more = (struct server_address){ .size = a->ai_addrlen, .node = node };
+    memcpy(&more->at, a->ai_addr, a->ai_addrlen);
+    return 0;
+}
+
+static int add_addresses_of(struct address_list *f, const struct url_node *n, uint32_t node) {
+    struct addrinfo *all, wanted = { .ai_socktype = SOCK_STREAM };
+    int failed = getaddrinfo(n->host, n->port, &wanted, &all), err = 0;
+    if (failed)
+        return error_set(MR_ENET, "no address of host '%s' is known: %s", n->host,
+                         gai_strerror(failed));
+    for (const struct addrinfo *a = all; err == 0 && a; a = a->ai_next)
+        err = add_address(f, a, node);
+    freeaddrinfo(all);
+    return err;
+}
+
+int addresses_find(const struct client *c, struct server_address **out, size_t *out_count) {
+    struct address_list f = { 0 };
+    int err = 0;
+    for (uint32_t i = 0; i < c->node_count && err != MR_ENOMEM; i++)
+        err = add_addresses_of(&f, &c->nodes[i], i); // one of several nodes may have no address now
+    if (err == MR_ENOMEM || !f.count) {
+        mem_free(f.all);
+        return err;
+    }
+    *out = f.all;
+    *out_count = f.count;
     return 0;
 }
 
@@ -74,7 +93,7 @@ void addresses_renew(struct client *c, uint64_t now_ms) {
     size_t count;
     c->found_ms = now_ms;
     pthread_mutex_unlock(&c->lock);
-    int err = address_find(c->host, c->port, &found, &count);
+    int err = addresses_find(c, &found, &count);
     pthread_mutex_lock(&c->lock);
     if (err < 0)
         return;
@@ -85,4 +104,8 @@ void addresses_renew(struct client *c, uint64_t now_ms) {
 
 const struct server_address *address_next(const struct client *c) {
     return &c->addresses[c->address % c->address_count];
+}
+
+const char *address_host(const struct client *c) {
+    return c->nodes[address_next(c)->node].host;
 }

@@ -24,6 +24,7 @@
 #include "base/list.h"
 #include "client/client.h"
 #include "wire/response.h"
+#include "wire/url.h"
 
 #include <pthread.h>
 
@@ -172,8 +173,9 @@ struct call {
 
 struct client {
     struct engine base;
-    char where[300]; // HOST:PORT; fixed from here …
-    char host[256], port[8];
+    char where[URL_WHERE];            // HOST:PORT,…; fixed from here …
+    struct url_node nodes[URL_NODES]; // of the URL
+    uint32_t node_count;
     struct tls_context *tls; // NULL: millrace://
     char *user, *secret, *name;
     uint64_t unreachable_ms, repeat_ms;
@@ -291,9 +293,10 @@ void link_lose(struct client_link *, int err, const char *format, ...)
 // ---- socket.c ---------------------------------------------------------------------------------
 
 struct server_address;
-// MR_ENET: there is no such host. The addresses are the caller's to free with mem_free.
-int address_find(const char *host, const char *port, struct server_address **out,
-                 size_t *out_count);
+// The addresses of all nodes, one node after another. MR_ENET: no node has any. They are the
+// caller's to free with mem_free.
+int addresses_find(const struct client *, struct server_address **out, size_t *out_count);
+const char *address_host(const struct client *);   // the name of the node that is tried now
 int socket_connect(const struct server_address *); // a descriptor that is connecting, or -errno
 int socket_error(int fd);                          // of the connecting: 0 or -errno
 const struct server_address *address_next(const struct client *); // of those that take turns

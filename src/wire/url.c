@@ -63,23 +63,47 @@ static bool is_port(const char *text) {
     return number_parse(mr_str(text), &port) == 0 && port > 0 && port <= UINT16_MAX;
 }
 
-static int read_url_host(struct engine_url *u, const char *text) {
+static int read_url_node(struct url_node *n, const char *text) {
     const char *close = text[0] == '[' ? strchr(text, ']') : NULL;
     const char *colon = strrchr(close ? close : text, ':');
     const char *host = close ? text + 1 : text;
     const char *end = close ? close : colon ? colon : text + strlen(text);
-    if (end == host || !copy_url_part(u->host, sizeof u->host, host, (size_t)(end - host)))
+    if (end == host || !copy_url_part(n->host, sizeof n->host, host, (size_t)(end - host)))
         return refuse_url("the host is missing or too long");
     if (close && close[1] && colon != close + 1)
         return refuse_url("only the port may stand behind the address in brackets");
     const char *port = colon ? colon + 1 : WIRE_PORT;
-    if (!is_port(port) || !copy_url_part(u->port, sizeof u->port, port, strlen(port)))
+    if (!is_port(port) || !copy_url_part(n->port, sizeof n->port, port, strlen(port)))
         return refuse_url("the port is a number from 1 to 65535");
-    bool v6 = strchr(u->host, ':') != NULL;
-    snprintf(u->place, sizeof u->place, "%s%s%s:%s", v6 ? "[" : "", u->host, v6 ? "]" : "",
-             u->port);
-    snprintf(u->where, sizeof u->where, "millrace%s://%s", u->secure ? "s" : "", u->place);
     return 0;
+}
+
+static int add_url_node(struct engine_url *u, const char *text) {
+    if (u->node_count == URL_NODES)
+        return refuse_url("it names more than eight nodes");
+    struct url_node *n = &u->nodes[u->node_count];
+    int err = read_url_node(n, text);
+    if (err < 0)
+        return err;
+    bool v6 = strchr(n->host, ':') != NULL;
+    size_t used = strlen(u->place), room = sizeof u->place - used;
+    int size = snprintf(u->place + used, room, "%s%s%s%s:%s", u->node_count++ ? "," : "",
+                        v6 ? "[" : "", n->host, v6 ? "]" : "", n->port);
+    return (size_t)size < room ? 0 : refuse_url("the hosts are too long");
+}
+
+// HOST:PORT, or several with commas between them.
+static int read_url_nodes(struct engine_url *u, char *text) {
+    int err = 0;
+    for (char *node = text, *next; err == 0 && node; node = next) {
+        next = strchr(node, ',');
+        if (next)
+            *next++ = 0;
+        err = add_url_node(u, node);
+    }
+    if (err == 0)
+        snprintf(u->where, sizeof u->where, "millrace%s://%s", u->secure ? "s" : "", u->place);
+    return err;
 }
 
 static int read_url_server(struct engine_url *u, const char *text) {
@@ -93,7 +117,7 @@ static int read_url_server(struct engine_url *u, const char *text) {
         err = refuse_url("nothing may follow the port");
     if (err >= 0 && !copy_url_part(place, sizeof place, begin, size))
         err = refuse_url("the host is too long");
-    return err < 0 ? err : read_url_host(u, place);
+    return err < 0 ? err : read_url_nodes(u, place);
 }
 
 static int read_url_store(struct engine_url *u, const char *text) {

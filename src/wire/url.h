@@ -3,6 +3,7 @@
 //     mem:                                        in this process, in memory
 //     file:DIR                                    in this process, with a store in DIR
 //     millrace://[[USER:]SECRET@]HOST[:PORT]      a server; HOST may be [IPV6]
+//     millrace://…HOST[:PORT],HOST[:PORT]…        the nodes of a cluster, any of which will do
 //     millraces://…                               the same with TLS
 //
 // In USER and SECRET a byte may be written as %XX. Pure.
@@ -12,16 +13,22 @@
 #include "base/store_url.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
-enum { URL_WHERE = 512, URL_SECRET = 512, URL_HOST = 256, URL_PORT = 8 };
+enum { URL_WHERE = 1024, URL_SECRET = 512, URL_HOST = 256, URL_PORT = 8, URL_NODES = 8 };
+
+struct url_node {
+    char host[URL_HOST], port[URL_PORT];
+};
 
 struct engine_url {
-    bool local;                                // a store, for an engine in this process
-    bool secure;                               // millraces://
-    struct store_url store;                    // if local; borrowed from the text
-    char where[URL_WHERE];                     // the URL without its secret, for messages
-    char place[URL_HOST + URL_PORT + 4];       // HOST:PORT as it stands in a URL; "": local
-    char host[URL_HOST], port[URL_PORT];       // "": local
+    bool local;                       // a store, for an engine in this process
+    bool secure;                      // millraces://
+    struct store_url store;           // if local; borrowed from the text
+    char where[URL_WHERE];            // the URL without its secret, for messages
+    char place[URL_WHERE - 16];       // HOST:PORT,… as it stands in a URL; "": local
+    struct url_node nodes[URL_NODES]; // that the URL names; none: local
+    uint32_t node_count;
     char user[URL_SECRET], secret[URL_SECRET]; // "": none
 };
 

@@ -137,6 +137,38 @@ static void X_a_lost_server_is_MR_ENET_after_a_while(void **state) {
     serving_end(&server, SIGKILL);
 }
 
+static void push_until_it_succeeds(mr *m) {
+    int err = MR_ENET;
+    while (err == MR_ENET)
+        err = mr_push(m, "s", mr_str("x"), NULL, NULL);
+    must(err);
+}
+
+static void expect_waiting(const char *url, uint64_t waiting) {
+    mr_stage_info info;
+    mr *m = open_at(url);
+    must(mr_stage_look(m, "s", &info));
+    assert_int_equal(info.waiting, waiting);
+    must(mr_close(m));
+}
+
+static void X_a_lost_node_is_replaced_by_the_next_one_of_the_url(void **state) {
+    (void)state;
+    struct serving first = { 0 }, second = { 0 };
+    serving_start(&first, "mem:", 0);
+    serving_start(&second, "mem:", 0);
+    char url[96];
+    snprintf(url, sizeof url, "millrace://127.0.0.1:%u,127.0.0.1:%u", first.port, second.port);
+    mr *m = open_at(url);
+    push_until_it_succeeds(m);
+    expect_waiting(first.url, 1);
+    serving_end(&first, SIGKILL);
+    push_until_it_succeeds(m);
+    expect_waiting(second.url, 1);
+    must(mr_close(m));
+    serving_end(&second, SIGKILL);
+}
+
 static void has_room_for_the_third(int fd, int number, void *arg) {
     if (number < 2)
         fake_says(fd, number, "-FULL too many are connected\r\n");
@@ -949,6 +981,7 @@ int main(void) {
         cmocka_unit_test(X_a_server_that_never_answers_is_not_waited_for_for_ever),
         cmocka_unit_test(X_promised_times_hold_though_the_server_is_silent),
         cmocka_unit_test(X_a_lost_server_is_MR_ENET_after_a_while),
+        cmocka_unit_test(X_a_lost_node_is_replaced_by_the_next_one_of_the_url),
         cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_repeated_with_its_number),
         cmocka_unit_test(U22_a_number_is_not_repeated_when_its_source_may_be_removed),
         cmocka_unit_test(X_a_server_that_is_full_is_waited_for),

@@ -801,13 +801,29 @@ static void a_url_names_an_engine(void **state) {
         struct engine_url u;
         assert_int_equal(url_read(rows[i].text, &u), 0);
         assert_string_equal(u.where, rows[i].where);
-        assert_string_equal(u.host, rows[i].host);
-        assert_string_equal(u.port, rows[i].port);
+        assert_string_equal(u.nodes[0].host, rows[i].host);
+        assert_string_equal(u.nodes[0].port, rows[i].port);
         assert_string_equal(u.user, rows[i].user);
         assert_string_equal(u.secret, rows[i].secret);
-        assert_int_equal(u.local, !u.host[0]);
+        assert_int_equal(u.node_count, !u.local);
         assert_int_equal(store_url_dir(&u.store) != NULL, strncmp(rows[i].text, "file:", 5) == 0);
     }
+}
+
+static void a_url_may_name_several_nodes(void **state) {
+    (void)state;
+    struct engine_url u;
+    assert_int_equal(url_read("millraces://u:s@a,b:2,[::1]:3", &u), 0);
+    assert_string_equal(u.where, "millraces://a:" WIRE_PORT ",b:2,[::1]:3");
+    assert_int_equal(u.node_count, 3);
+    static const char *const hosts[] = { "a", "b", "::1" }, *const ports[] = { WIRE_PORT, "2",
+                                                                               "3" };
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_string_equal(u.nodes[i].host, hosts[i]);
+        assert_string_equal(u.nodes[i].port, ports[i]);
+    }
+    assert_int_equal(url_read("millrace://1,2,3,4,5,6,7,8", &u), 0);
+    assert_int_equal(u.node_count, URL_NODES);
 }
 
 static void what_is_no_url_is_refused_without_its_secret(void **state) {
@@ -828,13 +844,17 @@ static void what_is_no_url_is_refused_without_its_secret(void **state) {
         "millrace://hush%@h:1",
         "millrace://hush%00@h:1",
         "millrace://hush@:1",
+        "millrace://hush@a:1,",
+        "millrace://hush@,a:1",
+        "millrace://hush@a:1,b:x",
+        "millrace://hush@1,2,3,4,5,6,7,8,9",
     };
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct engine_url u = { .port = "kept" };
+        struct engine_url u = { .place = "kept" };
         assert_int_equal(url_read(rows[i], &u), MR_EINVAL);
         assert_null(strstr(error_text(), "hush"));
         assert_non_null(strstr(error_text(), "millrace://HOST:PORT"));
-        assert_string_equal(u.port, "kept");
+        assert_string_equal(u.place, "kept");
     }
 }
 
@@ -872,6 +892,7 @@ int main(void) {
         cmocka_unit_test_setup(a_reply_in_a_long_bulk_string_is_not_looked_at, setup),
         cmocka_unit_test_setup(a_reply_is_read_as_it_was_written, setup),
         cmocka_unit_test(a_url_names_an_engine),
+        cmocka_unit_test(a_url_may_name_several_nodes),
         cmocka_unit_test(what_is_no_url_is_refused_without_its_secret),
     };
     return cmocka_run_group_tests_name("wire", tests, guard_begin, NULL);
