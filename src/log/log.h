@@ -183,6 +183,7 @@ struct log_clock {
 struct log_stream_options {
     uint64_t window_bytes;         // kept in memory for readers; 0: 64 MiB
     uint32_t beat_ms;              // how often an idle owner proves its ownership; 0: 2,000
+    uint32_t close_ms;             // how long closing waits for the store; 0: 5,000
     const struct log_clock *clock; // NULL: base/clock.h
 };
 

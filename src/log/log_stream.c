@@ -298,7 +298,7 @@ static void stream_threads_end(struct stream_log *l) {
     pthread_mutex_lock(&l->lock);
     l->closing = true;
     l->flush_to = l->tail;
-    uint64_t until_ms = monotonic_ms() + STREAM_CLOSE_MS;
+    uint64_t until_ms = monotonic_ms() + l->options.stream.close_ms;
     pthread_cond_signal(&l->work);
     pthread_cond_signal(&l->fetching);
     while (!l->ended && monotonic_ms() < until_ms)
@@ -361,6 +361,8 @@ static struct stream_log *stream_log_make(uint32_t shard, const struct log_optio
         l->options.stream.window_bytes = STREAM_WINDOW;
     if (!l->options.stream.beat_ms)
         l->options.stream.beat_ms = STREAM_BEAT_MS;
+    if (!l->options.stream.close_ms)
+        l->options.stream.close_ms = STREAM_CLOSE_MS;
     pthread_mutex_init(&l->reading_lock, NULL);
     pthread_mutex_init(&l->lock, NULL);
     cond_init(&l->work);
@@ -369,17 +371,29 @@ static struct stream_log *stream_log_make(uint32_t shard, const struct log_optio
     return l;
 }
 
-// A claim in doubt is repeated: the last one counts.
+// Claims from whoever has it now, and from nobody else: a claim that the store carries out too late
+// must not take the stream from a later owner. A claim in doubt is repeated.
 static int stream_claim_first(struct stream_log *l, struct stream_state *out) {
     struct stream *s = l->appending;
-    if (l->options.read_only)
-        return s->impl->look(s, out);
-    int result = STREAM_IN_DOUBT;
-    for (int i = 0; i < STREAM_CLAIMS && result == STREAM_IN_DOUBT; i++) {
+    struct stream_state seen;
+    int looked = s->impl->look(s, &seen), result = looked;
+    for (int i = 0; i < STREAM_CLAIMS && looked == STREAM_DONE; i++) {
         atomic_store(&l->owned_ms, stream_now_ms(l));
-        result = s->impl->claim(s, 0, out);
+        result = s->impl->claim(s, seen.epoch, out);
+        if (result != STREAM_FENCED && result != STREAM_IN_DOUBT)
+            return result;
+        if (result == STREAM_FENCED)
+            looked = s->impl->look(s, &seen);
     }
-    return result;
+    return looked == STREAM_DONE ? result : looked;
+}
+
+static int stream_state_first(struct stream_log *l, struct stream_state *out) {
+    struct stream *s = l->appending;
+    int result = l->options.read_only ? s->impl->look(s, out) : stream_claim_first(l, out);
+    if (result == STREAM_FENCED)
+        return error_set(MR_EBUSY, "other owners claim the stream of shard %u as well", l->shard);
+    return stream_failed(result);
 }
 
 // A stream keeps the segment size that it was begun with.
@@ -405,7 +419,7 @@ static int stream_log_fill(struct stream_log *l, struct stream_store *store) {
     if (err == 0)
         err = store->open(store, l->shard, &l->reading);
     if (err == 0)
-        err = stream_failed(stream_claim_first(l, &state));
+        err = stream_state_first(l, &state);
     if (err == 0)
         err = stream_read_shift(l, &state);
     if (err < 0)

@@ -14,7 +14,8 @@
 #include "log/stream.h"
 
 // Claims the stream of the shard (read_only: looks at it) and reads its state. The store outlives
-// the log. The sync policy is always `always`. MR_ENET: the store is not available; MR_EPERM,
+// the log. The sync policy is always `always`. MR_ENET: the store is not available; MR_EBUSY: other
+// owners claim it at the same time; MR_EPERM,
 // MR_EINVAL, MR_EFULL: as the store says; MR_ECORRUPT: damaged, or of a newer version; MR_ENOMEM.
 int log_stream_open(struct stream_store *, uint32_t shard, const struct log_options *,
                     struct log **out);

@@ -73,8 +73,10 @@ struct stream_impl {
     // the epoch (0: whatever it is), otherwise STREAM_FENCED. Appends that were in doubt have
     // happened or will never happen when it returns STREAM_DONE.
     // A claim can be in doubt, too: the owner then claims again with the same `expected`, and must
-    // not be fenced by itself. So the store keeps with the epoch who raised it (a random number of
-    // this `struct stream` is enough), and a claim also succeeds if that was this same stream.
+    // not be fenced by itself. So the store keeps with the epoch which claim raised it: a random
+    // number of this `struct stream` and a count of its claims. A claim also succeeds if the last
+    // one was an earlier claim of this same stream. Earlier only: a claim that was in doubt may
+    // still sit in a backend, and must not raise the epoch behind the one that was answered.
     int (*claim)(struct stream *, uint64_t expected, struct stream_state *out);
     // Appends the batch if `epoch` owns the stream and ends at `tail`; batch->at >= tail.
     // STREAM_DONE: it is as durable as the promise says.

@@ -15,15 +15,15 @@ struct sim_change {
     enum sim_call kind;
     uint32_t shard;
     uint64_t epoch;            // claim: expected; others: the caller's
-    uint64_t owner;            // claim: who
+    uint64_t owner, number;    // claim: which stream, and the count of its claims
     uint64_t tail;             // append: expected
     uint64_t upto;             // trim
     struct stream_batch batch; // append; owns its parts
 };
 
 struct sim_shard {
-    uint64_t epoch, owner, tail, bytes;
-    struct sim_change **batches; // appends that are not trimmed, ascending
+    uint64_t epoch, owner, number, tail, bytes; // owner, number: of the last claim
+    struct sim_change **batches;                // appends that are not trimmed, ascending
     size_t count, capacity;
 };
 
@@ -51,7 +51,7 @@ struct sim_stream {
     struct stream base;
     struct sim_store *store;
     uint32_t shard;
-    uint64_t owner;
+    uint64_t owner, claims;
     bool interrupted; // guarded by the store's lock
 };
 
@@ -118,6 +118,7 @@ static void change_apply(struct sim_store *s, struct sim_change *c) {
     if (c->kind == SIM_CLAIM) {
         h->epoch++;
         h->owner = c->owner;
+        h->number = c->number;
     } else if (c->kind == SIM_APPEND) {
         shard_add(h, c);
     } else {
@@ -148,7 +149,7 @@ static bool change_is_fenced(const struct sim_store *s, const struct sim_change 
     if (c->kind == SIM_APPEND)
         return append_is_fenced(s, c);
     if (c->kind == SIM_CLAIM)
-        return c->epoch && c->epoch != h->epoch && c->owner != h->owner;
+        return c->epoch && c->epoch != h->epoch && !(c->owner == h->owner && c->number > h->number);
     return c->epoch != h->epoch && s->mistake != SIM_NO_FENCE && s->mistake != SIM_KEY_FENCE;
 }
 
@@ -298,9 +299,11 @@ static int sim_claim(struct stream *base, uint64_t expected, struct stream_state
     int result = sim_call_begin(x, SIM_CLAIM, &fault);
     if (result != STREAM_DONE)
         return result;
-    struct sim_change c = {
-        .kind = SIM_CLAIM, .shard = x->shard, .epoch = expected, .owner = x->owner
-    };
+    struct sim_change c = { .kind = SIM_CLAIM,
+                            .shard = x->shard,
+                            .epoch = expected,
+                            .owner = x->owner,
+                            .number = ++x->claims };
     result = change_call(x->store, change_make(c), fault);
     if (result == STREAM_DONE)
         state_get(&x->store->shards[x->shard], out);
