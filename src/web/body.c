@@ -6,6 +6,7 @@
 #include "server/limits.h"
 #include "web/state.h"
 
+#include <assert.h>
 #include <string.h>
 
 void body_finish(struct body *b) {
@@ -18,6 +19,7 @@ void body_finish(struct body *b) {
 
 // Parses all replies of the request. False: some have not arrived.
 static bool read_replies(struct web_connection *v) {
+    assert(v->asked); // web_connection.c writes a body only for a request that was sent
     static const struct response_limits limits = { WEB_VALUES, LIMIT_LINE, LIMIT_ARGUMENT * 2,
                                                    LIMIT_UNSENT };
     mr_bytes ready = session_ready(v->session);
