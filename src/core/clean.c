@@ -165,7 +165,7 @@ static bool position_is_between(uint64_t at, uint64_t from, uint64_t upto) {
 }
 
 static int clean_own_marks(struct core *c, uint64_t from, uint64_t upto) {
-    struct record epoch = { .kind = RECORD_EPOCH, .epoch = c->epoch, .next_id = c->id_limit };
+    struct record epoch = { .kind = RECORD_EPOCH, .epoch = c->epoch, .next_id = c->id_reserved };
     struct record trim = { .kind = RECORD_TRIM, .upto = c->trim_mark };
     int err = 0;
     if (c->epoch_size && position_is_between(c->epoch_at, from, upto))

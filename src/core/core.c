@@ -31,6 +31,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_take, TAKE_MOST);
     LIMIT(max_take_bytes, UINT64_C(16) << 20);
     LIMIT(max_take_stages, TAKE_STAGES_MOST);
+    LIMIT(id_block, 1u << 20);
     LIMIT(max_due, 2000);
     LIMIT(max_emits, EMITS_MOST);
     LIMIT(max_emit_bytes, BODY_MOST);

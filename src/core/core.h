@@ -97,6 +97,7 @@ struct core_limits {
     uint32_t max_take;         // jobs in one answer: 1,000
     uint64_t max_take_bytes;   // in one answer; beyond it no more jobs are added: 16 MiB
     uint32_t max_take_stages;  // stages in one TAKE: TAKE_STAGES_MOST
+    uint32_t id_block;         // ids reserved by one record: 2^20
     uint32_t max_due;          // timers handled by one core_advance: 2,000
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: BODY_MOST
@@ -226,6 +227,13 @@ int core_replay(struct core *, uint64_t at, mr_bytes head, uint32_t body_size);
 // Ends replay: puts every channel in order, then begins a new epoch with the given random bits. The
 // shard makes the epoch record durable before it passes anything on.
 int core_open(struct core *, uint64_t now_ms, uint64_t random);
+
+// Ids are reserved in blocks, ahead, and issued only when the record of their block is durable:
+// core_ids_wait is the position of such a record that is not known to be durable yet, synced
+// whatever the policy, or 0; core_ids_durable is called when it is. Until then a push may get
+// MR_EFULL, if half a block was issued meanwhile.
+uint64_t core_ids_wait(const struct core *);
+void core_ids_durable(struct core *);
 
 // Called before a clean close: gives back reserved ids that were not used, so that the ids of the
 // next epoch follow on. Errors are the sink's; the ids are then skipped.

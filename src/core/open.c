@@ -116,8 +116,11 @@ static int begin_epoch(struct core *c, uint64_t random) {
     c->epoch++;
     c->random = random;
     c->next_serial = c->epoch << EPOCH_SHIFT | 1;
-    return ids_reserve_block(
-        c, ROOM_CLEAN); // a full log must open: otherwise no command could make room
+    // A full log must open: otherwise no command could make room.
+    int err = ids_reserve_block(c, ROOM_CLEAN);
+    if (err == 0)
+        ids_use_reserved(c);
+    return err;
 }
 
 static bool is_unended(const struct job *j) {

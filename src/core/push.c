@@ -53,29 +53,60 @@ uint64_t position_next(struct core *c) {
 
 // ---- Ids --------------------------------------------------------------------------------------
 
-enum { ID_BLOCK = 1 << 20 };
+//     next_id        id_mark            id_limit                  id_reserved
+//     ───┴───────────────┴──────────────────┴─────────────────────────┴──►
+//        issued          the next block     usable: its EPOCH record  recorded, not yet
+//                        is reserved here   is durable                durable
+//
+// So no push waits for the record of its block, unless half a block is issued before that record is
+// durable.
 
 APART int ids_reserve_block(struct core *c, enum room room) {
-    uint64_t step = c->config.id_step;
     struct record r = { .kind = RECORD_EPOCH,
                         .time_ms = c->now_ms,
                         .epoch = c->epoch,
-                        .next_id = c->next_id + ID_BLOCK * step };
+                        .next_id = c->id_limit + c->limits.id_block * c->config.id_step };
     int err = out_write(c, &r, room);
     if (err < 0)
         return err;
     epoch_set_home(c, c->out.at[0], out_size(c, 0));
-    c->id_limit = r.next_id;
+    c->id_reserved = r.next_id;
+    c->id_reserved_at = c->out.at[0];
+    c->id_mark = c->id_limit;
     return 0;
 }
 
+void ids_use_reserved(struct core *c) {
+    c->id_limit = c->id_reserved;
+    c->id_mark = c->id_limit - c->limits.id_block / 2 * c->config.id_step;
+    c->id_reserved_at = 0;
+}
+
+uint64_t core_ids_wait(const struct core *c) {
+    return c->id_reserved_at;
+}
+
+void core_ids_durable(struct core *c) {
+    if (c->id_reserved_at)
+        ids_use_reserved(c);
+}
+
+APART static int ids_reserve_ahead(struct core *c, uint64_t next) {
+    int err = c->id_reserved_at ? 0 : ids_reserve_block(c, ROOM_COMMIT);
+    if (next <= c->id_limit)
+        return 0; // if the block could not be recorded, the next push tries again
+    return err < 0 ? err
+                   : error_set(MR_EFULL, "the log is behind: the ids that it has recorded are used "
+                                         "up, and more are not durable yet");
+}
+
 int ids_reserve(struct core *c, uint32_t count) {
-    bool is_there = c->next_id + count * c->config.id_step <= c->id_limit;
-    return is_there ? 0 : ids_reserve_block(c, ROOM_COMMIT);
+    uint64_t next = c->next_id + count * c->config.id_step;
+    return next <= c->id_mark ? 0 : ids_reserve_ahead(c, next);
 }
 
 int core_return_ids(struct core *c) {
-    if (c->next_id == c->id_limit)
+    if (c->next_id == c->id_reserved)
         return 0;
     struct record r = {
         .kind = RECORD_EPOCH, .time_ms = c->now_ms, .epoch = c->epoch, .next_id = c->next_id
@@ -84,7 +115,8 @@ int core_return_ids(struct core *c) {
     if (err < 0)
         return err;
     epoch_set_home(c, c->out.at[0], out_size(c, 0));
-    c->id_limit = c->next_id;
+    c->id_reserved = c->id_limit = c->id_mark = c->next_id;
+    c->id_reserved_at = 0;
     return 0;
 }
 

@@ -274,7 +274,8 @@ struct core {
     uint64_t serve_most; // bytes that waiting takes may get between two calls of core_advance, …
     uint64_t serve_left; // … and may still get: very many may wait for a stage that is resumed
     uint64_t epoch, random, next_serial;
-    uint64_t next_id, id_limit, highest_id;
+    uint64_t next_id, highest_id;
+    uint64_t id_mark, id_limit, id_reserved, id_reserved_at; // see ids_reserve
     uint64_t live_bytes, last_pusher, next_source, room_pushes, room_bytes;
     uint64_t granted_bytes; // reserved for pushers that were granted room
     uint64_t outside_bytes; // see core_set_outside_memory
@@ -675,6 +676,7 @@ void push_plan_unpin(struct core *, struct push_plan *); // if it is
 uint32_t push_plan_apply(struct core *, struct push_plan *, uint64_t at, uint32_t size);
 int ids_reserve(struct core *, uint32_t count);
 int ids_reserve_block(struct core *, enum room); // reserves the next ids by an EPOCH record
+void ids_use_reserved(struct core *);            // that record is durable, or will be at opening
 void epoch_set_home(struct core *, uint64_t at, uint32_t size);
 void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);

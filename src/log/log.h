@@ -48,8 +48,9 @@ typedef int log_each(void *arg, const struct log_seen *);
 
 struct log_state {
     uint64_t head, tail, durable; // positions
-    uint64_t bytes;               // total size of the log, on disk or in memory
-    uint64_t memory;              // the part that is in memory
+    uint64_t synced; // everything below is durable whatever the sync policy; at most `durable`
+    uint64_t bytes;  // total size of the log, on disk or in memory
+    uint64_t memory; // the part that is in memory
     uint64_t segment_size;
     bool full;                 // the last push did not fit
     char stopped[256];         // why the log has stopped; "" while it runs

@@ -311,6 +311,7 @@ static void file_log_look(struct log *base, struct log_state *out) {
     out->head = l->head;
     out->tail = l->tail;
     out->durable = l->durable;
+    out->synced = l->synced;
     out->bytes = l->bytes;
     out->memory = l->pending;
     out->segment_size = UINT64_C(1) << l->shift;

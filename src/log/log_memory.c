@@ -314,7 +314,7 @@ static int memory_trim(struct log *base, uint64_t upto) {
 static void memory_look(struct log *base, struct log_state *out) {
     struct memory_log *l = (struct memory_log *)base;
     out->head = counter_get(&l->head);
-    out->tail = out->durable = atomic_load_explicit(&l->tail, memory_order_acquire);
+    out->tail = out->durable = out->synced = atomic_load_explicit(&l->tail, memory_order_acquire);
     out->bytes = out->memory = counter_get(&l->bytes);
     out->segment_size = UINT64_C(1) << l->shift;
     out->full = false;

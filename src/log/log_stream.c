@@ -253,6 +253,7 @@ static void stream_log_look(struct log *base, struct log_state *out) {
     *out = (struct log_state){ .head = l->head,
                                .tail = l->tail,
                                .durable = l->durable,
+                               .synced = l->durable,
                                .bytes = l->tail - l->head,
                                .memory = l->unsent_bytes,
                                .segment_size = UINT64_C(1) << l->shift,

@@ -24,7 +24,7 @@ struct shard {
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
     bool appended;                  // entries were appended since the last flush
-    bool urgent;                    // an EPOCH record: it must be on disk before this turn ends
+    bool urgent;                    // an EPOCH record: it is synced whatever the policy
 };
 
 // ---- Time and randomness ----------------------------------------------------------------------
@@ -262,17 +262,27 @@ bool shard_has_stopped(const struct shard *s) {
     return log_has_stopped(s->log);
 }
 
+static void shard_check_ids(struct shard *s) {
+    uint64_t at = core_ids_wait(s->core);
+    if (!at)
+        return;
+    struct log_state log;
+    log_look(s->log, &log);
+    if (log.synced > at)
+        core_ids_durable(s->core);
+}
+
 int shard_begin(struct shard *s) {
-    return shard_has_stopped(s) ? shard_stopped(s) : core_advance(s->core, shard_now_ms(s));
+    if (shard_has_stopped(s))
+        return shard_stopped(s);
+    shard_check_ids(s);
+    return core_advance(s->core, shard_now_ms(s));
 }
 
 uint64_t shard_end(struct shard *s) {
-    bool urgent = s->urgent;
     if (s->appended)
-        log_flush(s->log, urgent);
+        log_flush(s->log, s->urgent);
     s->appended = s->urgent = false;
-    if (urgent)
-        log_wait(s->log, s->last_at); // a failure shows when the caller waits for the position
     return s->last_at;
 }
 

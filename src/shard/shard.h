@@ -75,8 +75,7 @@ int shard_begin(struct shard *);
 uint64_t shard_boot_ms(const struct shard *);
 
 // Ends a turn and wakes the log's writer. Answers and events of this turn may be passed on when the
-// log is durable up to the returned position (shard_wait). If a block of ids was reserved, waits
-// for its record here.
+// log is durable up to the returned position (shard_wait). Never waits.
 uint64_t shard_end(struct shard *);
 
 uint64_t shard_position(const struct shard *); // the same, within a turn

@@ -4,7 +4,7 @@
 #include "support/dialogue.h"
 #include "support/slow_log.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { FETCHES = 16 };
@@ -20,10 +20,12 @@ static int note_fetch(void *arg, struct fetch *f) {
     return 0;
 }
 
+enum { ID_BLOCK = 8 };
+
 static int slow_setup(void **state) {
     plan = (struct slow_plan){ 0 };
     fetch_count = 0;
-    struct dialogue *d = dialogue_create(STORE_LATER, (struct core_limits){ 0 });
+    struct dialogue *d = dialogue_create(STORE_LATER, (struct core_limits){ .id_block = ID_BLOCK });
     d->options.log.wrap = slow_log_wrap;
     d->options.log.wrap_arg = &plan;
     dialogue_load(d);
@@ -228,6 +230,36 @@ static void F50_a_client_may_go_while_something_is_read_for_it(void **state) {
     read_all(d);
 }
 
+// Everything that was written becomes durable.
+static void release_log(struct dialogue *d) {
+    plan.held = false;
+    host_durable(&d->host);
+    turn(d);
+}
+
+// U15: ids are issued when the record of their block is durable; it is written when half of the
+// block before it is used. No turn waits for it.
+static void U15_ids_are_reserved_ahead_and_issued_when_durable(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < ID_BLOCK / 2; i++)
+        push(d, "s a");
+    plan.held = true;
+    for (int i = 0; i < ID_BLOCK; i++)
+        send_line(d, 0, "PUSH s a");
+    expect_no_reply(d, 0);
+    release_log(d);
+    for (int i = ID_BLOCK / 2; i < ID_BLOCK; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "\"%d\"", i + 1);
+        expect_reply(d, 0, id);
+    }
+    for (int i = 0; i < ID_BLOCK / 2; i++)
+        expect_reply(d, 0, "-FULL the log is behind*");
+    ask(d, 0, "PUSH s a", "\"9\"");
+    for (int i = 0; i < 5 * ID_BLOCK; i++)
+        push(d, "s a");
+}
+
 #define SLOW(test)                                                                                 \
     { #test, test, slow_setup, slow_teardown, NULL }
 
@@ -244,5 +276,8 @@ int main(void) {
         SLOW(C7_a_body_that_was_moved_is_read_again),
         SLOW(F50_a_client_may_go_while_something_is_read_for_it),
     };
-    return dialogue_run(any, sizeof any / sizeof *any, NULL, 0);
+    const struct CMUnitTest alone[] = {
+        SLOW(U15_ids_are_reserved_ahead_and_issued_when_durable),
+    };
+    return DIALOGUES(any, alone);
 }

@@ -73,7 +73,7 @@ static void slow_look(struct log *l, struct log_state *out) {
     struct slow_log *s = (struct slow_log *)l;
     log_look(s->log, out);
     if (s->plan->held)
-        out->durable = s->durable;
+        out->durable = out->synced = s->durable;
     s->durable = out->durable;
 }
 
