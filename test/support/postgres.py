@@ -22,26 +22,36 @@ def why_no_postgres():
 
 
 class Postgres:
-    def __init__(self):
+    def __init__(self, settings=("fsync=off",), primary=None):
+        """`settings`: what it must be started with; fsync protects from a crash of the machine only. With
+        `primary` it is a standby of that."""
+        self.settings = settings
         self.top = tempfile.mkdtemp(prefix="millrace-pg-", dir="/tmp")
         atexit.register(shutil.rmtree, self.top, ignore_errors=True)
         self.user = {}
         if os.geteuid() == 0:
             self.user = {"user": "postgres", "group": "postgres", "extra_groups": [], "cwd": self.top}
             shutil.chown(self.top, "postgres", "postgres")
-        made = subprocess.run([f"{BIN}/initdb", "-D", f"{self.top}/data", "-A", "trust", "-U", "postgres",
-                               "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"], capture_output=True, text=True, **self.user)
-        check(made.returncode == 0, made.stdout, made.stderr)
+        os.chmod(self.top, 0o755)  # for clients of other users
+        data = ["-D", f"{self.top}/data", "-U", "postgres", "--no-sync"]
+        if primary:
+            self.make("pg_basebackup", *data, "-R", "-c", "fast", "-h", primary.top)
+        else:
+            self.make("initdb", *data, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
         self.process = None
         atexit.register(self.stop, signal.SIGQUIT)
         self.start()
 
+    def make(self, program, *arguments):
+        made = subprocess.run([f"{BIN}/{program}", *arguments], capture_output=True, text=True, **self.user)
+        check(made.returncode == 0, made.stdout, made.stderr)
+
     def start(self):
-        """What it writes is dropped. fsync protects from a crash of the machine only."""
+        """What it writes is dropped."""
+        settings = ["listen_addresses=", f"unix_socket_directories={self.top}", *self.settings]
         self.process = subprocess.Popen(
-            [f"{BIN}/postgres", "-D", f"{self.top}/data", "-c", "listen_addresses=", "-c", "fsync=off",
-             "-c", f"unix_socket_directories={self.top}"], stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True, **self.user)
+            [f"{BIN}/postgres", "-D", f"{self.top}/data", *(f"--{s}" for s in settings)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, **self.user)
         wait_until(lambda: self.psql("SELECT 1", "postgres").returncode == 0, "PostgreSQL is ready")
 
     def stop(self, number=signal.SIGINT):

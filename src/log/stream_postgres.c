@@ -1,0 +1,571 @@
+// The statements of a stream, and what their answers mean.
+//
+// An append that was lost may still sit in a session of the server and commit later; a read would
+// not see it. A claim does: it waits for the lock of the shard's row, which such an append holds
+// until its commit is on the standby, and no append of the old epoch passes after it.
+//
+// Trims delete rows. The space comes back by VACUUM, which a trim starts once enough was removed,
+// in a session of its own: autovacuum comes once a minute, too seldom for a log. The other way is a
+// ring of tables that TRUNCATE empties. Measured in turn, twice, on two busy cores and one disk:
+// batches of 64 KiB for a minute, 34 MB live, trims of 17 MB, a VACUUM every 67 MB.
+//
+//                                        appends a second    largest size of the database
+//     DELETE, autovacuum alone                219   183          813   719 MB
+//     DELETE, VACUUM by the trim              605   543          124   122 MB
+//     ring of tables, TRUNCATE                206   253           60    60 MB
+//
+// Pages that are used again cost less than files that grow. And TRUNCATE waits for every reader of
+// the table, a backup too.
+#include "log/stream_postgres.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "log/postgres.h"
+#include "log/postgres_schema.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum {
+    PIECE_BYTES = 4 << 20,   // of one answer, or one batch
+    VACUUM_LEAST = 16 << 20, // bytes to remove before the next VACUUM, …
+    VACUUM_PART = 4,         // … or this part of what is left
+    VALUE_MOST = 1000 << 20, // PostgreSQL's limit is 1 GB
+};
+static const uint64_t position_most = INT64_MAX;
+
+struct postgres_stream {
+    struct stream base;
+    struct postgres *session, *vacuum;
+    uint32_t shard, checked; // checked: the last session in which the cluster was checked
+    uint64_t claimer;        // tells its own claims from others'
+    uint64_t vacuumed;       // the head when the last VACUUM began
+    char cluster[CLUSTER_NAME_MOST + 1], owner[STREAM_OWNER];
+};
+
+enum {
+    CLAIM,
+    APPEND,
+    READ_HEADS,
+    READ_ALL,
+    GET_HEADS,
+    GET_BODIES,
+    BOUND,
+    TRIM,
+    BEAT,
+    LOOK,
+    RELEASE,
+    PROMISE,
+    STATEMENTS
+};
+
+// $1 is the shard. A batch that is behind `at <= position` is the last one that begins there or
+// before; looking for `ends` as well would walk the whole index when there is none.
+#define STATE                                                                                      \
+    "epoch, head, tail, owner, "                                                                   \
+    "greatest(extract(epoch FROM clock_timestamp() - seen_at) * 1000, 0)::bigint"
+#define READ(bodies, size)                                                                         \
+    "SELECT at, ends, heads, " bodies " FROM (SELECT *, sum(" size                                 \
+    ") OVER (ORDER BY at ROWS UNBOUNDED PRECEDING) - " size " AS "                                 \
+    "before FROM (SELECT * FROM batch WHERE shard = $1::bigint AND at >= $2::bigint AND at < "     \
+    "$3::bigint ORDER BY at LIMIT 4096) b) t WHERE before < $4::bigint ORDER BY at"
+#define GET(part, from)                                                                            \
+    "SELECT substring(" part " FROM least(" from ", 2147483647)::int FOR $4::bigint::int) FROM "   \
+    "(SELECT * FROM batch WHERE shard = $1::bigint AND at <= $2::bigint ORDER BY at DESC LIMIT 1)" \
+    " b WHERE ends > $2::bigint"
+static const struct postgres_statement statements[STATEMENTS] = {
+    [CLAIM] = { "UPDATE shard SET epoch = epoch + 1, claimer = $3::bigint, owner = $4::text, "
+                "seen_at = clock_timestamp() WHERE shard = $1::bigint AND ($2::bigint = 0 OR epoch "
+                "= "
+                "$2::bigint OR claimer = $3::bigint) RETURNING " STATE,
+                CLAIM, true },
+    [APPEND] = { "WITH s AS (UPDATE shard SET tail = $5::bigint, seen_at = clock_timestamp() WHERE "
+                 "shard = $1::bigint AND "
+                 "epoch = $2::bigint AND tail = $3::bigint RETURNING 1) "
+                 "INSERT INTO batch (shard, at, ends, epoch, heads, bodies) SELECT $1::bigint, "
+                 "$4::bigint, $5::bigint, $2::bigint, $6::bytea, $7::bytea FROM s",
+                 APPEND, true },
+    [READ_HEADS] = { READ("''::bytea", "octet_length(heads)"), READ_HEADS, false },
+    [READ_ALL] = { READ("bodies", "(octet_length(heads) + octet_length(bodies))"), READ_ALL,
+                   false },
+    [GET_HEADS] = { GET("heads", "$3::bigint + 1"), GET_HEADS, false },
+    [GET_BODIES] = { GET("bodies", "$2::bigint - at + $3::bigint + 1"), GET_BODIES, false },
+    // The end of what one statement may remove: its time must be bounded.
+    [BOUND] = { "SELECT coalesce(max(ends), 0) FROM (SELECT * FROM batch WHERE shard = $1::bigint "
+                "AND at < $2::bigint AND ends <= $2::bigint ORDER BY at LIMIT 1000) b WHERE at <= "
+                "(SELECT at FROM batch WHERE shard = $1::bigint ORDER BY at LIMIT 1) + 268435456",
+                BOUND, false },
+    [TRIM] = { "WITH s AS (UPDATE shard SET head = greatest(head, $3::bigint) WHERE shard = "
+               "$1::bigint AND epoch = $2::bigint RETURNING head, tail), d AS (DELETE FROM batch "
+               "WHERE shard = $1::bigint AND at < $3::bigint AND ends <= $3::bigint AND EXISTS "
+               "(SELECT FROM s)) SELECT head, tail FROM s",
+               TRIM, true },
+    // A write: a former primary that has lost its standby can still read, but commit nothing.
+    [BEAT] = { "UPDATE shard SET seen_at = clock_timestamp() WHERE shard = $1::bigint AND epoch = "
+               "$2::bigint",
+               BEAT, true },
+    [LOOK] = { "SELECT " STATE " FROM shard WHERE shard = $1::bigint", LOOK, false },
+    [RELEASE] = { "UPDATE shard SET owner = '' WHERE shard = $1::bigint AND epoch = $2::bigint",
+                  RELEASE, true },
+    [PROMISE] = { "SELECT current_setting('fsync'), current_setting('full_page_writes'), "
+                  "current_setting('synchronous_commit'), "
+                  "current_setting('synchronous_standby_names'), "
+                  "(SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', "
+                  "'quorum')), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL) "
+                  "WHERE $1::bigint >= 0",
+                  PROMISE, false },
+};
+
+static struct postgres_stream *stream_of(struct stream *base) {
+    return (struct postgres_stream *)base;
+}
+
+static struct postgres_arguments arguments(const struct postgres_stream *s) {
+    struct postgres_arguments a = { 0 };
+    postgres_add_number(&a, s->shard);
+    return a;
+}
+
+// --- the cluster ------------------------------------------------------------------------------
+
+// In every new session: after a change of the database's primary it may be another one.
+static int cluster_check(struct postgres_stream *s) {
+    int err = postgres_connect(s->session);
+    if (err || s->checked == postgres_sessions(s->session))
+        return err;
+    struct stream_postgres_cluster found;
+    err = schema_look(s->session, s->cluster, &found);
+    if (err)
+        return err;
+    if (s->shard >= found.shards)
+        return error_set(MR_EINVAL, "%s: cluster '%s' has %u shards, there is no shard %u",
+                         postgres_place(s->session), s->cluster, (unsigned)found.shards,
+                         (unsigned)s->shard);
+    s->checked = postgres_sessions(s->session);
+    return 0;
+}
+
+static int stream_run(struct postgres_stream *s, int statement, const struct postgres_arguments *a,
+                      PGresult **out) {
+    int err = cluster_check(s);
+    return err ? err : postgres_run(s->session, &statements[statement], a, out);
+}
+
+// --- owning -----------------------------------------------------------------------------------
+
+static struct stream_state state_of(const PGresult *r) {
+    struct stream_state state = {
+        .epoch = postgres_number(r, 0, 0),
+        .head = postgres_number(r, 0, 1),
+        .tail = postgres_number(r, 0, 2),
+        .silent_ms = postgres_number(r, 0, 4),
+    };
+    mr_bytes owner = postgres_bytes(r, 0, 3);
+    state.bytes = state.tail - state.head;
+    snprintf(state.owner, sizeof state.owner, "%.*s", (int)owner.size, (const char *)owner.data);
+    return state;
+}
+
+static int postgres_stream_look(struct stream *base, struct stream_state *out) {
+    struct postgres_stream *s = stream_of(base);
+    struct postgres_arguments a = arguments(s);
+    PGresult *r = NULL;
+    int err = stream_run(s, LOOK, &a, &r);
+    if (err)
+        return err;
+    if (PQntuples(r) == 1) {
+        *out = state_of(r);
+    } else {
+        err = error_set(MR_EINVAL, "%s: cluster '%s' has lost the row of shard %u; restore it",
+                        postgres_place(s->session), s->cluster, (unsigned)s->shard);
+    }
+    PQclear(r);
+    return err;
+}
+
+// Why the row of the shard did not let a statement through. A store that knows less than it has
+// acknowledged was restored from a backup, or its standby took over without the last commits.
+static int stream_refusal(struct stream *base, uint64_t epoch, uint64_t tail) {
+    struct postgres_stream *s = stream_of(base);
+    struct stream_state now;
+    int err = postgres_stream_look(base, &now);
+    if (err)
+        return err;
+    if (now.epoch > epoch)
+        return error_set(STREAM_FENCED, "shard %u of cluster '%s' has another owner, in epoch %llu",
+                         (unsigned)s->shard, s->cluster, (unsigned long long)now.epoch);
+    if (now.epoch < epoch || now.tail < tail)
+        return error_set(MR_ECORRUPT,
+                         "%s: shard %u of cluster '%s' ends at %llu in epoch %llu, but %llu in "
+                         "epoch %llu was acknowledged: the database has lost commits",
+                         postgres_place(s->session), (unsigned)s->shard, s->cluster,
+                         (unsigned long long)now.tail, (unsigned long long)now.epoch,
+                         (unsigned long long)tail, (unsigned long long)epoch);
+    return error_set(STREAM_IN_DOUBT, "shard %u of cluster '%s' ends at %llu, not at %llu",
+                     (unsigned)s->shard, s->cluster, (unsigned long long)now.tail,
+                     (unsigned long long)tail);
+}
+
+static int postgres_stream_claim(struct stream *base, uint64_t expected, struct stream_state *out) {
+    struct postgres_stream *s = stream_of(base);
+    struct postgres_arguments a = arguments(s);
+    postgres_add_number(&a, expected);
+    postgres_add_number(&a, s->claimer);
+    postgres_add_bytes(&a, (mr_bytes){ s->owner, strlen(s->owner) });
+    PGresult *r = NULL;
+    int err = stream_run(s, CLAIM, &a, &r);
+    if (err)
+        return err;
+    if (PQntuples(r) == 1) {
+        *out = state_of(r);
+        s->vacuumed = out->head;
+    } else {
+        err = stream_refusal(base, expected, 0);
+        if (err == STREAM_IN_DOUBT) // it changed back meanwhile: only a restored database does that
+            err = STREAM_UNAVAILABLE;
+    }
+    PQclear(r);
+    return err;
+}
+
+// A beat or release in doubt has proved nothing, and may be repeated.
+static int owner_update(struct stream *base, uint64_t epoch, int statement) {
+    struct postgres_stream *s = stream_of(base);
+    struct postgres_arguments a = arguments(s);
+    postgres_add_number(&a, epoch);
+    PGresult *r = NULL;
+    int err = stream_run(s, statement, &a, &r);
+    if (!err && strcmp(PQcmdTuples(r), "1") != 0)
+        err = stream_refusal(base, epoch, 0);
+    PQclear(r);
+    return err == STREAM_IN_DOUBT ? (int)STREAM_UNAVAILABLE : err;
+}
+
+static int postgres_stream_beat(struct stream *base, uint64_t epoch) {
+    return owner_update(base, epoch, BEAT);
+}
+
+static int postgres_stream_release(struct stream *base, uint64_t epoch) {
+    return owner_update(base, epoch, RELEASE);
+}
+
+// --- writing ----------------------------------------------------------------------------------
+
+static int batch_fits(uint64_t tail, const struct stream_batch *b) {
+    assert(b->at >= tail && b->end > b->at);
+    if (b->end > position_most)
+        return error_set(MR_EFULL, "PostgreSQL has no positions above 2^63");
+    if (b->heads.size > VALUE_MOST || b->bodies.size > VALUE_MOST - b->heads.size)
+        return error_set(MR_ETOOBIG, "a batch for PostgreSQL has at most %d bytes", VALUE_MOST);
+    return 0;
+}
+
+static int postgres_stream_append(struct stream *base, uint64_t epoch, uint64_t tail,
+                                  const struct stream_batch *b) {
+    struct postgres_stream *s = stream_of(base);
+    int err = batch_fits(tail, b);
+    if (err < 0)
+        return err;
+    struct postgres_arguments a = arguments(s);
+    postgres_add_number(&a, epoch);
+    postgres_add_number(&a, tail);
+    postgres_add_number(&a, b->at);
+    postgres_add_number(&a, b->end);
+    postgres_add_bytes(&a, b->heads);
+    postgres_add_bytes(&a, b->bodies);
+    PGresult *r = NULL;
+    err = stream_run(s, APPEND, &a, &r);
+    if (err)
+        return err;
+    if (strcmp(PQcmdTuples(r), "1") != 0)
+        err = stream_refusal(base, epoch, tail);
+    PQclear(r);
+    return err;
+}
+
+static int trim_bound(struct postgres_stream *s, uint64_t upto, uint64_t *out) {
+    struct postgres_arguments a = arguments(s);
+    postgres_add_number(&a, upto < position_most ? upto : position_most);
+    PGresult *r = NULL;
+    int err = stream_run(s, BOUND, &a, &r);
+    if (err)
+        return err;
+    *out = postgres_number(r, 0, 0);
+    PQclear(r);
+    return 0;
+}
+
+static void space_recover(struct postgres_stream *s, uint64_t head, uint64_t tail) {
+    uint64_t part = (tail - head) / VACUUM_PART;
+    if (head - s->vacuumed < (part > VACUUM_LEAST ? part : VACUUM_LEAST))
+        return;
+    // Skips what another shard's owner is doing, and leaves the table's size to be used again:
+    // giving pages back would need an exclusive lock.
+    if (postgres_start_text(s->vacuum, "VACUUM (SKIP_LOCKED, TRUNCATE off) batch"))
+        s->vacuumed = head;
+}
+
+static int trim_piece(struct stream *base, uint64_t epoch, uint64_t bound) {
+    struct postgres_stream *s = stream_of(base);
+    struct postgres_arguments a = arguments(s);
+    postgres_add_number(&a, epoch);
+    postgres_add_number(&a, bound);
+    PGresult *r = NULL;
+    int err = stream_run(s, TRIM, &a, &r);
+    if (err) // what was removed stays removed, and the caller may repeat it
+        return err == STREAM_IN_DOUBT ? (int)STREAM_UNAVAILABLE : err;
+    if (PQntuples(r) == 1)
+        space_recover(s, postgres_number(r, 0, 0), postgres_number(r, 0, 1));
+    else
+        err = stream_refusal(base, epoch, 0);
+    PQclear(r);
+    return err == STREAM_IN_DOUBT ? (int)STREAM_UNAVAILABLE : err;
+}
+
+static int postgres_stream_trim(struct stream *base, uint64_t epoch, uint64_t upto) {
+    uint64_t bound = 0;
+    do {
+        int err = trim_bound(stream_of(base), upto, &bound);
+        if (!err)
+            err = trim_piece(base, epoch, bound); // also with nothing to remove: it is fenced
+        if (err)
+            return err;
+    } while (bound);
+    return STREAM_DONE;
+}
+
+// --- reading ----------------------------------------------------------------------------------
+
+struct piece_reader {
+    stream_each *each;
+    void *arg;
+    uint64_t next;
+    size_t bytes; // read so far
+};
+
+static int piece_pass(const PGresult *r, struct piece_reader *reader) {
+    int rows = PQntuples(r);
+    for (int i = 0; i < rows; i++) {
+        struct stream_batch b = {
+            .at = postgres_number(r, i, 0),
+            .end = postgres_number(r, i, 1),
+            .heads = postgres_bytes(r, i, 2),
+            .bodies = postgres_bytes(r, i, 3),
+        };
+        int err = reader->each(reader->arg, &b);
+        if (err < 0)
+            return err;
+        reader->next = b.end;
+        reader->bytes += b.heads.size + b.bodies.size;
+    }
+    return rows;
+}
+
+static int postgres_stream_read(struct stream *base, uint64_t from, uint64_t upto, size_t max_bytes,
+                                bool with_bodies, stream_each *each, void *arg,
+                                uint64_t *out_next) {
+    struct postgres_stream *s = stream_of(base);
+    struct piece_reader reader = { .each = each, .arg = arg, .next = from };
+    int rows = 1;
+    while (rows && reader.bytes < max_bytes && reader.next < upto) {
+        size_t left = max_bytes - reader.bytes;
+        struct postgres_arguments a = arguments(s);
+        postgres_add_number(&a, reader.next);
+        postgres_add_number(&a, upto < position_most ? upto : position_most);
+        postgres_add_number(&a, left < PIECE_BYTES ? left : PIECE_BYTES);
+        PGresult *r = NULL;
+        int err = stream_run(s, with_bodies ? READ_ALL : READ_HEADS, &a, &r);
+        if (err)
+            return err;
+        rows = piece_pass(r, &reader);
+        PQclear(r);
+        if (rows < 0)
+            return rows;
+    }
+    *out_next = reader.next;
+    return STREAM_DONE;
+}
+
+static int postgres_stream_get(struct stream *base, uint64_t at, enum stream_part part,
+                               size_t offset, size_t size, struct buffer *out) {
+    struct postgres_stream *s = stream_of(base);
+    struct postgres_arguments a = arguments(s);
+    postgres_add_number(&a, at);
+    postgres_add_number(&a, offset < VALUE_MOST ? offset : VALUE_MOST);
+    postgres_add_number(&a, size < VALUE_MOST ? size : VALUE_MOST);
+    PGresult *r = NULL;
+    int err = stream_run(s, part == STREAM_HEADS ? GET_HEADS : GET_BODIES, &a, &r);
+    if (err)
+        return err;
+    if (PQntuples(r) == 1) {
+        mr_bytes found = postgres_bytes(r, 0, 0);
+        err = buffer_append(out, found.data, found.size);
+    } else {
+        err = error_set(MR_EGONE, "position %llu of shard %u is not in the log any more",
+                        (unsigned long long)at, (unsigned)s->shard);
+    }
+    PQclear(r);
+    return err;
+}
+
+// --- the promise ------------------------------------------------------------------------------
+
+struct durability {
+    const char *fsync, *full_pages, *commit, *names;
+    uint64_t standbys, hidden; // synchronous ones; those whose state this role may not see
+};
+
+static bool is_on(const char *setting) {
+    return !strcmp(setting, "on");
+}
+
+static const char *promise_words(const struct durability *d) {
+    bool named = *d->names;
+    if (!is_on(d->fsync) || !strcmp(d->commit, "off"))
+        return "nothing: PostgreSQL runs with fsync or synchronous_commit off, and a crash loses "
+               "acknowledged jobs";
+    if (!is_on(d->full_pages))
+        return "a crash of PostgreSQL, if its disk writes whole pages: full_page_writes is off";
+    if (!named)
+        return "a crash of PostgreSQL, not the loss of its machine: synchronous_standby_names is "
+               "empty";
+    if (!strcmp(d->commit, "local"))
+        return "a crash of PostgreSQL, not the loss of its machine: synchronous_commit is local";
+    if (!strcmp(d->commit, "remote_write"))
+        return "a crash of PostgreSQL or the loss of its machine, not of both: synchronous_commit "
+               "is remote_write";
+    if (!d->standbys && !d->hidden)
+        return "the loss of PostgreSQL's machine; but no synchronous standby is connected: appends "
+               "wait for one";
+    if (!d->standbys)
+        return "the loss of PostgreSQL's machine (its standbys are not visible to this role)";
+    return "the loss of PostgreSQL's machine: a synchronous standby has it on disk";
+}
+
+static void promise_judge(const struct durability *d, struct stream_promise *out) {
+    bool waits = is_on(d->commit) || !strcmp(d->commit, "remote_apply");
+    out->replicated = is_on(d->fsync) && is_on(d->full_pages) && *d->names && waits;
+    snprintf(out->text, sizeof out->text, "An acknowledged job survives %s.", promise_words(d));
+}
+
+// A setting, with an end.
+static const char *setting_copy(const PGresult *r, int column, char to[64]) {
+    mr_bytes value = postgres_bytes(r, 0, column);
+    snprintf(to, 64, "%.*s", (int)value.size, (const char *)value.data);
+    return to;
+}
+
+static int postgres_stream_promise(struct stream *base, struct stream_promise *out) {
+    struct postgres_stream *s = stream_of(base);
+    struct postgres_arguments a = arguments(s);
+    PGresult *r = NULL;
+    int err = stream_run(s, PROMISE, &a, &r);
+    if (err)
+        return err;
+    char text[4][64];
+    struct durability d = {
+        .fsync = setting_copy(r, 0, text[0]),
+        .full_pages = setting_copy(r, 1, text[1]),
+        .commit = setting_copy(r, 2, text[2]),
+        .names = setting_copy(r, 3, text[3]),
+        .standbys = postgres_number(r, 0, 4),
+        .hidden = postgres_number(r, 0, 5),
+    };
+    PQclear(r);
+    promise_judge(&d, out);
+    return STREAM_DONE;
+}
+
+// --- opening ----------------------------------------------------------------------------------
+
+static void postgres_stream_interrupt(struct stream *base) {
+    postgres_interrupt(stream_of(base)->session);
+    postgres_interrupt(stream_of(base)->vacuum);
+}
+
+static void postgres_stream_close(struct stream *base) {
+    struct postgres_stream *s = stream_of(base);
+    postgres_destroy(s->vacuum);
+    postgres_destroy(s->session);
+    mem_free(s);
+}
+
+static const struct stream_impl postgres_stream_impl = {
+    .claim = postgres_stream_claim,
+    .append = postgres_stream_append,
+    .read = postgres_stream_read,
+    .get = postgres_stream_get,
+    .trim = postgres_stream_trim,
+    .beat = postgres_stream_beat,
+    .look = postgres_stream_look,
+    .release = postgres_stream_release,
+    .promise = postgres_stream_promise,
+    .interrupt = postgres_stream_interrupt,
+    .close = postgres_stream_close,
+};
+
+struct postgres_store {
+    struct stream_store base;
+    struct stream_postgres_options options; // points to what follows
+    char cluster[CLUSTER_NAME_MOST + 1], owner[STREAM_OWNER], synchronous_commit[16];
+    char url[];
+};
+
+static int stream_start(struct postgres_store *store, uint32_t shard, struct postgres_stream *s) {
+    char purpose[32], cleaning[32];
+    snprintf(purpose, sizeof purpose, "/%u", (unsigned)shard);
+    snprintf(cleaning, sizeof cleaning, "/%u vacuum", (unsigned)shard);
+    s->base.impl = &postgres_stream_impl;
+    s->shard = shard;
+    snprintf(s->cluster, sizeof s->cluster, "%s", store->options.cluster);
+    snprintf(s->owner, sizeof s->owner, "%s", store->owner);
+    if (getrandom(&s->claimer, sizeof s->claimer, 0) != sizeof s->claimer)
+        return error_set(MR_EIO, "no random bytes: %s", strerror(errno));
+    int err = postgres_create(&store->options, purpose, &s->session);
+    return err < 0 ? err : postgres_create(&store->options, cleaning, &s->vacuum);
+}
+
+static int postgres_store_open(struct stream_store *base, uint32_t shard, struct stream **out) {
+    struct postgres_stream *s = mem_alloc(sizeof *s);
+    if (!s)
+        return error_set(MR_ENOMEM, "out of memory for a stream");
+    int err = stream_start((struct postgres_store *)base, shard, s);
+    if (err < 0) {
+        postgres_stream_close(&s->base);
+        return err;
+    }
+    *out = &s->base;
+    return 0;
+}
+
+int stream_postgres_create(const struct stream_postgres_options *o, struct stream_store **out) {
+    struct postgres *tried = NULL; // checks the options
+    int err = postgres_create(o, "", &tried);
+    if (err < 0)
+        return err;
+    postgres_destroy(tried);
+    size_t url_size = strlen(o->url) + 1;
+    struct postgres_store *store = mem_alloc(sizeof *store + url_size);
+    if (!store)
+        return error_set(MR_ENOMEM, "out of memory for a store");
+    store->base.open = postgres_store_open;
+    memcpy(store->url, o->url, url_size);
+    snprintf(store->cluster, sizeof store->cluster, "%s", o->cluster);
+    snprintf(store->owner, sizeof store->owner, "%s", o->owner ? o->owner : "");
+    snprintf(store->synchronous_commit, sizeof store->synchronous_commit, "%s",
+             o->synchronous_commit ? o->synchronous_commit : "on");
+    store->options = *o;
+    store->options.url = store->url;
+    store->options.cluster = store->cluster;
+    store->options.synchronous_commit = store->synchronous_commit;
+    store->options.owner = store->owner;
+    *out = &store->base;
+    return 0;
+}
+
+void stream_postgres_destroy(struct stream_store *base) {
+    mem_free(base);
+}

@@ -1,0 +1,822 @@
+// The stream in PostgreSQL, beside a real server with a synchronous standby (with_postgres.py).
+#include "support/postgres_support.h"
+
+#include <errno.h>
+#include <signal.h>
+
+static const char cluster[] = "story";
+enum { SHARDS = 4 };
+
+struct fixture {
+    struct stream_store *store;
+    struct stream *a, *b; // two streams of shard 0
+    struct stream_state state;
+};
+
+static struct stream_postgres_options options_for(const char *url, const char *name) {
+    return (struct stream_postgres_options){ .url = url, .cluster = name, .owner = "test" };
+}
+
+static struct stream_store *store_make(const char *url, uint32_t call_ms) {
+    struct stream_postgres_options o = options_for(url, cluster);
+    o.call_ms = call_ms;
+    struct stream_store *store = NULL;
+    if (stream_postgres_create(&o, &store) < 0)
+        fail_msg("%s", error_text());
+    return store;
+}
+
+static struct stream *stream_open(struct stream_store *store, uint32_t shard) {
+    struct stream *s = NULL;
+    if (store->open(store, shard, &s) < 0)
+        fail_msg("%s", error_text());
+    return s;
+}
+
+static void expect_result(int result, int expected, const char *what) {
+    if (result != expected)
+        fail_msg("%s: %d instead of %d: %s", what, result, expected, error_text());
+}
+#define EXPECT(call, expected) expect_result((call), (expected), #call)
+
+static struct stream_state claim_any(struct stream *s) {
+    struct stream_state state = { 0 };
+    EXPECT(s->impl->claim(s, 0, &state), STREAM_DONE);
+    return state;
+}
+
+// A batch whose heads and bodies follow from its position; `size` is that of the bodies.
+static int batch_append(struct stream *s, uint64_t epoch, uint64_t tail, uint64_t at, size_t size) {
+    uint8_t *bodies = malloc(size + 1);
+    for (size_t i = 0; i < size; i++)
+        bodies[i] = (uint8_t)((at + i) * 31 >> 3);
+    char heads[32];
+    int length = snprintf(heads, sizeof heads, "heads at %llu", (unsigned long long)at);
+    struct stream_batch b = { at, at + size + 32, { heads, (size_t)length }, { bodies, size } };
+    int result = s->impl->append(s, epoch, tail, &b);
+    free(bodies);
+    return result;
+}
+
+// Appends at the tail and moves it.
+static int append_next(struct stream *s, struct stream_state *state, size_t size) {
+    int result = batch_append(s, state->epoch, state->tail, state->tail, size);
+    if (result == STREAM_DONE)
+        state->tail += size + 32;
+    return result;
+}
+
+struct seen {
+    uint64_t first, last, end, count;
+    size_t bodies;
+    bool wrong;
+};
+
+static int batch_see(void *arg, const struct stream_batch *b) {
+    struct seen *seen = arg;
+    char heads[32];
+    int length = snprintf(heads, sizeof heads, "heads at %llu", (unsigned long long)b->at);
+    if (b->heads.size != (size_t)length || memcmp(b->heads.data, heads, b->heads.size) != 0 ||
+        (seen->count && b->at < seen->end))
+        seen->wrong = true;
+    for (size_t i = 0; i < b->bodies.size; i++)
+        if (((const uint8_t *)b->bodies.data)[i] != (uint8_t)((b->at + i) * 31 >> 3))
+            seen->wrong = true;
+    if (!seen->count++)
+        seen->first = b->at;
+    seen->last = b->at;
+    seen->end = b->end;
+    seen->bodies += b->bodies.size;
+    return 0;
+}
+
+static struct seen read_all(struct stream *s, bool with_bodies) {
+    struct seen seen = { 0 };
+    uint64_t next = 0;
+    EXPECT(s->impl->read(s, 0, UINT64_MAX, SIZE_MAX, with_bodies, batch_see, &seen, &next),
+           STREAM_DONE);
+    assert_false(seen.wrong);
+    return seen;
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof *f);
+    struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
+    SQL("DROP SCHEMA IF EXISTS millrace_story CASCADE");
+    bool made = false;
+    EXPECT(stream_postgres_init(&o, SHARDS, &made), STREAM_DONE);
+    assert_true(made);
+    f->store = store_make(postgres_of_test(), 0);
+    f->a = stream_open(f->store, 0);
+    f->b = stream_open(f->store, 0);
+    f->state = claim_any(f->a);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    f->a->impl->close(f->a);
+    f->b->impl->close(f->b);
+    stream_postgres_destroy(f->store);
+    free(f);
+    return 0;
+}
+
+// --- setting up -----------------------------------------------------------------------------
+
+static void init_twice_changes_nothing(void **state) {
+    (void)state;
+    struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
+    struct stream_postgres_cluster before, after;
+    bool made = true;
+    EXPECT(stream_postgres_look(&o, &before), STREAM_DONE);
+    EXPECT(stream_postgres_init(&o, SHARDS, &made), STREAM_DONE);
+    assert_false(made);
+    EXPECT(stream_postgres_look(&o, &after), STREAM_DONE);
+    assert_int_equal(after.shards, SHARDS);
+    assert_memory_equal(before.secret, after.secret, CLUSTER_SECRET);
+}
+
+static void init_refuses_what_is_there_otherwise(void **state) {
+    struct fixture *f = *state;
+    struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
+    bool made;
+    EXPECT(stream_postgres_init(&o, SHARDS + 1, &made), MR_EINVAL);
+    assert_non_null(strstr(error_text(), "made with 4 shards"));
+    EXPECT(stream_postgres_init(&o, 0, &made), MR_EINVAL);
+    SQL("UPDATE millrace_story.cluster SET version = 99");
+    EXPECT(stream_postgres_init(&o, SHARDS, &made), MR_EINVAL);
+    assert_non_null(strstr(error_text(), "version 99"));
+    struct stream_state now;
+    EXPECT(f->b->impl->look(f->b, &now), MR_EINVAL);
+    assert_non_null(strstr(error_text(), "version 99"));
+}
+
+static void names_and_urls_are_checked(void **state) {
+    (void)state;
+    static const char *const names[] = { "", "Story", "a-b", "x; DROP TABLE", "a\"b", NULL };
+    struct stream_store *store;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct stream_postgres_options o = options_for(postgres_of_test(), names[i]);
+        EXPECT(stream_postgres_create(&o, &store), MR_EINVAL);
+    }
+    struct stream_postgres_options o = options_for("postgres://[", cluster);
+    EXPECT(stream_postgres_create(&o, &store), MR_EINVAL);
+    o = options_for(postgres_of_test(), cluster);
+    o.synchronous_commit = "perhaps";
+    EXPECT(stream_postgres_create(&o, &store), MR_EINVAL);
+}
+
+static void expect_look(const char *url, const char *name, uint32_t shard, int expected,
+                        const char *words) {
+    struct stream_postgres_options o = options_for(url, name);
+    struct stream_store *store;
+    EXPECT(stream_postgres_create(&o, &store), 0);
+    struct stream *s = stream_open(store, shard);
+    struct stream_state now;
+    EXPECT(s->impl->look(s, &now), expected);
+    if (!strstr(error_text(), words))
+        fail_msg("'%s' is not in '%s'", words, error_text());
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+}
+
+static void what_is_missing_is_named(void **state) {
+    (void)state;
+    char guest[256], full[256], absent[256];
+    SQL("DROP ROLE IF EXISTS guest");
+    SQL("DROP ROLE IF EXISTS nobody");
+    SQL("CREATE ROLE guest LOGIN");
+    SQL("CREATE ROLE nobody LOGIN CONNECTION LIMIT 0");
+    snprintf(guest, sizeof guest, "%s user=guest", postgres_of_test());
+    snprintf(full, sizeof full, "%s user=nobody", postgres_of_test());
+    snprintf(absent, sizeof absent, "%s dbname=absent", postgres_of_test());
+    expect_look(postgres_of_test(), "other", 0, MR_EINVAL, "millrace store init");
+    expect_look(postgres_of_test(), cluster, SHARDS, MR_EINVAL, "there is no shard 4");
+    expect_look(guest, cluster, 0, MR_EPERM, "permission denied");
+    expect_look(full, cluster, 0, STREAM_UNAVAILABLE, "too many connections");
+    expect_look(absent, cluster, 0, STREAM_UNAVAILABLE, "does not exist");
+    bool made;
+    struct stream_postgres_options o = options_for(guest, "other");
+    EXPECT(stream_postgres_init(&o, 1, &made), MR_EPERM);
+}
+
+static void two_clusters_share_a_database(void **state) {
+    struct fixture *f = *state;
+    SQL("DROP SCHEMA IF EXISTS millrace_second CASCADE");
+    struct stream_postgres_options o = options_for(postgres_of_test(), "second");
+    struct stream_postgres_cluster first, second;
+    bool made;
+    EXPECT(stream_postgres_init(&o, 2, &made), STREAM_DONE);
+    EXPECT(stream_postgres_look(&o, &second), STREAM_DONE);
+    o.cluster = cluster;
+    EXPECT(stream_postgres_look(&o, &first), STREAM_DONE);
+    assert_memory_not_equal(first.secret, second.secret, CLUSTER_SECRET);
+    EXPECT(append_next(f->a, &f->state, 100), STREAM_DONE);
+
+    struct stream_store *store;
+    o.cluster = "second";
+    EXPECT(stream_postgres_create(&o, &store), 0);
+    struct stream *s = stream_open(store, 0);
+    struct stream_state other = claim_any(s);
+    assert_int_equal(other.epoch, 1);
+    assert_int_equal(other.tail, 0);
+    EXPECT(append_next(s, &other, 7), STREAM_DONE);
+    assert_int_equal(read_all(s, true).bodies, 7);
+    assert_int_equal(read_all(f->a, true).bodies, 100);
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+}
+
+// --- appending and reading ------------------------------------------------------------------
+
+static void batches_are_read_as_they_were_appended(void **state) {
+    struct fixture *f = *state;
+    for (size_t i = 0; i < 50; i++)
+        EXPECT(append_next(f->a, &f->state, i * 97), STREAM_DONE);
+    struct seen seen = read_all(f->b, true);
+    assert_int_equal(seen.count, 50);
+    assert_int_equal(seen.bodies, 97 * 49 * 50 / 2);
+    assert_int_equal(seen.end, f->state.tail);
+    assert_int_equal(read_all(f->b, false).bodies, 0);
+    struct stream_state now;
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_int_equal(now.tail, f->state.tail);
+    assert_int_equal(now.epoch, f->state.epoch);
+}
+
+static void a_read_can_be_continued(void **state) {
+    struct fixture *f = *state;
+    for (size_t i = 0; i < 40; i++)
+        EXPECT(append_next(f->a, &f->state, 1000), STREAM_DONE);
+    struct seen seen = { 0 };
+    uint64_t next = 0, reads = 0;
+    while (next < f->state.tail) {
+        EXPECT(f->b->impl->read(f->b, next, f->state.tail, 5000, true, batch_see, &seen, &next),
+               STREAM_DONE);
+        reads++;
+    }
+    assert_int_equal(seen.count, 40);
+    assert_false(seen.wrong);
+    assert_in_range(reads, 7, 10);
+    // A range: 3 of them begin at or after 1032 and before 4 * 1032.
+    seen = (struct seen){ 0 };
+    EXPECT(f->b->impl->read(f->b, 1032, 4128, SIZE_MAX, false, batch_see, &seen, &next),
+           STREAM_DONE);
+    assert_int_equal(seen.count, 3);
+    assert_int_equal(next, 4128);
+}
+
+static void positions_may_have_gaps(void **state) {
+    struct fixture *f = *state;
+    EXPECT(batch_append(f->a, f->state.epoch, 0, 5000, 100), STREAM_DONE);
+    EXPECT(batch_append(f->a, f->state.epoch, 5132, 9000, 100), STREAM_DONE);
+    struct buffer out = { 0 };
+    EXPECT(f->b->impl->get(f->b, 5200, STREAM_BODIES, 0, 10, &out), MR_EGONE);
+    EXPECT(f->b->impl->get(f->b, 9010, STREAM_BODIES, 5, 10, &out), 0);
+    assert_int_equal(out.size, 10);
+    assert_int_equal(out.data[0], (uint8_t)(9015 * 31 >> 3));
+    buffer_clear(&out);
+    EXPECT(f->b->impl->get(f->b, 9010, STREAM_BODIES, 85, 10, &out), 0);
+    assert_int_equal(out.size, 5); // up to the end
+    buffer_clear(&out);
+    EXPECT(f->b->impl->get(f->b, 5001, STREAM_HEADS, 6, 100, &out), 0);
+    assert_int_equal(out.size, 7);
+    assert_memory_equal(out.data, "at 5000", 7);
+    buffer_finish(&out);
+}
+
+static void bodies_of_16_MiB_fit(void **state) {
+    struct fixture *f = *state;
+    enum { LARGE = 16 << 20 };
+    EXPECT(append_next(f->a, &f->state, LARGE), STREAM_DONE);
+    EXPECT(append_next(f->a, &f->state, LARGE + 4096), STREAM_DONE);
+    EXPECT(append_next(f->a, &f->state, 1), STREAM_DONE);
+    struct seen seen = read_all(f->b, true);
+    assert_int_equal(seen.count, 3);
+    assert_int_equal(seen.bodies, 2 * LARGE + 4097);
+    struct buffer out = { 0 };
+    EXPECT(f->b->impl->get(f->b, 1000, STREAM_BODIES, LARGE - 1001, 10, &out), 0);
+    assert_int_equal(out.size, 1);
+    assert_int_equal(out.data[0], (uint8_t)((uint64_t)(LARGE - 1) * 31 >> 3));
+    buffer_finish(&out);
+}
+
+// --- owning ---------------------------------------------------------------------------------
+
+// F32: an owner that was paused wakes up and writes: the store itself refuses it.
+static void F32_a_stale_owner_is_refused(void **state) {
+    struct fixture *f = *state;
+    EXPECT(append_next(f->a, &f->state, 100), STREAM_DONE);
+    EXPECT(f->a->impl->beat(f->a, f->state.epoch), STREAM_DONE);
+    struct stream_state taken;
+    EXPECT(f->b->impl->claim(f->b, f->state.epoch, &taken), STREAM_DONE);
+    assert_int_equal(taken.epoch, f->state.epoch + 1);
+    assert_int_equal(taken.tail, f->state.tail);
+    EXPECT(append_next(f->a, &f->state, 100), STREAM_FENCED);
+    EXPECT(f->a->impl->beat(f->a, f->state.epoch), STREAM_FENCED);
+    EXPECT(f->a->impl->trim(f->a, f->state.epoch, f->state.tail), STREAM_FENCED);
+    EXPECT(f->a->impl->claim(f->a, f->state.epoch, &f->state), STREAM_FENCED);
+    // Also when the new owner has trimmed everything: the stale batch's key would be free.
+    EXPECT(f->b->impl->trim(f->b, taken.epoch, taken.tail), STREAM_DONE);
+    EXPECT(append_next(f->a, &f->state, 100), STREAM_FENCED);
+    EXPECT(batch_append(f->a, f->state.epoch, 0, 0, 100), STREAM_FENCED);
+    assert_int_equal(read_all(f->b, false).count, 0);
+    EXPECT(append_next(f->b, &taken, 10), STREAM_DONE);
+}
+
+static void an_owner_may_repeat_its_claim(void **state) {
+    struct fixture *f = *state;
+    struct stream_state again;
+    EXPECT(f->a->impl->claim(f->a, 17, &again), STREAM_DONE); // as if 17's reply had been lost
+    assert_int_equal(again.epoch, f->state.epoch + 1);
+    EXPECT(f->b->impl->claim(f->b, f->state.epoch, &again), STREAM_FENCED);
+}
+
+static void an_owner_is_named_until_it_releases_the_stream(void **state) {
+    struct fixture *f = *state;
+    struct stream_state now;
+    SQL("UPDATE millrace_story.shard SET seen_at = now() - interval '1 hour'");
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_string_equal(now.owner, "test");
+    assert_true(now.silent_ms >= 3600000);
+    EXPECT(f->a->impl->beat(f->a, f->state.epoch), STREAM_DONE);
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_true(now.silent_ms < 3600000);
+    EXPECT(f->a->impl->release(f->a, f->state.epoch + 1), MR_ECORRUPT);
+    EXPECT(f->a->impl->release(f->a, f->state.epoch), STREAM_DONE);
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_string_equal(now.owner, "");
+    assert_int_equal(now.epoch, f->state.epoch);
+    claim_any(f->b);
+    EXPECT(f->a->impl->release(f->a, f->state.epoch), STREAM_FENCED);
+}
+
+static void another_tail_is_in_doubt(void **state) {
+    struct fixture *f = *state;
+    EXPECT(append_next(f->a, &f->state, 100), STREAM_DONE);
+    EXPECT(batch_append(f->a, f->state.epoch, 0, 0, 100), STREAM_IN_DOUBT);
+    assert_non_null(strstr(error_text(), "ends at 132, not at 0"));
+}
+
+// F38: the database knows less than it has acknowledged.
+static void F38_lost_commits_are_noticed(void **state) {
+    struct fixture *f = *state;
+    EXPECT(append_next(f->a, &f->state, 100), STREAM_DONE);
+    SQL("UPDATE millrace_story.shard SET tail = 0 WHERE shard = 0");
+    EXPECT(append_next(f->a, &f->state, 100), MR_ECORRUPT);
+    assert_non_null(strstr(error_text(), "has lost commits"));
+    SQL("UPDATE millrace_story.shard SET epoch = 0 WHERE shard = 0");
+    EXPECT(f->a->impl->beat(f->a, f->state.epoch), MR_ECORRUPT);
+    SQL("DELETE FROM millrace_story.shard WHERE shard = 0");
+    EXPECT(append_next(f->a, &f->state, 100), MR_EINVAL);
+    assert_non_null(strstr(error_text(), "lost the row of shard 0"));
+}
+
+enum { CLAIMANTS = 4, ROUNDS = 60 };
+struct race {
+    pthread_barrier_t start, end;
+    struct stream *streams[CLAIMANTS];
+    uint64_t expected;
+    _Atomic int winners, others;
+    _Atomic uint64_t won; // the epoch
+};
+struct claimant {
+    struct race *race;
+    int number;
+};
+
+static void *claims_run(void *arg) {
+    struct claimant *c = arg;
+    struct race *race = c->race;
+    struct stream *s = race->streams[c->number];
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_barrier_wait(&race->start);
+        struct stream_state state;
+        int result = s->impl->claim(s, race->expected, &state);
+        if (result == STREAM_DONE) {
+            atomic_fetch_add(&race->winners, 1);
+            atomic_store(&race->won, state.epoch);
+        } else if (result != STREAM_FENCED) {
+            atomic_fetch_add(&race->others, 1);
+        }
+        pthread_barrier_wait(&race->end);
+    }
+    return NULL;
+}
+
+// Another stream claims between the rounds: the last winner of a round could claim again.
+static void a_race_has_one_winner(void **state) {
+    struct fixture *f = *state;
+    struct race race = { .expected = f->state.epoch };
+    pthread_barrier_init(&race.start, NULL, CLAIMANTS + 1);
+    pthread_barrier_init(&race.end, NULL, CLAIMANTS + 1);
+    struct claimant claimants[CLAIMANTS];
+    pthread_t threads[CLAIMANTS];
+    for (int i = 0; i < CLAIMANTS; i++) {
+        race.streams[i] = stream_open(f->store, 0);
+        claimants[i] = (struct claimant){ &race, i };
+        pthread_create(&threads[i], NULL, claims_run, &claimants[i]);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        atomic_store(&race.winners, 0);
+        pthread_barrier_wait(&race.start);
+        pthread_barrier_wait(&race.end);
+        assert_int_equal(race.others, 0);
+        assert_int_equal(race.winners, 1);
+        assert_int_equal(race.won, race.expected + 1);
+        race.expected = claim_any(f->a).epoch;
+    }
+    for (int i = 0; i < CLAIMANTS; i++) {
+        pthread_join(threads[i], NULL);
+        race.streams[i]->impl->close(race.streams[i]);
+    }
+    pthread_barrier_destroy(&race.start);
+    pthread_barrier_destroy(&race.end);
+}
+
+// --- trimming -------------------------------------------------------------------------------
+
+static void a_trim_removes_whole_batches(void **state) {
+    struct fixture *f = *state;
+    SQL("WITH s AS (UPDATE millrace_story.shard SET tail = 150000 WHERE shard = 0) INSERT INTO "
+        "millrace_story.batch SELECT 0, 100 * n, 100 * n + 100, 1, convert_to('heads at ' || 100 * "
+        "n, 'UTF8'), '' FROM generate_series(0, 1499) n"); // more than one statement removes
+    f->state.tail = 150000;
+    EXPECT(f->a->impl->trim(f->a, f->state.epoch, 1250 * 100 + 50), STREAM_DONE);
+    struct stream_state now;
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_int_equal(now.head, 1250 * 100);
+    struct seen seen = read_all(f->b, false);
+    assert_int_equal(seen.first, 1250 * 100);
+    assert_int_equal(seen.count, 250);
+    struct buffer out = { 0 };
+    EXPECT(f->b->impl->get(f->b, 1249 * 100, STREAM_BODIES, 0, 10, &out), MR_EGONE);
+    EXPECT(f->b->impl->get(f->b, 1250 * 100, STREAM_BODIES, 0, 10, &out), 0);
+    buffer_finish(&out);
+    EXPECT(f->a->impl->trim(f->a, f->state.epoch, UINT64_MAX), STREAM_DONE);
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_int_equal(now.head, f->state.tail);
+    assert_int_equal(now.tail, f->state.tail);
+    EXPECT(append_next(f->a, &f->state, 68), STREAM_DONE);
+}
+
+// What was trimmed is used again: the table stays below what was written.
+static void trims_give_space_back(void **state) {
+    struct fixture *f = *state;
+    for (int i = 0; i < 6; i++) {
+        EXPECT(append_next(f->a, &f->state, 17 << 20), STREAM_DONE);
+        EXPECT(f->a->impl->trim(f->a, f->state.epoch, f->state.tail), STREAM_DONE);
+        SQL_AWAIT("SELECT (count(*) = 0)::int FROM pg_stat_activity WHERE state = 'active' AND "
+                  "application_name = 'millrace story/0 vacuum'");
+    }
+    long size = SQL("SELECT pg_total_relation_size('millrace_story.batch')");
+    assert_in_range(size, 1, 4 * (17 << 20));
+}
+
+// --- faults ---------------------------------------------------------------------------------
+
+static struct pg_proxy proxy;
+
+static struct stream_store *store_behind_proxy(uint32_t call_ms) {
+    static char url[256];
+    snprintf(url, sizeof url, "%s host=%s", postgres_of_test(), proxy.dir);
+    return store_make(url, call_ms);
+}
+
+// F33: the reply of an append is lost; the claim that resolves it finds the batch.
+static void F33_a_lost_reply_is_resolved_by_a_claim(void **state) {
+    struct fixture *f = *state;
+    struct stream_store *store = store_behind_proxy(0);
+    struct stream *s = stream_open(store, 0);
+    struct stream_state mine = claim_any(s);
+    for (int i = 0; i < 10; i++) {
+        EXPECT(append_next(s, &mine, 100), STREAM_DONE);
+        pg_proxy_set(&proxy, PROXY_LOSE_REPLIES);
+        EXPECT(append_next(s, &mine, 200), STREAM_IN_DOUBT);
+        // The claim's reply may be lost, too. Connecting gets no reply either: nothing happened.
+        EXPECT(s->impl->claim(s, mine.epoch, &mine), STREAM_UNAVAILABLE);
+        pg_proxy_set(&proxy, PROXY_PASS);
+        uint64_t tail = mine.tail + 232;
+        EXPECT(s->impl->claim(s, mine.epoch, &mine), STREAM_DONE);
+        assert_int_equal(mine.tail, tail);
+    }
+    assert_int_equal(read_all(f->b, true).bodies, 3000);
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+}
+
+static void a_claim_whose_reply_is_lost_is_repeated(void **state) {
+    (void)state;
+    struct stream_store *store = store_behind_proxy(0);
+    struct stream *s = stream_open(store, 0);
+    struct stream_state mine = claim_any(s), again = { 0 };
+    pg_proxy_set(&proxy, PROXY_LOSE_REPLIES);
+    EXPECT(s->impl->claim(s, mine.epoch, &again), STREAM_IN_DOUBT);
+    pg_proxy_set(&proxy, PROXY_PASS);
+    EXPECT(s->impl->claim(s, mine.epoch, &again), STREAM_DONE);
+    assert_int_equal(again.epoch, mine.epoch + 2);
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+}
+
+static void an_outage_ends(void **state) {
+    (void)state;
+    struct stream_store *store = store_behind_proxy(0);
+    struct stream *s = stream_open(store, 0);
+    struct stream_state mine = claim_any(s), now;
+    for (int i = 0; i < 3; i++) {
+        EXPECT(append_next(s, &mine, 100), STREAM_DONE);
+        pg_proxy_set(&proxy, PROXY_REFUSE);
+        int result = append_next(s, &mine, 100);
+        assert_true(result == STREAM_UNAVAILABLE || result == STREAM_IN_DOUBT);
+        EXPECT(append_next(s, &mine, 100), STREAM_UNAVAILABLE);
+        EXPECT(s->impl->beat(s, mine.epoch), STREAM_UNAVAILABLE);
+        EXPECT(s->impl->look(s, &now), STREAM_UNAVAILABLE);
+        pg_proxy_set(&proxy, PROXY_PASS);
+        EXPECT(s->impl->claim(s, mine.epoch, &mine), STREAM_DONE);
+    }
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+}
+
+// A server that does not answer is given up after call_ms, and while connecting after connect_ms.
+static void silence_is_given_up(void **state) {
+    (void)state;
+    static char url[256];
+    snprintf(url, sizeof url, "%s host=%s", postgres_of_test(), proxy.dir);
+    struct stream_postgres_options o = options_for(url, cluster);
+    o.call_ms = o.connect_ms = 1000;
+    struct stream_store *store;
+    EXPECT(stream_postgres_create(&o, &store), 0);
+    struct stream *s = stream_open(store, 0);
+    struct stream_state mine = claim_any(s);
+    EXPECT(append_next(s, &mine, 100), STREAM_DONE);
+    pg_proxy_set(&proxy, PROXY_HOLD_REPLIES);
+    EXPECT(append_next(s, &mine, 100), STREAM_IN_DOUBT);
+    assert_non_null(strstr(error_text(), "no answer in time"));
+    EXPECT(append_next(s, &mine, 100), STREAM_UNAVAILABLE);
+    pg_proxy_set(&proxy, PROXY_PASS);
+    EXPECT(s->impl->claim(s, mine.epoch, &mine), STREAM_DONE);
+    assert_int_equal(mine.tail, 2 * 132);
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+}
+
+struct killer {
+    atomic_bool ends;
+    _Atomic uint64_t kills;
+};
+
+static void *kills_run(void *arg) {
+    struct killer *k = arg;
+    while (!atomic_load(&k->ends))
+        atomic_fetch_add(&k->kills, (uint64_t)SQL("SELECT count(pg_terminate_backend(pid)) FROM "
+                                                  "pg_stat_activity WHERE application_name LIKE "
+                                                  "'millrace story/%%'"));
+    return NULL;
+}
+
+// F34: the session is ended at any point of any call. What was acknowledged is there, once, and
+// what was in doubt is there or never comes.
+static void F34_sessions_end_at_any_point(void **state) {
+    struct fixture *f = *state;
+    struct killer killer = { 0 };
+    pthread_t thread;
+    pthread_create(&thread, NULL, kills_run, &killer);
+    uint64_t appended = 0;
+    while (appended < 60 || atomic_load(&killer.kills) < 12) {
+        uint64_t tail = f->state.tail;
+        int result = append_next(f->a, &f->state, 1000);
+        if (result < 0)
+            fail_msg("append: %s", error_text());
+        appended += result == STREAM_DONE;
+        while (result == STREAM_IN_DOUBT) {
+            struct stream_state now;
+            int claimed = f->a->impl->claim(f->a, f->state.epoch, &now);
+            if (claimed < 0 || claimed == STREAM_FENCED)
+                fail_msg("claim: %d %s", claimed, error_text());
+            if (claimed != STREAM_DONE)
+                continue;
+            assert_true(now.tail == tail || now.tail == tail + 1032);
+            appended += now.tail != tail;
+            f->state = now;
+            result = STREAM_DONE;
+        }
+    }
+    atomic_store(&killer.ends, true);
+    pthread_join(thread, NULL);
+    struct seen seen = read_all(f->b, true);
+    assert_int_equal(seen.count, appended);
+    assert_int_equal(seen.end, f->state.tail);
+}
+
+// --- the synchronous standby ----------------------------------------------------------------
+
+struct waiting {
+    struct stream *stream;
+    struct stream_state *state;
+    int result;
+    pthread_t thread;
+};
+
+static void *append_run(void *arg) {
+    struct waiting *w = arg;
+    w->result = append_next(w->stream, w->state, 100);
+    return NULL;
+}
+
+static pid_t standby_receiver(void) {
+    long pid = sql_run(standby_of_test(), "SELECT pid FROM pg_stat_wal_receiver");
+    assert_true(pid > 1);
+    return (pid_t)pid;
+}
+
+// Appends in another thread while the standby does not answer; returns the session that waits.
+static long append_wait(struct waiting *w, struct stream *s, struct stream_state *state) {
+    *w = (struct waiting){ .stream = s, .state = state };
+    assert_int_equal(pthread_create(&w->thread, NULL, append_run, w), 0);
+    return SQL_AWAIT("SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE wait_event = "
+                     "'SyncRep' AND application_name = 'millrace story/0'");
+}
+
+static int append_join(struct waiting *w) {
+    pthread_join(w->thread, NULL);
+    return w->result;
+}
+
+static void expect_resolved(struct fixture *f) {
+    uint64_t tail = f->state.tail + 132;
+    EXPECT(f->a->impl->claim(f->a, f->state.epoch, &f->state), STREAM_DONE);
+    assert_int_equal(f->state.tail, tail);
+    assert_int_equal(read_all(f->b, true).end, tail);
+}
+
+static void a_cancelled_wait_for_the_standby_is_in_doubt(void **state) {
+    struct fixture *f = *state;
+    static const char *const ways[] = { "pg_cancel_backend", "pg_terminate_backend" };
+    pid_t receiver = standby_receiver();
+    for (size_t i = 0; i < 2; i++) {
+        struct waiting w;
+        assert_int_equal(kill(receiver, SIGSTOP), 0);
+        long session = append_wait(&w, f->a, &f->state);
+        SQL("SELECT %s(%ld)", ways[i], session);
+        EXPECT(append_join(&w), STREAM_IN_DOUBT);
+        assert_int_equal(kill(receiver, SIGCONT), 0);
+        expect_resolved(f);
+    }
+}
+
+static void an_interrupt_ends_the_wait_for_the_standby(void **state) {
+    struct fixture *f = *state;
+    pid_t receiver = standby_receiver();
+    struct waiting w;
+    struct stream *s = stream_open(f->store, 0);
+    assert_int_equal(kill(receiver, SIGSTOP), 0);
+    append_wait(&w, s, &f->state);
+    s->impl->interrupt(s);
+    EXPECT(append_join(&w), STREAM_IN_DOUBT);
+    EXPECT(append_next(s, &f->state, 100), STREAM_UNAVAILABLE);
+    assert_int_equal(kill(receiver, SIGCONT), 0);
+    s->impl->close(s);
+    expect_resolved(f);
+}
+
+// Our own time ends that wait; nothing passes the row that the forgotten session still holds.
+static void a_silent_standby_is_given_up(void **state) {
+    struct fixture *f = *state;
+    pid_t receiver = standby_receiver();
+    struct stream_store *store = store_make(postgres_of_test(), 500);
+    struct stream *s = stream_open(store, 0);
+    EXPECT(s->impl->look(s, &f->state), STREAM_DONE);
+    assert_int_equal(kill(receiver, SIGSTOP), 0);
+    EXPECT(append_next(s, &f->state, 100), STREAM_IN_DOUBT);
+    struct stream_state now;
+    EXPECT(s->impl->claim(s, f->state.epoch, &now), STREAM_UNAVAILABLE); // the lock: certain
+    EXPECT(s->impl->beat(s, f->state.epoch), STREAM_UNAVAILABLE);
+    assert_int_equal(kill(receiver, SIGCONT), 0);
+    expect_resolved(f);
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+}
+
+static void the_promise_is_what_is_configured(void **state) {
+    struct fixture *f = *state;
+    struct stream_promise promise;
+    SQL_AWAIT("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'");
+    EXPECT(f->a->impl->promise(f->a, &promise), STREAM_DONE);
+    assert_true(promise.replicated);
+    assert_non_null(strstr(promise.text, "a synchronous standby has it on disk"));
+    struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
+    static const char *const weaker[] = { "local", "remote_write", "off" };
+    for (size_t i = 0; i < 3; i++) {
+        struct stream_store *store;
+        o.synchronous_commit = weaker[i];
+        EXPECT(stream_postgres_create(&o, &store), 0);
+        struct stream *s = stream_open(store, 0);
+        EXPECT(s->impl->promise(s, &promise), STREAM_DONE);
+        assert_false(promise.replicated);
+        assert_non_null(strstr(promise.text, "synchronous_commit"));
+        s->impl->close(s);
+        stream_postgres_destroy(store);
+    }
+}
+
+// --- errors of the server -------------------------------------------------------------------
+
+static void a_full_disk_is_FULL(void **state) {
+    struct fixture *f = *state;
+    SQL("CREATE FUNCTION millrace_story.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE "
+        "'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$");
+    SQL("CREATE TRIGGER full_disk BEFORE INSERT ON millrace_story.batch FOR EACH ROW EXECUTE "
+        "FUNCTION millrace_story.full()");
+    EXPECT(append_next(f->a, &f->state, 100), MR_EFULL);
+    assert_non_null(strstr(error_text(), "No space left"));
+    SQL("DROP TRIGGER full_disk ON millrace_story.batch");
+    EXPECT(append_next(f->a, &f->state, 100), STREAM_DONE); // nothing had happened
+}
+
+static void a_read_only_server_is_unavailable(void **state) {
+    struct fixture *f = *state;
+    struct stream_state now;
+    expect_look(standby_of_test(), cluster, 0, STREAM_UNAVAILABLE, "read-only");
+    EXPECT(f->a->impl->look(f->a, &now), STREAM_DONE);
+}
+
+// F36, F34: the first server dies for good, its standby is promoted. Runs last.
+static void a_promoted_standby_has_all_that_was_acknowledged(void **state) {
+    struct fixture *f = *state;
+    static char both[512];
+    snprintf(both, sizeof both, "host=%s,%s user=postgres dbname=postgres",
+             getenv("MILLRACE_POSTGRES"), getenv("MILLRACE_POSTGRES_STANDBY"));
+    struct stream_store *store = store_make(both, 0);
+    struct stream *s = stream_open(store, 0);
+    struct stream_state mine = claim_any(s);
+    for (int i = 0; i < 200; i++)
+        EXPECT(append_next(s, &mine, 500), STREAM_DONE);
+    assert_int_equal(kill((pid_t)strtol(getenv("MILLRACE_POSTGRES_PID"), NULL, 10), SIGQUIT), 0);
+    assert_int_equal(sql_run(standby_of_test(), "SELECT pg_promote()::int"), 1);
+    int result;
+    do
+        result = s->impl->claim(s, mine.epoch, &mine);
+    while (result == STREAM_UNAVAILABLE || result == STREAM_IN_DOUBT);
+    EXPECT(result, STREAM_DONE);
+    assert_int_equal(mine.tail, 200 * 532);
+    EXPECT(append_next(s, &mine, 500), STREAM_DONE);
+    assert_int_equal(read_all(s, true).count, 201);
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+    (void)f;
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+
+static int group_setup(void **state) {
+    (void)state;
+    char target[256];
+    snprintf(target, sizeof target, "%s/.s.PGSQL.5432", getenv("MILLRACE_POSTGRES"));
+    pg_proxy_start(&proxy, target);
+    return 0;
+}
+
+static int group_teardown(void **state) {
+    (void)state;
+    pg_proxy_stop(&proxy);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(init_twice_changes_nothing),
+        CASE(init_refuses_what_is_there_otherwise),
+        CASE(names_and_urls_are_checked),
+        CASE(what_is_missing_is_named),
+        CASE(two_clusters_share_a_database),
+        CASE(batches_are_read_as_they_were_appended),
+        CASE(a_read_can_be_continued),
+        CASE(positions_may_have_gaps),
+        CASE(bodies_of_16_MiB_fit),
+        CASE(F32_a_stale_owner_is_refused),
+        CASE(an_owner_may_repeat_its_claim),
+        CASE(an_owner_is_named_until_it_releases_the_stream),
+        CASE(another_tail_is_in_doubt),
+        CASE(F38_lost_commits_are_noticed),
+        CASE(a_race_has_one_winner),
+        CASE(a_trim_removes_whole_batches),
+        CASE(trims_give_space_back),
+        CASE(F33_a_lost_reply_is_resolved_by_a_claim),
+        CASE(a_claim_whose_reply_is_lost_is_repeated),
+        CASE(an_outage_ends),
+        CASE(silence_is_given_up),
+        CASE(F34_sessions_end_at_any_point),
+        CASE(a_cancelled_wait_for_the_standby_is_in_doubt),
+        CASE(an_interrupt_ends_the_wait_for_the_standby),
+        CASE(a_silent_standby_is_given_up),
+        CASE(the_promise_is_what_is_configured),
+        CASE(a_full_disk_is_FULL),
+        CASE(a_read_only_server_is_unavailable),
+        CASE(a_promoted_standby_has_all_that_was_acknowledged),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
