@@ -50,7 +50,7 @@ int addresses_find(const struct client *c, struct server_address **out, size_t *
         err = add_addresses_of(&f, &c->nodes[i], i); // one of several nodes may have no address now
     if (err == MR_ENOMEM || !f.count) {
         mem_free(f.all);
-        return err;
+        return err < 0 ? err : error_set(MR_ENET, "no address of the server is known");
     }
     *out = f.all;
     *out_count = f.count;
