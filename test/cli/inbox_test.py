@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 
-sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+for folder in "../support", "../server":
+    sys.path.append(os.path.join(os.path.dirname(__file__), folder))
+from clients import NODE, why_no_node
 from postgres import Postgres, Transaction, why_no_postgres
 from running import Running, wait_until
 from served import Client, Server, path
-from tap import BUILD, MILLRACE, TIMEOUT_S, case, check, equal, main, top
+from tap import MILLRACE, TIMEOUT_S, case, check, equal, main, top
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 
@@ -381,6 +383,100 @@ def _():
         code, said = told(command, world.url)
         check(code == 1 and "has version 9" in said, code, said)
     equal(world.millrace("inbox", "run", world.url, "--at", "file:./x").returncode, 2)
+
+
+# ---- The recipes of docs/inbox.md --------------------------------------------------------------
+
+
+def recipes(language):
+    with open(f"{ROOT}/docs/inbox.md", encoding="utf-8") as file:
+        return re.findall(rf"^```{language}\n(.*?)^```", file.read(), re.M | re.S)
+
+
+def shop():
+    """A world with the table that the recipes speak of."""
+    world = World()
+    world.sql("CREATE TABLE orders (id integer, customer text)")
+    return world
+
+
+def ordered(world, number, customer):
+    """The order is there, and its job, once."""
+    equal(world.sql("SELECT id, customer FROM orders"), [f"{number}|{customer}"])
+    equal(world.drain()["pushed"], 1)
+    (job,) = Client(world.server).ask("TAKE", "mail")
+    equal((job[3], json.loads(job[4])), (customer, {"order": number}))
+
+
+def python_with_psycopg():
+    for python in sys.executable, "/usr/bin/python3":
+        if subprocess.run([python, "-c", "import psycopg2"], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
+@case("the recipe for SQL")
+def _():
+    world = shop()
+    world.sql(recipes("sql")[0])
+    ordered(world, 1, "ann")
+
+
+@case("the recipe for Python")
+def _():
+    if not (python := python_with_psycopg()):
+        return "there is no psycopg2"
+    world = shop()
+    (recipe,) = recipes("python")
+    done = subprocess.run([python, "-c", recipe.replace("postgres://localhost/app", world.url)], capture_output=True,
+                          text=True, timeout=TIMEOUT_S)
+    equal(done.returncode, 0, done.stderr)
+    ordered(world, 2, "bob")
+    return None
+
+
+@case("the recipe for Node")
+def _():
+    if why_not := why_no_node():
+        return why_not
+    world = shop()
+    (recipe,) = recipes("js")
+    with open(f"{NODE}/inbox.mjs", "w", encoding="utf-8") as file:
+        file.write(recipe.replace("postgres://localhost/app", world.url))
+    done = subprocess.run(["node", "inbox.mjs"], capture_output=True, text=True, timeout=TIMEOUT_S, cwd=NODE)
+    equal(done.returncode, 0, done.stderr)
+    ordered(world, 3, "cid")
+    return None
+
+
+@case("the rights that the page names suffice; dead rows can be tried again, in their order")
+def _():
+    grants = [r for r in recipes("sql") if r.startswith("GRANT")]
+    (again,) = [r for r in recipes("sql") if "inbox_dead WHERE" in r]
+    equal(len(grants), 2)
+    world = World("--max-body", "8")
+    postgres.sql("CREATE ROLE app LOGIN; CREATE ROLE runner LOGIN", database="postgres")
+    for grant in grants:
+        world.sql(grant)
+    done = postgres.psql("INSERT INTO millrace.inbox (stage, key, body) VALUES ('mail', 'k', 'too long 1'),"
+                         " ('mail', 'k', 'too long 2'), ('mail', 'k', 'short')", world.name, "app")
+    equal(done.returncode, 0, done.stderr)
+    world.url = postgres.url(world.name, "runner")
+    equal(world.drain(), {"pushed": 1, "dead": 2})
+    world.server.stop()
+    world.server.command[-1] = "1K"
+    world.server.start()
+    world.sql(again)
+    equal(world.drain(), {"pushed": 2, "dead": 0})
+    equal(world.bodies(), ["short", "too long 1", "too long 2"])
+
+
+@case("what the page says about monitoring works")
+def _():
+    world = World()
+    world.insert("one", "two")
+    counts = [r for r in recipes("sql") if "GROUP BY" in r]
+    check(world.sql(counts[0])[0].startswith("mail|2|"), counts)
 
 
 postgres = None

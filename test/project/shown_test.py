@@ -128,6 +128,8 @@ def prepare(line):
         ended_epic()
     elif "epic" in line:
         bash("millrace epic mail june --drop")
+    if "inbox:app" in line:
+        client.ask("EPIC", "mail", "inbox:app", "SKIP", 1)
     if "--remove" in line:
         client.ask("STAGE", "empty", "lease", "30s")
     return {"/etc/millrace.conf": "millrace.conf", "/backup/": "./copy-of-", "/var/lib/millrace/": "./",

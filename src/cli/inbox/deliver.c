@@ -144,9 +144,8 @@ static int send_stage(struct delivery *d, struct inbox_stage *s) {
 static void accept_rows(struct delivery *d, struct inbox_stage *s, uint32_t count, bool jobs) {
     s->accepted += count;
     s->errors = 0;
+    s->held_ms = count ? 0 : s->held_ms; // the next wait is short again
     d->inbox->pushed += jobs ? count : 0;
-    if (count)
-        inbox_goes_on(s);
 }
 
 // A row was refused for itself: it will be moved, and the rows behind it go on.
@@ -222,7 +221,12 @@ static void delivery_error(struct delivery *d, const struct sent *sent, mr_bytes
     }
 }
 
-static void look_answer(struct inbox_stage *s, const struct response_value *reply) {
+// A stage that was held goes on when all rows of a round are accepted: some are whenever a worker
+// has ended a job of a full stage.
+static void look_answer(struct delivery *d, struct inbox_stage *s,
+                        const struct response_value *reply) {
+    if (s->row_count && d->refused != s)
+        inbox_goes_on(s);
     const struct response_value *resume = response_field(reply, "resume");
     if (!resume || resume->type != RESPONSE_INTEGER || resume->integer < 1)
         return; // it is asked again
@@ -252,7 +256,7 @@ static void delivery_answer(struct delivery *d, const struct sent *sent,
             accept_rows(d, s, 1, sent->kind == SENT_ONE);
         break;
     case SENT_LOOK:
-        look_answer(s, reply);
+        look_answer(d, s, reply);
         break;
     }
 }

@@ -28,6 +28,7 @@ enum {
     INBOX_STAGES = 1024,          // known at once
     INBOX_ROUND_STAGES = 32,      // that one round pushes to …
     INBOX_STAGE_ROWS = 1000,      // … so many rows each; numbers may be 1,024 ahead
+    INBOX_TRIAL_BYTES = 64 << 10, // bodies for a stage that was full the last time
     INBOX_ROUND_BYTES = 16 << 20, // bodies in memory, and one more
     INBOX_NAME_MOST = EPIC_NAME_MOST - 6,
 };
@@ -89,6 +90,7 @@ struct inbox {
     struct inbox_stage *stages[INBOX_STAGES];
     uint32_t stage_count;
     char cursor[STAGE_NAME_MOST + 1]; // the stage that the last round ended with
+    uint64_t listed_ms;               // when stages that were not held then were last looked for
     uint64_t pushed, dead;
 };
 

@@ -240,8 +240,10 @@ static int round_bury_faulty(struct inbox *b, struct inbox_stage *s) {
 static int round_get_rows(struct inbox *b, struct inbox_stage *s, int64_t *room) {
     char from[NUMBER_TEXT], bytes[NUMBER_TEXT], most[NUMBER_TEXT];
     s->accepted = (uint32_t)(s->resume - s->next);
-    const char *values[] = { s->name, number_text(from, s->accepted + 1), number_text(bytes, *room),
-                             number_text(most, BODY_MOST) };
+    int64_t most_bytes =
+        s->outcome == INBOX_WAITS && *room > INBOX_TRIAL_BYTES ? INBOX_TRIAL_BYTES : *room;
+    const char *values[] = { s->name, number_text(from, s->accepted + 1),
+                             number_text(bytes, most_bytes), number_text(most, BODY_MOST) };
     int err = database_ask(&b->database, select_rows, 4, values);
     if (err < 0)
         return err;
@@ -310,8 +312,8 @@ static struct inbox_stage *inbox_stage_get(struct inbox *b, const char *name) {
 
 // The names of the stages that are held, as an array of SQL. They consist of letters that need no
 // escape.
-static int held_names(const struct inbox *b, struct buffer *out) {
-    uint64_t now_ms = monotonic_ms();
+static int held_names(struct inbox *b, struct buffer *out) {
+    uint64_t now_ms = b->listed_ms = monotonic_ms();
     int err = buffer_append(out, "{", 1);
     for (uint32_t i = 0; i < b->stage_count && err >= 0; i++) {
         char quoted[STAGE_NAME_MOST + 4];

@@ -193,12 +193,17 @@ static int inbox_rejoin(struct inbox *b) {
     return err;
 }
 
-// The number of stages that wait for something; and how long until the first one is tried again.
-static uint32_t stages_waiting(const struct inbox *b, int64_t *out_ms, uint32_t *out_stuck) {
+// The number of stages that wait for something; and how long until the first one is tried again. A
+// stage that was looked for and had no rows waits no longer: its rows were deleted.
+static uint32_t stages_waiting(struct inbox *b, int64_t *out_ms, uint32_t *out_stuck) {
     uint64_t now_ms = monotonic_ms();
     uint32_t count = 0;
     for (uint32_t i = 0; i < b->stage_count; i++) {
-        const struct inbox_stage *s = b->stages[i];
+        struct inbox_stage *s = b->stages[i];
+        if (s->is_reported && !inbox_is_held(s, b->listed_ms)) {
+            s->is_reported = false;
+            s->outcome = INBOX_WELL;
+        }
         if (!s->is_reported)
             continue;
         count++;
@@ -290,9 +295,10 @@ static enum cli_exit inbox_begin(struct inbox *b, const char *url) {
         return run_failed(err);
     uint32_t stuck = 0;
     int64_t wait_ms = -1;
-    (void)stages_waiting(b, &wait_ms, &stuck);
+    if (err == 0)
+        (void)stages_waiting(b, &wait_ms, &stuck);
     run_report(b);
-    return stuck && err == 0 ? CLI_FAILED : CLI_DONE;
+    return stuck ? CLI_FAILED : CLI_DONE;
 }
 
 enum cli_exit inbox_run_run(const struct input *in) {
