@@ -69,9 +69,10 @@ struct stream {
 typedef int stream_each(void *arg, const struct stream_batch *);
 
 struct stream_impl {
-    // Makes the caller the owner, durably: raises the epoch. With `expected`, only if that is still
-    // the epoch (0: whatever it is), otherwise STREAM_FENCED. Appends that were in doubt have
-    // happened or will never happen when it returns STREAM_DONE.
+    // Makes the caller the owner, durably: raises the epoch, if `expected` is still the epoch (0:
+    // never claimed), otherwise STREAM_FENCED. Who wants to take over looks first: so a claim that
+    // the store carries out too late never takes the stream from a later owner. Appends that were
+    // in doubt have happened or will never happen when it returns STREAM_DONE.
     // A claim can be in doubt, too: the owner then claims again with the same `expected`, and must
     // not be fenced by itself. So the store keeps with the epoch which claim raised it: a random
     // number of this `struct stream` and a count of its claims. A claim also succeeds if the last

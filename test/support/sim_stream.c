@@ -22,8 +22,9 @@ struct sim_change {
 };
 
 struct sim_shard {
-    uint64_t epoch, owner, number, tail, bytes; // owner, number: of the last claim
-    struct sim_change **batches;                // appends that are not trimmed, ascending
+    uint64_t epoch, owner, number; // owner, number: of the last claim
+    uint64_t tail, trimmed, bytes;
+    struct sim_change **batches; // appends that are not trimmed, ascending
     size_t count, capacity;
 };
 
@@ -126,20 +127,16 @@ static void change_apply(struct sim_store *s, struct sim_change *c) {
         while (gone < h->count && h->batches[gone]->batch.end <= c->upto)
             gone++;
         shard_remove(h, 0, gone);
+        h->trimmed = c->upto > h->trimmed ? c->upto : h->trimmed;
     }
 }
 
-static bool position_is_taken(const struct sim_shard *h, uint64_t at) {
-    for (size_t i = 0; i < h->count; i++)
-        if (h->batches[i]->batch.at == at)
-            return true;
-    return false;
-}
-
+// With a key alone, the record of the claim and the batches behind it keep a former owner out:
+// until they are trimmed.
 static bool append_is_fenced(const struct sim_store *s, const struct sim_change *c) {
     const struct sim_shard *h = &s->shards[c->shard];
-    if (s->mistake == SIM_KEY_FENCE)
-        return position_is_taken(h, c->batch.at);
+    if (s->mistake == SIM_KEY_FENCE && c->epoch != h->epoch)
+        return c->batch.at >= h->trimmed;
     bool owns = c->epoch == h->epoch || s->mistake == SIM_NO_FENCE;
     return !owns || c->tail != h->tail;
 }
@@ -149,8 +146,8 @@ static bool change_is_fenced(const struct sim_store *s, const struct sim_change 
     if (c->kind == SIM_APPEND)
         return append_is_fenced(s, c);
     if (c->kind == SIM_CLAIM)
-        return c->epoch && c->epoch != h->epoch && !(c->owner == h->owner && c->number > h->number);
-    return c->epoch != h->epoch && s->mistake != SIM_NO_FENCE && s->mistake != SIM_KEY_FENCE;
+        return c->epoch != h->epoch && !(c->owner == h->owner && c->number > h->number);
+    return c->epoch != h->epoch && s->mistake != SIM_NO_FENCE;
 }
 
 static bool space_is_left(const struct sim_store *s, const struct sim_change *c) {

@@ -31,7 +31,7 @@ enum sim_fault {
 enum sim_mistake {
     SIM_SOUND,
     SIM_NO_FENCE,     // an append is not compared with the epoch
-    SIM_KEY_FENCE,    // an append is refused only if its position is taken
+    SIM_KEY_FENCE,    // a former owner's append is refused only while its position is taken
     SIM_DOUBT_IS_YES, // an append in doubt is answered as done
     SIM_DOUBT_IS_NO,  // an append in doubt is answered as not done
     SIM_MISTAKES,
