@@ -25,7 +25,7 @@ struct beat_reply {
 struct gather {
     const struct command *command;
     enum scope scope;
-    bool first;  // of a list: no loop has replied yet
+    bool first;  // of a list: the next request is the first
     bool single; // the reply of one loop is the answer …
     bool search; // … unless it does not know the job: then that of the next loop
     struct kept_words *kept;

@@ -175,7 +175,7 @@ static void every_command_asks_for_its_role(void **state) {
     }
 }
 
-// F45: commands that are not on the list are not parsed.
+// F45: commands that are not on the list are refused, also unknown ones.
 static void F45_unauthenticated_clients_may_authenticate_or_quit(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, NULL);

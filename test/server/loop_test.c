@@ -206,7 +206,7 @@ static void ready_is_enough(void *arg, const char *host, uint16_t port, bool loa
 }
 
 // How a server ends that may open so many files, in a process of its own: the system's library
-// keeps anything open.
+// does not close what it opened before it failed.
 static int serve_with_few(rlim_t more) {
     struct server_options o = { .store = "mem:", .host = "127.0.0.1", .on_ready = ready_is_enough };
     int status, err;
