@@ -23,7 +23,10 @@ static int clean_job(struct core *c, uint64_t at, mr_bytes body, uint32_t number
     int err = slab_reserve(&c->attrs, 1);
     if (err < 0)
         return err;
-    bool failed = job_attr(c, j, ATTR_REASONS) && reasons_of(c, j, &c->reasons) == 0;
+    err = job_attr(c, j, ATTR_REASONS) ? reasons_of(c, j, &c->reasons) : MR_EGONE;
+    if (err == MR_EAGAIN)
+        return err; // they are being read
+    bool failed = err == 0;
     if ((err = out_begin(c, 2, 0)) < 0)
         return err;
     out_add(c, &r, body);

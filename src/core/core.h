@@ -76,6 +76,7 @@ struct token {
 // notes for rule 22 that a lease begins or has ended; NULL: this is not noted.
 struct core_sink {
     int (*append)(void *owner, const struct entry *, size_t count, enum room, uint64_t *out_at);
+    // MR_EAGAIN: it is being read; the core tries again later, and core_fail answers that.
     int (*read)(void *owner, uint64_t at, struct buffer *out_body);
     void (*running)(void *owner, uint64_t id, uint32_t attempt, bool begins);
     void *owner;

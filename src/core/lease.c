@@ -276,10 +276,13 @@ static mr_bytes clean_reason(const struct core *c, mr_bytes reason, char *out) {
 static int write_failure(struct core *c, const struct job *j, const struct lease *l,
                          mr_bytes reason, uint64_t due_ms, bool dead, enum room room) {
     char text[REASON_MOST];
-    if (reasons_of(c, j, &c->reasons) < 0)
+    int err = reasons_of(c, j, &c->reasons);
+    if (err == MR_EAGAIN)
+        return err; // they are being read
+    if (err < 0)
         buffer_clear(&c->reasons); // earlier reasons cannot be read: this one is still recorded
     struct reason r = { j->attempt + 1u, c->now_ms, clean_reason(c, reason, text) };
-    int err = reasons_add(&c->reasons, &r, c->limits.max_reasons);
+    err = reasons_add(&c->reasons, &r, c->limits.max_reasons);
     if (err < 0)
         return err;
     if ((err = out_begin(c, 2, KEY_MOST)) < 0)

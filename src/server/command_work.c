@@ -295,7 +295,34 @@ static const struct option fail_options[] = {
     { 0 },
 };
 
-void run_fail(struct session *s, struct arguments *a) {
+static void fail_resume(struct session *, void *, enum wake);
+
+static const struct wait_kind for_reasons = { .resume = fail_resume, .free = mem_free };
+
+// The reasons of earlier attempts have to be read first. `kept`: its words, if it has waited
+// before.
+static void fail_wait(struct session *s, const struct arguments *a, struct kept_words *kept,
+                      const struct job_info *job) {
+    buffer_clear(&s->host->scratch);
+    (void)fetch_look(s, job->shard, job->reasons_at, FETCH_BODY, &s->host->scratch); // notes it
+    struct kept_words *words = kept ? kept : words_keep(a->words, a->count);
+    if (!words)
+        answer_error(s, error_set(MR_ENOMEM, "no memory to read earlier reasons"));
+    else if (!fetch_wait(s, &for_reasons, words, words->bytes) && !kept)
+        mem_free(words);
+}
+
+// Passes on what was read for the command to the core, which reads it in core_fail.
+static void fail_pass_on(struct session *s, const struct job_info *job) {
+    struct buffer reasons = { 0 };
+    int err = fetch_look(s, job->shard, job->reasons_at, FETCH_BODY, &reasons);
+    if (err != MR_EAGAIN && err != MR_ENOMEM)
+        shard_keep(shard_at(s->host, job->shard), job->reasons_at, err, &reasons);
+    buffer_finish(&reasons);
+    buffer_clear(&s->host->wanted);
+}
+
+static void fail_with(struct session *s, struct arguments *a, struct kept_words *kept) {
     struct fail_options o = { .retry_ms = MR_BACKOFF };
     uint64_t id;
     struct token token;
@@ -310,7 +337,28 @@ void run_fail(struct session *s, struct arguments *a) {
     }
     int64_t retry_ms = o.never ? MR_NEVER : o.retry_ms;
     struct session *worker = worker_of(s, id);
-    answer_end(s, worker, core_fail(core_of_job(s->host, id), id, &token, a->words[3], retry_ms));
+    struct job_info job;
+    if (kept && shards_look_job(s->host, id, &job) == 0 && job.reasons_at)
+        fail_pass_on(s, &job);
+    int err = core_fail(core_of_job(s->host, id), id, &token, a->words[3], retry_ms);
+    if (err == MR_EAGAIN && shards_look_job(s->host, id, &job) == 0)
+        fail_wait(s, a, kept, &job);
+    else
+        answer_end(s, worker, err);
+}
+
+static void fail_resume(struct session *s, void *state, enum wake wake) {
+    (void)wake;
+    struct kept_words *kept = state;
+    struct arguments a = { .words = kept->words, .count = kept->count };
+    if (s->host->stopped)
+        session_answer_stopped(s);
+    else
+        fail_with(s, &a, kept);
+}
+
+void run_fail(struct session *s, struct arguments *a) {
+    fail_with(s, a, NULL);
 }
 
 void run_release(struct session *s, struct arguments *a) {

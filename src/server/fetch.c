@@ -158,14 +158,46 @@ bool fetch_grants(struct session *s, const struct grant *grants, size_t count) {
     return false;
 }
 
+// Without memory the shard wants it again later.
+static void fetch_for_shard(struct host *h, uint32_t shard) {
+    struct part *p = &h->parts[shard];
+    uint64_t at[SHARD_WANTED];
+    uint32_t count = shard_take_wanted(p->shard, at, SHARD_WANTED);
+    struct fetch *f = count ? mem_alloc(sizeof *f + count * sizeof f->entries[0]) : NULL;
+    if (!f)
+        return;
+    f->purpose = FETCH_FOR_SHARD;
+    f->host = h;
+    f->count = count;
+    for (uint32_t i = 0; i < count; i++)
+        f->entries[i] = (struct fetch_entry){ .at = at[i], .shard = shard };
+    p->is_reading = h->fetch(h->fetcher, f) == 0;
+    if (!p->is_reading)
+        mem_free(f);
+}
+
+void fetch_for_shards(struct host *h) {
+    for (uint32_t i = h->first; h->fetch && i < h->end; i++)
+        if (!h->parts[i].is_reading)
+            fetch_for_shard(h, i);
+}
+
 // ---- In the other thread ----------------------------------------------------------------------
 
+enum { SHARD_READ_BYTES = 4 << 20 }; // read at once for a shard, about
+
 void fetch_read(struct fetch *f) {
+    size_t bytes = 0;
     for (size_t i = 0; i < f->count; i++) {
         struct fetch_entry *e = &f->entries[i];
         struct shard *shard = shard_at(f->host, e->shard);
+        if (f->purpose == FETCH_FOR_SHARD && bytes > SHARD_READ_BYTES) {
+            e->err = MR_EAGAIN; // the shard wants it again
+            continue;
+        }
         e->err = e->part == FETCH_HEAD ? shard_read_head(shard, e->at, &e->bytes)
                                        : shard_read(shard, e->at, &e->bytes);
+        bytes += e->bytes.size;
         if (e->err < 0)
             snprintf(f->error, sizeof f->error, "%s", error_text());
     }
@@ -217,8 +249,18 @@ static void call_goes_on(struct session *s) {
         list_append(&s->host->resuming, &s->of_resuming);
 }
 
+static void shard_goes_on(struct fetch *f) {
+    struct part *p = &f->host->parts[f->entries[0].shard];
+    p->is_reading = false;
+    for (size_t i = 0; f->host->shards && i < f->count; i++)
+        if (f->entries[i].err != MR_EAGAIN)
+            shard_keep(p->shard, f->entries[i].at, f->entries[i].err, &f->entries[i].bytes);
+}
+
 void fetch_end(struct fetch *f) {
     struct session *s = f->session;
+    if (f->purpose == FETCH_FOR_SHARD)
+        shard_goes_on(f);
     if (!s) {
         fetch_free(f);
         return;

@@ -26,7 +26,7 @@ struct fetch_entry {
 };
 
 struct fetch {
-    struct session *session; // NULL: it was destroyed
+    struct session *session; // NULL: it was destroyed, or it is for a shard
     enum fetch_purpose purpose;
     struct host *host;
     void *owner;            // for the code that starts the thread
@@ -58,6 +58,9 @@ bool fetch_for_call(struct session *);
 
 // Replies to a TAKE. False: its session waits until the bodies are read.
 bool fetch_grants(struct session *, const struct grant *, size_t count);
+
+// Begins to read what the host's shards want (shard_take_wanted). At the end of a turn.
+void fetch_for_shards(struct host *);
 
 // Reads all entries. Any thread.
 void fetch_read(struct fetch *);

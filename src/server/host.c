@@ -460,6 +460,7 @@ static void end_parts(struct host *h) {
             clean_part(h, p);
         note_written(p, h->turn, shard_end(p->shard));
     }
+    fetch_for_shards(h);
 }
 
 static void mark_all(struct host *h) {
@@ -485,6 +486,13 @@ void host_end(struct host *h) {
         router_send(h);
     h->in_turn = false;
     mark_all(h);
+}
+
+void host_set_fetch(struct host *h, int (*fetch)(void *, struct fetch *), void *fetcher) {
+    h->fetch = fetch;
+    h->fetcher = fetcher;
+    for (uint32_t i = h->first; i < h->end; i++)
+        shard_read_elsewhere(h->parts[i].shard, fetch != NULL);
 }
 
 static bool has_stopped(const struct host *h) {

@@ -51,6 +51,7 @@ struct part {
     uint32_t first_written, written_count;
     struct message message; // to another shard, not delivered yet …
     bool has_message;       // … if there is one
+    bool is_reading;        // another thread reads what the shard wants
 };
 
 struct host {
@@ -145,6 +146,9 @@ void host_finish(struct host *); // the same, if it was not done, and frees
 
 void host_begin(struct host *);
 void host_end(struct host *);
+
+// From now on another thread reads what is not in memory (host.fetch); after host_load.
+void host_set_fetch(struct host *, int (*fetch)(void *fetcher, struct fetch *), void *fetcher);
 
 // Releases replies that have become durable. The loop calls it after host_end and when a log has
 // synced. If a log has failed, or emits can be sent to another shard, a turn may have begun.

@@ -454,8 +454,7 @@ static void load_store(uv_work_t *work) {
 
 static int loop_load(struct loop *v) {
     int err = host_load(&v->host, v->server->group);
-    v->host.fetch = fetch;
-    v->host.fetcher = v;
+    host_set_fetch(&v->host, fetch, v);
     return err;
 }
 

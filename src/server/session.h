@@ -46,7 +46,7 @@ struct async_call {
 struct front;
 
 // What something is read from the log for (fetch.h).
-enum fetch_purpose { FETCH_FOR_COMMAND, FETCH_FOR_CALL, FETCH_PURPOSES };
+enum fetch_purpose { FETCH_FOR_COMMAND, FETCH_FOR_CALL, FETCH_PURPOSES, FETCH_FOR_SHARD };
 
 struct session {
     struct host *host;

@@ -7,7 +7,12 @@
 
 #include <string.h>
 
-enum { BATCH_EMITS = 256, BATCH_BYTES = 1 << 20, PEER_RETRY_MS = 100 };
+enum {
+    BATCH_EMITS = 256,
+    BATCH_BYTES = 1 << 20,
+    PEER_RETRY_MS = 100, // after a refusal
+    PEER_READ_MS = 1000, // if a body that is being read does not come
+};
 
 // One other shard.
 struct peer {
@@ -15,6 +20,7 @@ struct peer {
     uint64_t sent;        // the last one sent
     uint64_t arrived;     // the last one it has accepted
     uint64_t retry_at_ms; // engine time of the next try after a refusal; 0: none
+    uint64_t reading_at;  // the body that is being read, which allows a try before that; 0: none
 
     // From that shard.
     uint64_t accepted;    // the last number accepted
@@ -149,7 +155,7 @@ static int emit_pack(struct peers *p, const struct link_entry *e, struct buffer 
         err = buffer_append(out, e->once.data, e->once.size);
     size_t body = out->size;
     if (err >= 0)
-        err = shard_read(p->shard, e->at, out);
+        err = shard_read_own(p->shard, e->at, out);
     if (err < 0) {
         out->size = before;
         return err;
@@ -159,10 +165,34 @@ static int emit_pack(struct peers *p, const struct link_entry *e, struct buffer 
     return 0;
 }
 
+static bool peer_may_send(const struct peers *p, const struct peer *peer) {
+    return core_now(p->core) >= peer->retry_at_ms ||
+           (peer->reading_at && shard_has_kept(p->shard, peer->reading_at));
+}
+
 static bool peer_has_emits(struct peers *p, uint32_t to, struct link_entry *out) {
     const struct peer *peer = &p->peer[to];
-    return peer->sent == peer->arrived && core_now(p->core) >= peer->retry_at_ms &&
+    return peer->sent == peer->arrived && peer_may_send(p, peer) &&
            core_link_next(p->core, to, peer->sent, out);
+}
+
+// The first emit cannot be sent now: its body is being read, or cannot be read.
+static void peer_wait(struct peers *p, uint32_t to, uint64_t at, int err) {
+    struct peer *peer = &p->peer[to];
+    bool reads = err == MR_EAGAIN;
+    peer->retry_at_ms = core_now(p->core) + (reads ? PEER_READ_MS : PEER_RETRY_MS);
+    peer->reading_at = reads ? at : 0;
+}
+
+// Has the bodies behind this emit read with it.
+static void peer_want_next(struct peers *p, uint32_t to, uint64_t number, uint64_t durable) {
+    struct link_entry e;
+    for (int i = 0; i < BATCH_EMITS && core_link_next(p->core, to, number, &e); i++) {
+        if (e.at >= durable)
+            return;
+        shard_want(p->shard, e.at);
+        number = e.number;
+    }
 }
 
 // If a body cannot be read now, the emit is retried later.
@@ -179,14 +209,18 @@ static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
     do {
         if (e.at >= log.durable || out->emits.size > BATCH_BYTES)
             break;
-        if (emit_pack(p, &e, &out->emits) < 0) {
-            peer->retry_at_ms = count ? 0 : core_now(p->core) + PEER_RETRY_MS;
+        int err = emit_pack(p, &e, &out->emits);
+        if (err == MR_EAGAIN)
+            peer_want_next(p, to, e.number, log.durable);
+        if (err < 0 && !count)
+            peer_wait(p, to, e.at, err);
+        if (err < 0)
             break;
-        }
         last = e.number;
     } while (++count < BATCH_EMITS && core_link_next(p->core, to, last, &e));
     if (!count)
         return false;
+    peer->retry_at_ms = peer->reading_at = 0;
     out->kind = MESSAGE_EMITS;
     out->number = peer->sent = last;
     return true;

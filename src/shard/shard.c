@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "core/record.h"
 #include "shard/clean.h"
+#include "shard/reads.h"
 #include "shard/running.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ struct shard {
     struct running *running; // NULL: the store has no directory
     struct peers *peers;     // NULL: the engine has no other shard
     struct cleaner cleaner;
+    struct reads reads;
     struct shard_world world;
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
@@ -93,7 +95,7 @@ static int sink_append(void *owner, const struct entry *entries, size_t count, e
 }
 
 static int sink_read(void *owner, uint64_t at, struct buffer *out_body) {
-    return shard_read(owner, at, out_body);
+    return shard_read_own(owner, at, out_body);
 }
 
 static void sink_running(void *owner, uint64_t id, uint32_t attempt, bool begins) {
@@ -190,6 +192,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
 // Closes the running file while the log still locks the directory.
 static void shard_free(struct shard *s, bool in_peace) {
     core_destroy(s->core);
+    reads_finish(&s->reads);
     peers_destroy(s->peers);
     running_close(s->running, in_peace);
     log_close(s->log);
@@ -306,6 +309,41 @@ int shard_read_now(struct shard *s, uint64_t at, struct buffer *out_body) {
 
 int shard_read_head_now(struct shard *s, uint64_t at, struct buffer *out_head) {
     return log_read_now(s->log, at, out_head, NULL);
+}
+
+// ---- What the shard itself reads
+// ------------------------------------------------------------------
+
+int shard_read_own(struct shard *s, uint64_t at, struct buffer *out_body) {
+    if (!s->reads.elsewhere)
+        return shard_read(s, at, out_body);
+    int err = shard_read_now(s, at, out_body);
+    if (err == MR_EAGAIN)
+        err = reads_use(&s->reads, at, out_body);
+    if (err == MR_EAGAIN)
+        reads_want(&s->reads, at);
+    return err;
+}
+
+void shard_want(struct shard *s, uint64_t at) {
+    if (s->reads.elsewhere)
+        reads_want(&s->reads, at);
+}
+
+bool shard_has_kept(const struct shard *s, uint64_t at) {
+    return reads_has(&s->reads, at);
+}
+
+void shard_read_elsewhere(struct shard *s, bool elsewhere) {
+    s->reads.elsewhere = elsewhere;
+}
+
+uint32_t shard_take_wanted(struct shard *s, uint64_t *out_at, uint32_t most) {
+    return s->reads.wanted_count ? reads_take_wanted(&s->reads, out_at, most) : 0;
+}
+
+void shard_keep(struct shard *s, uint64_t at, int err, struct buffer *bytes) {
+    reads_keep(&s->reads, at, err, bytes, core_now(s->core));
 }
 
 void shard_expect(struct shard *s, uint64_t at) {

@@ -99,6 +99,21 @@ int shard_read_head_now(struct shard *, uint64_t at, struct buffer *out_head);
 // Prefetches an entry that will be read soon. In a turn.
 void shard_expect(struct shard *, uint64_t at);
 
+// The shard itself reads emits for other shards and reasons of jobs that fail again. An owner that
+// must not wait for the log sets `elsewhere`: then what is not in memory is not read in a turn; the
+// core, the cleaner and the links try again later. After each turn the owner takes the wanted
+// positions, reads them in another thread (shard_read), and passes on in a turn what that answered.
+// shard_keep takes the bytes.
+void shard_read_elsewhere(struct shard *, bool elsewhere);
+enum { SHARD_WANTED = 256 };
+uint32_t shard_take_wanted(struct shard *, uint64_t *out_at, uint32_t most);
+void shard_keep(struct shard *, uint64_t at, int err, struct buffer *bytes);
+
+// For peers.c. MR_EAGAIN, without an error text: it is wanted. Others as shard_read.
+int shard_read_own(struct shard *, uint64_t at, struct buffer *out_body);
+void shard_want(struct shard *, uint64_t at);
+bool shard_has_kept(const struct shard *, uint64_t at);
+
 // Milliseconds until the owner has to run a turn (shard_begin, shard_end) even without commands: 0:
 // now; -1: never.
 int64_t shard_next_ms(struct shard *);

@@ -29,7 +29,7 @@ static int slow_setup(void **state) {
     d->options.log.wrap = slow_log_wrap;
     d->options.log.wrap_arg = &plan;
     dialogue_load(d);
-    d->host.fetch = note_fetch;
+    host_set_fetch(&d->host, note_fetch, NULL);
     *state = d;
     return 0;
 }
@@ -81,7 +81,7 @@ static void fail_for_good(struct dialogue *d, const char *reason) {
     expect_reply(d, 1, "+OK");
 }
 
-static void C7_a_result_that_is_awaited_is_read_by_another_thread(void **state) {
+static void a_result_that_is_awaited_is_read_by_another_thread(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     done_with_result(d, "r");
@@ -91,7 +91,7 @@ static void C7_a_result_that_is_awaited_is_read_by_another_thread(void **state) 
     ask(d, 0, "PING x", "\"x\"");
 }
 
-static void C7_a_result_that_is_called_for_is_read_by_another_thread(void **state) {
+static void a_result_that_is_called_for_is_read_by_another_thread(void **state) {
     struct dialogue *d = *state;
     send_bytes(d, 0, mr_str("CALL s a\r\nPING x\r\n"));
     struct job job = take(d, 1, "s");
@@ -102,7 +102,7 @@ static void C7_a_result_that_is_called_for_is_read_by_another_thread(void **stat
     expect_reply(d, 0, "\"x\"");
 }
 
-static void C7_the_reason_of_a_dead_job_is_read_by_another_thread(void **state) {
+static void the_reason_of_a_dead_job_is_read_by_another_thread(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     fail_for_good(d, "broken");
@@ -112,7 +112,7 @@ static void C7_the_reason_of_a_dead_job_is_read_by_another_thread(void **state) 
 }
 
 // Commands of the same client are answered meanwhile: it does not wait for the call.
-static void C7_the_end_of_a_later_call_is_read_by_another_thread(void **state) {
+static void the_end_of_a_later_call_is_read_by_another_thread(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "HELLO 3", "*");
     ask(d, 0, "CALL s a LATER", "\"#1\"");
@@ -138,7 +138,7 @@ static void C7_the_end_of_a_later_call_is_read_by_another_thread(void **state) {
     expect_reply(d, 0, ">[\"ended\" \"#4\" \"fourth\"]");
 }
 
-static void C7_a_job_is_shown_when_its_parts_were_read(void **state) {
+static void a_job_is_shown_when_its_parts_were_read(void **state) {
     struct dialogue *d = *state;
     push(d, "s a KEY k");
     done_with_result(d, "r");
@@ -153,7 +153,7 @@ static void C7_a_job_is_shown_when_its_parts_were_read(void **state) {
     expect_after_reading(d, 0, "[*\"text\" \"broken\"*]");
 }
 
-static void C7_a_list_is_shown_when_its_rows_were_read(void **state) {
+static void a_list_is_shown_when_its_rows_were_read(void **state) {
     struct dialogue *d = *state;
     push(d, "s a KEY k");
     push(d, "s b KEY l");
@@ -174,7 +174,7 @@ static void C7_a_list_is_shown_when_its_rows_were_read(void **state) {
     expect_reply(d, 0, "[[*\"that\"*]]");
 }
 
-static void C7_jobs_are_chosen_by_reasons_that_were_read(void **state) {
+static void jobs_are_chosen_by_reasons_that_were_read(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < 3; i++) {
         push(d, "s a");
@@ -187,7 +187,7 @@ static void C7_jobs_are_chosen_by_reasons_that_were_read(void **state) {
     ask(d, 0, "DEAD s", "[[*\"that\"*]]");
 }
 
-static void C7_a_body_that_was_moved_is_read_again(void **state) {
+static void a_body_that_was_moved_is_read_again(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     plan.cold = plan.gone = true;
@@ -230,6 +230,101 @@ static void F50_a_client_may_go_while_something_is_read_for_it(void **state) {
     read_all(d);
 }
 
+// A job that has failed once, and runs again.
+static struct job second_attempt(struct dialogue *d, const char *take_words) {
+    push(d, "s a");
+    struct job job = take(d, 0, "s");
+    send_linef(d, 0, "FAIL %s %s first RETRY 0", job.id, job.token);
+    expect_reply(d, 0, "+OK");
+    return take(d, 0, take_words);
+}
+
+static void expect_two_reasons(struct dialogue *d, const char *second) {
+    char reply[100];
+    snprintf(reply, sizeof reply, "[*\"text\" \"first\"*\"text\" \"%s*\"*]", second);
+    plan.cold = false;
+    ask(d, 1, "JOB #1", reply);
+}
+
+// FAIL records the earlier reasons again: they are read first.
+static void a_job_fails_again_when_its_reasons_were_read(void **state) {
+    struct dialogue *d = *state;
+    struct job job = second_attempt(d, "s");
+    plan.cold = true;
+    send_linef(d, 0, "FAIL %s %s second RETRY 0", job.id, job.token);
+    expect_no_reply(d, 0);
+    ask(d, 1, "PING", "+PONG");
+    read_all(d);
+    expect_reply(d, 0, "+OK");
+    expect_two_reasons(d, "second");
+}
+
+static void a_lease_ends_when_the_reasons_of_its_job_were_read(void **state) {
+    struct dialogue *d = *state;
+    (void)second_attempt(d, "s LEASE 100");
+    plan.cold = true;
+    pass_ms(d, 100);
+    ask(d, 1, "TAKE s", "[]"); // it is still leased
+    read_all(d);
+    pass_ms(d, 5000);
+    expect_two_reasons(d, "");
+}
+
+static void a_lost_lease_is_counted_when_the_reasons_of_its_job_were_read(void **state) {
+    struct dialogue *d = *state;
+    (void)second_attempt(d, "s");
+    plan.cold = true;
+    hang_up(d, 0);
+    read_all(d);
+    pass_ms(d, 5000);
+    expect_two_reasons(d, "");
+}
+
+// The bodies of emits to other shards are read by another thread, too; the loop does not poll.
+static void emits_are_sent_when_their_bodies_were_read(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    struct job job = take(d, 0, "s");
+    plan.cold = true;
+    send_linef(d, 0, "DONE %s %s EMIT t1 '' a EMIT t2 '' b EMIT t3 '' c EMIT t4 '' d", job.id,
+               job.token);
+    expect_reply(d, 0, "+OK");
+    int64_t next_ms = dialogue_next_ms(d);
+    assert_true(next_ms != 0);
+    while (fetch_count)
+        read_all(d);
+    plan.cold = false;
+    ask(d, 0, "TAKE t1 t2 t3 t4 COUNT 4", "[[*] [*] [*] [*]]");
+}
+
+// The log fetches what the cleaner wants to scan; the cleaner tries again after a while.
+static void the_cleaner_waits_for_what_it_scans(void **state) {
+    struct dialogue *d = *state;
+    struct log_state before, after;
+    char body[4001] = "";
+    memset(body, 'x', sizeof body - 1);
+    push(d, "other lives");
+    plan.scan_cold = true;
+    for (int i = 0; i < 200; i++) {
+        send_linef(d, 0, "PUSH s %s", body);
+        expect_reply(d, 0, "*");
+        done_with_result(d, "r");
+        pass_ms(d, 50);
+    }
+    host_look(&d->host, &before);
+    uint64_t scans = plan.scans;
+    assert_true(scans > 0);
+    assert_true(dialogue_next_ms(d) > 0);
+    turn(d);
+    assert_int_equal(plan.scans, scans);
+    plan.scan_cold = false;
+    for (int i = 0; i < 100; i++)
+        pass_ms(d, 20);
+    host_look(&d->host, &after);
+    assert_true(after.bytes < before.bytes / 2);
+    ask(d, 0, "TAKE other", "[[*\"lives\"*]]");
+}
+
 // Everything that was written becomes durable.
 static void release_log(struct dialogue *d) {
     plan.held = false;
@@ -266,14 +361,19 @@ static void U15_ids_are_reserved_ahead_and_issued_when_durable(void **state) {
 int main(void) {
     dialogue_in_one_loop = true;
     const struct CMUnitTest any[] = {
-        SLOW(C7_a_result_that_is_awaited_is_read_by_another_thread),
-        SLOW(C7_a_result_that_is_called_for_is_read_by_another_thread),
-        SLOW(C7_the_reason_of_a_dead_job_is_read_by_another_thread),
-        SLOW(C7_the_end_of_a_later_call_is_read_by_another_thread),
-        SLOW(C7_a_job_is_shown_when_its_parts_were_read),
-        SLOW(C7_a_list_is_shown_when_its_rows_were_read),
-        SLOW(C7_jobs_are_chosen_by_reasons_that_were_read),
-        SLOW(C7_a_body_that_was_moved_is_read_again),
+        SLOW(a_result_that_is_awaited_is_read_by_another_thread),
+        SLOW(a_result_that_is_called_for_is_read_by_another_thread),
+        SLOW(the_reason_of_a_dead_job_is_read_by_another_thread),
+        SLOW(the_end_of_a_later_call_is_read_by_another_thread),
+        SLOW(a_job_is_shown_when_its_parts_were_read),
+        SLOW(a_list_is_shown_when_its_rows_were_read),
+        SLOW(jobs_are_chosen_by_reasons_that_were_read),
+        SLOW(a_body_that_was_moved_is_read_again),
+        SLOW(a_job_fails_again_when_its_reasons_were_read),
+        SLOW(a_lease_ends_when_the_reasons_of_its_job_were_read),
+        SLOW(a_lost_lease_is_counted_when_the_reasons_of_its_job_were_read),
+        SLOW(emits_are_sent_when_their_bodies_were_read),
+        SLOW(the_cleaner_waits_for_what_it_scans),
         SLOW(F50_a_client_may_go_while_something_is_read_for_it),
     };
     const struct CMUnitTest alone[] = {

@@ -257,8 +257,7 @@ void chill(struct dialogue *d) {
     for (uint32_t i = 0; i < 16 * group_count(d->group); i++)
         push(d, "elsewhere x");
     sim_disk_chill(d->disk, true);
-    d->host.fetch = fetch_later;
-    d->host.fetcher = d;
+    host_set_fetch(&d->host, fetch_later, d);
 }
 
 void fetch_all(struct dialogue *d) {
