@@ -11,6 +11,11 @@
 // the backlog, and a session gets only LIMIT_BUSY_SHARE. So a turn is bounded, however many
 // connections a client has, and small commands of others still run in it.
 //
+// Sockets are read in the same way (connection.c): in a turn that is busy READ_SHARE bytes are read
+// from those that have no input left, and the others rest until later turns. When all sockets
+// together have been sent LIMIT_SENT bytes, each is sent SENT_SHARE until the loop has polled
+// again.
+//
 // One command must not cost more than LIMIT_COMMAND_STEPS. A command that could cost more is
 // divided: it waits for the next turn (wait.h) and continues then.
 #ifndef SERVER_BUDGET_H
@@ -26,7 +31,9 @@ enum {
     STEP_SESSIONS = 8,   // sessions that a search passes, per step,
     STEP_ROWS = 8,       // rows for which memory is allocated,
     STEP_WORDS = 8,      // words of a request per step,
-    STEP_BYTES_IN = 128, // its bytes …
+    STEPS_RECEIVE = 20,  // a call that reads from a socket,
+    STEP_RECEIVED = 128, // bytes that it reads, complete requests or not,
+    STEP_BYTES_IN = 128, // bytes of a request that is run …
     STEP_BYTES_OUT = 64, // … and bytes of its reply
 };
 
@@ -54,6 +61,11 @@ static inline bool budget_left(struct session *s) {
         s->spent = 0;
     }
     return s->spent < (budget_is_busy(s->host) ? LIMIT_BUSY_SHARE : LIMIT_SESSION_STEPS);
+}
+
+// Counts bytes that were read from the session's socket.
+static inline void budget_receive(struct host *h, size_t bytes) {
+    h->steps += STEPS_RECEIVE + bytes / STEP_RECEIVED;
 }
 
 // Steps for cleaning up after disconnected clients in this turn; the rest follows in later turns.

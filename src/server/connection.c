@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/budget.h"
 #include "server/notice.h"
 #include "server/router.h"
 #include "server/tls.h"
@@ -88,6 +89,7 @@ void connection_close(struct connection *c) {
     connection_leave(c);
     timeout_end(&c->unread);
     timeout_end(&c->inactive);
+    list_remove(&c->of_resting);
     if (c->tls)
         connection_write_end(c);
     if (c->session && c->session->refusals)
@@ -201,16 +203,34 @@ static void on_unread(uv_timer_t *timer) {
 
 // ---- Bytes ------------------------------------------------------------------------------------
 
+// In a turn that is busy, and while clients use too much memory, connections with input that is
+// incomplete or has not been run are not read. They are read again in rotation, and the others
+// whenever something arrives.
+static bool should_rest(const struct connection *c) {
+    const struct session *s = c->session;
+    const struct host *h = s->host;
+    return (s->front || s->in.size) && (budget_is_busy(h) || host_clients_exceed(h));
+}
+
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     struct connection *c = (struct connection *)handle;
-    size_t size = 0;
+    size_t size = READ_SIZE, most = budget_is_busy(&c->loop->host) ? READ_SHARE : INT32_MAX;
     (void)suggested;
-    if (c->tls) {
-        *out = uv_buf_init(c->loop->cipher, READ_SIZE);
+    if (should_rest(c)) {
+        *out = uv_buf_init(NULL, 0);
         return;
     }
-    uint8_t *room = front_room(c->session, &size);
-    *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
+    void *room = c->tls ? c->loop->cipher : (char *)front_room(c->session, &size);
+    *out = uv_buf_init(room, (unsigned)(size < most ? size : most));
+}
+
+static void rest_if_busy(struct connection *c) {
+    if (c->closing || !should_rest(c))
+        return;
+    uv_read_stop((uv_stream_t *)&c->tcp);
+    c->reading = false;
+    if (list_empty(&c->of_resting))
+        list_append(&c->loop->resting, &c->of_resting);
 }
 
 // The client has closed its side. Requests of a front are still answered, as when the server stops.
@@ -232,9 +252,10 @@ static void input_ended(struct connection *c) {
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     struct connection *c = (struct connection *)stream;
     (void)buf;
-    if (size == UV_ENOBUFS) { // the session accepts no bytes now
+    if (size == UV_ENOBUFS) { // the session accepts no bytes now, or has to rest
         uv_read_stop(stream);
         c->reading = false;
+        rest_if_busy(c);
         if (c->session->broken)
             connection_close(c);
     } else if (size == UV_EOF) {
@@ -244,9 +265,11 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     } else if (size > 0) {
         note_activity(c);
         host_begin(&c->loop->host);
+        budget_receive(&c->loop->host, (size_t)size);
         front_receive(c->session, (size_t)size);
         if (front_is_over(c->session))
             session_touch(c->session);
+        rest_if_busy(c);
     }
 }
 
@@ -274,17 +297,22 @@ static void secure_read(struct connection *c) {
 
 static void on_secure_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     struct connection *c = (struct connection *)stream;
-    if (size < 0 || tls_receive(c->tls, buf->base, (size_t)size) < 0) {
+    if (size == UV_ENOBUFS) {
+        rest_if_busy(c);
+    } else if (size < 0 || tls_receive(c->tls, buf->base, (size_t)size) < 0) {
         connection_close(c);
     } else {
         note_activity(c);
+        host_begin(&c->loop->host);
+        budget_receive(&c->loop->host, (size_t)size);
         secure_read(c);
+        rest_if_busy(c);
     }
 }
 
 static void connection_read(struct connection *c) {
     size_t size;
-    if (c->reading || c->closing)
+    if (c->reading || c->closing || !list_empty(&c->of_resting))
         return;
     if (!front_room(c->session, &size)) {
         if (c->session->broken)
@@ -295,6 +323,15 @@ static void connection_read(struct connection *c) {
     c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, read) == 0;
     if (c->tls)
         secure_read(c); // bytes that were received before
+}
+
+// As many as one turn can read.
+void connections_read_on(struct loop *v) {
+    for (int i = 0; i < RESTING_READ && !list_empty(&v->resting); i++) {
+        struct connection *c = list_entry(v->resting.next, struct connection, of_resting);
+        list_remove(&c->of_resting);
+        connection_read(c);
+    }
 }
 
 // libuv may call this right before it waits for sockets, without a check in between, so a turn for
@@ -312,10 +349,6 @@ static void on_written(uv_write_t *write, int status) {
     if (!c->closing)
         connection_write(c);
     turn_plan(v);
-}
-
-static mr_bytes connection_ready(struct connection *c) {
-    return c->tls ? tls_gather(c->tls, c->session) : front_ready(c->session);
 }
 
 static void connection_sent(struct connection *c, size_t size) {
@@ -338,37 +371,49 @@ static void write_rest(struct connection *c, mr_bytes rest) {
         return;
     }
     c->writing = true;
+    c->loop->sent += rest.size;
     session_hold(c->session, c->pending.size);
     begin_unread(c, rest.size);
     connection_sent(c, rest.size);
 }
 
-enum { WRITE_MOST = 256 << 10 }; // written at once, so that other connections are not delayed
-
-static mr_bytes connection_next(struct connection *c) {
-    mr_bytes ready = connection_ready(c);
-    ready.size = ready.size < WRITE_MOST ? ready.size : WRITE_MOST;
+// Limited, so that other connections have their turn.
+static mr_bytes connection_next(struct connection *c, size_t most) {
+    mr_bytes ready = c->tls ? tls_gather(c->tls, c->session, most) : front_ready(c->session);
+    ready.size = ready.size < most ? ready.size : most;
     return ready;
+}
+
+// Bytes that the socket did not accept wait in a copy for it; if it has accepted everything, the
+// rest follows in the next iteration.
+static void connection_write_some(struct connection *c) {
+    struct loop *v = c->loop;
+    mr_bytes ready = connection_next(c, v->sent < LIMIT_SENT ? SENT_MOST : SENT_SHARE);
+    if (!ready.size)
+        return;
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)ready.data, (unsigned)ready.size);
+    int wrote = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+    if (wrote < 0 && wrote != UV_EAGAIN) {
+        connection_close(c);
+        return;
+    }
+    if (wrote > 0) {
+        note_activity(c);
+        v->sent += (size_t)wrote;
+        connection_sent(c, (size_t)wrote);
+    }
+    bool accepts = wrote == (int)ready.size;
+    ready = connection_next(c, SENT_COPIED);
+    if (ready.size && accepts)
+        session_offer(c->session);
+    else if (ready.size)
+        write_rest(c, ready);
 }
 
 void connection_write(struct connection *c) {
     note_authentication(c);
-    mr_bytes ready = c->writing ? (mr_bytes){ 0 } : connection_next(c);
-    if (ready.size) {
-        uv_buf_t buf = uv_buf_init((char *)(uintptr_t)ready.data, (unsigned)ready.size);
-        int wrote = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
-        if (wrote < 0 && wrote != UV_EAGAIN) {
-            connection_close(c);
-            return;
-        }
-        if (wrote > 0) {
-            note_activity(c);
-            connection_sent(c, (size_t)wrote);
-        }
-        ready = connection_next(c);
-        if (ready.size)
-            write_rest(c, ready);
-    }
+    if (!c->writing)
+        connection_write_some(c);
     if (c->closing)
         return;
     if (c->session->broken || (front_is_over(c->session) && !c->writing))
@@ -379,19 +424,25 @@ void connection_write(struct connection *c) {
 
 // ---- Memory -----------------------------------------------------------------------------------
 
-void connections_make_room(struct loop *v) {
+static void close_large(struct loop *v, struct session *s) {
     char name[CLIENT_NAME];
-    for (struct session *s; (s = host_client_to_close(&v->host)) != NULL;) {
-        notice(
-            NOTICE_WARN,
-            "closed the connection of %s: clients use more than %" PRIu64
-            " bytes, and it uses the most, %zu, of which %zu are unread replies (max-client-bytes)",
-            client_name(s, &name), host_client_limit(&v->host), session_held(s), session_unread(s));
-        if (s->remote)
-            router_close_remote(s);
-        else
-            connection_close(s->owner);
-    }
+    notice(NOTICE_WARN,
+           "closed the connection of %s: clients use more than %" PRIu64
+           " bytes, and it uses the most, %zu, of which %zu are unread replies (max-client-bytes)",
+           client_name(s, &name), host_client_limit(&v->host), session_held(s), session_unread(s));
+    if (s->remote)
+        router_close_remote(s);
+    else
+        connection_close(s->owner);
+}
+
+void connections_make_room(struct loop *v) {
+    struct session *largest[LARGEST_CLIENTS];
+    if (!host_clients_exceed(&v->host))
+        return;
+    size_t count = host_largest_clients(&v->host, largest);
+    for (size_t i = 0; i < count && host_clients_exceed(&v->host); i++)
+        close_large(v, largest[i]);
 }
 
 // ---- New connections --------------------------------------------------------------------------

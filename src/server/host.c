@@ -171,19 +171,27 @@ bool host_clients_exceed(const struct host *h) {
     return h->buffered > limit / h->loops->count && router_client_bytes(h) > limit;
 }
 
-// Of two with equally much the older one.
-struct session *host_client_to_close(const struct host *h) {
-    struct session *unread = NULL, *largest = NULL;
-    if (!host_clients_exceed(h))
-        return NULL;
+// Of two with equally much the older one is first.
+static size_t find_largest(const struct host *h, size_t (*size)(const struct session *),
+                           struct session *out[LARGEST_CLIENTS]) {
+    size_t count = 0;
     for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         struct session *s = list_entry(l, struct session, of_host);
-        if (session_unread(s) > (unread ? session_unread(unread) : 0))
-            unread = s;
-        if (session_held(s) > (largest ? session_held(largest) : 0))
-            largest = s;
+        bool is_full = count == LARGEST_CLIENTS;
+        if (!size(s) || (is_full && size(s) <= size(out[count - 1])))
+            continue;
+        size_t at = is_full ? count - 1 : count++;
+        for (; at && size(s) > size(out[at - 1]); at--)
+            out[at] = out[at - 1];
+        out[at] = s;
     }
-    return unread ? unread : largest;
+    return count;
+}
+
+size_t host_largest_clients(struct host *h, struct session *out[LARGEST_CLIENTS]) {
+    size_t count = find_largest(h, session_unread, out);
+    h->steps += h->slots.used / STEP_SESSIONS;
+    return count ? count : find_largest(h, session_held, out);
 }
 
 void host_buffer_take(struct host *h, struct buffer *out) {

@@ -198,10 +198,12 @@ uint64_t host_client_limit(const struct host *);
 // this loop more than its share.
 bool host_clients_exceed(const struct host *);
 
-// The client that has to be closed if so: the one with the most bytes of replies that it could have
-// read and has not; if there are none, the one whose requests take the most. It may be a remote
-// session (router.h). NULL: there is room. Called between turns, until it returns NULL.
-struct session *host_client_to_close(const struct host *);
+// Which clients are to be closed if so, in this order and until there is room: those with the most
+// bytes of replies that they could have read and have not; if there are none, those whose requests
+// take the most. Returns their number; one search finds many, because it passes all sessions. They
+// may be remote sessions (router.h). Between turns.
+enum { LARGEST_CLIENTS = 64 };
+size_t host_largest_clients(struct host *, struct session *out[LARGEST_CLIENTS]);
 
 // Makes room for the wait of one more session. MR_ENOMEM.
 int host_reserve_wait(struct host *);

@@ -46,7 +46,13 @@ enum {
     LIMIT_LOOKED = LOOKED_MOST, // jobs examined for one reply
     LIMIT_PIECE = 1000,         // jobs examined in one turn by a divided command
     BULK_MAX = 1000,            // jobs that RETRY and DROP change at once, by default
-    READ_SIZE = 64 << 10,       // bytes read from a socket at once
+    READ_SIZE = 64 << 10,       // bytes read from a socket at once …
+    READ_SHARE = 4 << 10,       // … and in a turn that has used LIMIT_BUSY_STEPS
+    RESTING_READ = 256,         // sockets that are read again in the next turn
+    SENT_MOST = 256 << 10,      // bytes written to a socket at once …
+    SENT_SHARE = 4 << 10,       // … and when all sockets have got LIMIT_SENT
+    LIMIT_SENT = 8 << 20,       // bytes written to all sockets in an iteration of the loop
+    SENT_COPIED = 64 << 10,     // bytes copied for a socket that accepts no more
 };
 
 #endif

@@ -25,10 +25,13 @@ enum {
 
 // ---- Turns ------------------------------------------------------------------------------------
 
+// Each session that is ready has its turn once; one that is ready again follows when the sockets
+// were polled.
 static void flush(struct loop *v) {
     struct host *h = &v->host;
     host_durable(h);
-    while (!list_empty(&h->ready)) {
+    list_append(&h->ready, &v->ready_mark);
+    while (h->ready.next != &v->ready_mark) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
         list_remove(&s->of_ready);
         if (s->remote)
@@ -36,6 +39,7 @@ static void flush(struct loop *v) {
         else
             connection_write(s->owner);
     }
+    list_remove(&v->ready_mark);
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -72,13 +76,14 @@ static void loop_plan(struct loop *v) {
 static void note_leases(struct loop *);
 static void loop_end(struct loop *);
 
-static bool has_turn(const struct host *h) {
-    return h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming) ||
-           !list_empty(&h->outgoing);
+static bool has_turn(const struct loop *v) {
+    const struct host *h = &v->host;
+    return !list_empty(&v->resting) || h->in_turn || !list_empty(&h->touched) ||
+           !list_empty(&h->resuming) || !list_empty(&h->outgoing) || !list_empty(&h->ready);
 }
 
 void turn_plan(struct loop *v) {
-    if (has_turn(&v->host))
+    if (has_turn(v))
         plan_idle(v, true);
     else
         loop_plan(v);
@@ -86,10 +91,11 @@ void turn_plan(struct loop *v) {
 
 void turn_end(struct loop *v) {
     struct host *h = &v->host;
-    if (has_turn(h)) {
+    if (has_turn(v)) {
         host_end(h);
         flush(v); // sessions may continue after their replies were sent
         connections_make_room(v);
+        connections_read_on(v);
         if (h->loops)
             router_note_client_bytes(h);
     }
@@ -100,7 +106,9 @@ void turn_end(struct loop *v) {
 }
 
 static void on_check(uv_check_t *check) {
-    turn_end(check->data);
+    struct loop *v = check->data;
+    v->sent = 0;
+    turn_end(v);
 }
 
 // Messages are handled only here, where no caller uses a connection: they may close any of them.

@@ -48,8 +48,11 @@ struct loop {
     uv_async_t durable;  // the log has synced
     uv_async_t messages; // another loop has sent a message
     struct health health;
-    uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
-    uint32_t fetching;    // sessions that wait for bodies from disk
+    struct list resting;    // connections that are not read until later turns
+    struct list ready_mark; // node of host.ready while it is emptied: the end of this round
+    size_t sent;            // bytes written to sockets since they were polled
+    uint64_t timer_at_ms;   // of the loop's clock; UINT64_MAX: not armed
+    uint32_t fetching;      // sessions that wait for bodies from disk
     bool refusing;
     bool stopping, closing;
     bool reported, barrier, finished; // see "Stopping" in loop.c
@@ -106,7 +109,8 @@ struct connection {
     struct buffer pending; // bytes that the socket has not accepted yet …
     size_t pending_left;   // … and their number at the last check
     bool reading, writing, closing;
-    bool local; // the client is on this machine
+    struct list of_resting; // node of loop.resting
+    bool local;             // the client is on this machine
     char address[64];
 };
 
@@ -117,7 +121,9 @@ void on_connection(uv_stream_t *listener, int status);
 // Sends replies as far as the socket accepts them, closes the connection if it is over, and
 // continues to read.
 void connection_write(struct connection *);
-void connections_make_room(struct loop *);  // closes some if clients use too much memory
+void connections_read_on(struct loop *); // lets some that rest continue
+void connections_make_room(
+    struct loop *); // closes some if clients use too much memory; more in the next turn
 void connection_close(struct connection *); // begins a turn: its session ends in it
 
 // ---- loop.c -----------------------------------------------------------------------------------

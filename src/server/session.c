@@ -374,13 +374,19 @@ static void defer(struct session *s, const mr_bytes *words, uint32_t count, bool
         wait_begin(s, &deferred, kept, kept->bytes, UINT64_MAX);
 }
 
+// While clients use too much memory, those that use some of it run no commands until room is made.
+// Others do: connections that send large requests can keep the memory full for long.
+static bool waits_for_memory(const struct session *s) {
+    return s->in.size + session_unsent(s) > READ_SHARE && host_clients_exceed(s->host);
+}
+
 // Runs the complete requests; returns how many bytes these were.
 static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     struct host *h = s->host;
     size_t at = 0;
     while (at < size && !s->wait.kind && !s->closing && !session_is_paused(s)) {
         uint32_t count;
-        if (!budget_left(s) || host_clients_exceed(h)) {
+        if (!budget_left(s) || waits_for_memory(s)) {
             budget_defer(s);
             break;
         }
@@ -527,9 +533,12 @@ bool session_introduce(struct session *s, mr_bytes secret) {
 
 // ---- Replies ----------------------------------------------------------------------------------
 
+// A busy pipeline may never run empty, so bytes that were sent are removed before more are added;
+// not as they are sent, because a large reply would be moved many times.
 struct reply *session_reply(struct session *s) {
     if (!s->out.capacity)
         host_buffer_take(s->host, &s->out);
+    s->out_sent = buffer_compact(&s->out, s->out_sent);
     return &s->reply;
 }
 
@@ -619,8 +628,6 @@ void session_sent(struct session *s, size_t size) {
     if (!session_unsent(s)) {
         host_buffer_return(s->host, &s->out);
         s->out_sent = 0;
-    } else {
-        s->out_sent = buffer_compact(&s->out, s->out_sent); // a busy pipeline may never run empty
     }
     count_buffers(s);
     if (was_paused && !session_is_paused(s) && s->remotes)

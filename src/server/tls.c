@@ -3,8 +3,6 @@
 
 #include "server/front.h"
 
-enum { GATHER_MOST = 1 << 20 };
-
 int tls_pour(struct tls *t, struct session *s) {
     size_t room;
     for (uint8_t *to; (to = front_room(s, &room)) != NULL;) {
@@ -19,10 +17,10 @@ int tls_pour(struct tls *t, struct session *s) {
     return 0;
 }
 
-mr_bytes tls_gather(struct tls *t, struct session *s) {
+mr_bytes tls_gather(struct tls *t, struct session *s, size_t most) {
     mr_bytes ready = front_ready(s);
     size_t taken = tls_unsent(t).size;
-    for (; ready.size && taken < GATHER_MOST; ready = front_ready(s)) {
+    for (; ready.size && taken < most; ready = front_ready(s)) {
         ptrdiff_t size = tls_write(t, ready.data, ready.size);
         s->broken = s->broken || size < 0;
         if (size <= 0)

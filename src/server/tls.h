@@ -12,6 +12,6 @@ int tls_pour(struct tls *, struct session *);
 
 // Encrypts replies that may be sent, a limited number of bytes at once, and returns the bytes for
 // the socket. A failure breaks the session.
-mr_bytes tls_gather(struct tls *, struct session *);
+mr_bytes tls_gather(struct tls *, struct session *, size_t most);
 
 #endif

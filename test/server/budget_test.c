@@ -695,10 +695,13 @@ static void U6_the_client_that_left_most_unread_is_closed(void **state) {
     }
     d->host.max_client_bytes = 512 << 10;
     assert_true(d->host.buffered > d->host.max_client_bytes);
-    assert_ptr_equal(host_client_to_close(&d->host), d->clients[3].session);
+    struct session *largest[LARGEST_CLIENTS];
+    assert_true(host_largest_clients(&d->host, largest) > 0);
+    assert_ptr_equal(largest[0], d->clients[3].session);
     hang_up(d, 3);
-    while (host_client_to_close(&d->host)) {
-        struct session *s = host_client_to_close(&d->host);
+    while (host_clients_exceed(&d->host)) {
+        assert_true(host_largest_clients(&d->host, largest) > 0);
+        struct session *s = largest[0];
         assert_true(s != d->clients[1].session && s != d->clients[0].session);
         for (int i = 2; i < 5; i++)
             if (d->clients[i].session == s)
@@ -706,6 +709,45 @@ static void U6_the_client_that_left_most_unread_is_closed(void **state) {
     }
     assert_true(d->host.buffered <= d->host.max_client_bytes);
     ask(d, 1, "PUSH s small", "\"*\"");
+}
+
+// U4: to make room, very many clients may have to be closed: the largest, without a search for
+// each.
+static void U4_the_largest_clients_are_found_together(void **state) {
+    struct dialogue *d = *state;
+    enum { CLIENTS = 3000, CLOSED = 1000 };
+    struct session *s, *largest[LARGEST_CLIENTS];
+    for (size_t i = 0; i < CLIENTS; i++) {
+        assert_int_equal(session_create(&d->host, &s), 0);
+        session_hold(s, (i * 7919 % CLIENTS + 1) << 10); // each has another size
+    }
+    size_t last = SIZE_MAX, closed = 0;
+    uint64_t before = d->host.steps;
+    while (closed < CLOSED) {
+        size_t count = host_largest_clients(&d->host, largest);
+        assert_int_equal(count, LARGEST_CLIENTS);
+        for (size_t i = 0; i < count; i++, closed++) {
+            assert_true(session_held(largest[i]) < last);
+            last = session_held(largest[i]);
+            host_begin(&d->host);
+            session_destroy(largest[i]);
+        }
+    }
+    assert_int_equal(last, (CLIENTS - closed + 1) << 10);
+    assert_true(d->host.steps - before < 10 * CLOSED);
+}
+
+// U4: others run commands while connections fill the memory of clients with requests that never
+// end.
+static void U4_partial_requests_stop_no_small_commands(void **state) {
+    struct dialogue *d = *state;
+    static char partial[128 << 10] = "*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$33554432\r\n";
+    d->host.max_client_bytes = sizeof partial / 4;
+    assert_true(feed(d, 0, (mr_bytes){ partial, sizeof partial }) > 0);
+    assert_true(host_clients_exceed(&d->host));
+    ask(d, 1, "PING", "+PONG");
+    assert_true(host_clients_exceed(&d->host));
+    d->host.max_client_bytes = 0;
 }
 
 // U6: a length that is announced takes up nothing.
@@ -738,6 +780,7 @@ int main(void) {
         DIALOGUE(U4_a_connection_holds_a_bounded_number_of_jobs),
         DIALOGUE(U4_many_calls_of_a_lost_connection_share_their_turns),
         DIALOGUE(U4_many_leases_of_a_lost_connection_share_their_turns),
+        DIALOGUE(U4_partial_requests_stop_no_small_commands),
         DIALOGUE(U6_an_announced_length_reserves_nothing),
     };
     const struct CMUnitTest alone[] = {
@@ -750,6 +793,7 @@ int main(void) {
         DIALOGUE(U4_CLIENT_UNBLOCK_costs_what_it_looks_at),
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         cmocka_unit_test(U4_pushes_that_wait_for_memory_cost_what_is_woken),
+        DIALOGUE(U4_the_largest_clients_are_found_together),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),
     };
     dialogue_in_one_loop = true; // a turn's work is counted in one host
