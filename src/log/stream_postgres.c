@@ -82,8 +82,10 @@ static const struct postgres_statement statements[STATEMENTS] = {
                 "= "
                 "$2::bigint OR claimer = $3::bigint) RETURNING " STATE,
                 CLAIM, true },
-    [APPEND] = { "WITH s AS (UPDATE shard SET tail = $5::bigint, seen_at = clock_timestamp() WHERE "
-                 "shard = $1::bigint AND "
+    // The first batch of an empty stream is its head.
+    [APPEND] = { "WITH s AS (UPDATE shard SET head = CASE WHEN head = tail THEN $4::bigint ELSE "
+                 "head "
+                 "END, tail = $5::bigint, seen_at = clock_timestamp() WHERE shard = $1::bigint AND "
                  "epoch = $2::bigint AND tail = $3::bigint RETURNING 1) "
                  "INSERT INTO batch (shard, at, ends, epoch, heads, bodies) SELECT $1::bigint, "
                  "$4::bigint, $5::bigint, $2::bigint, $6::bytea, $7::bytea FROM s",
@@ -93,15 +95,19 @@ static const struct postgres_statement statements[STATEMENTS] = {
                    false },
     [GET_HEADS] = { GET("heads", "$3::bigint + 1"), GET_HEADS, false },
     [GET_BODIES] = { GET("bodies", "$2::bigint - at + $3::bigint + 1"), GET_BODIES, false },
-    // The end of what one statement may remove: its time must be bounded.
-    [BOUND] = { "SELECT coalesce(max(ends), 0) FROM (SELECT * FROM batch WHERE shard = $1::bigint "
-                "AND at < $2::bigint AND ends <= $2::bigint ORDER BY at LIMIT 1000) b WHERE at <= "
-                "(SELECT at FROM batch WHERE shard = $1::bigint ORDER BY at LIMIT 1) + 268435456",
+    // The end of what one statement may remove, whose time must be bounded, and the batch behind
+    // it.
+    [BOUND] = { "WITH e AS (SELECT coalesce(max(ends), 0) AS bound FROM (SELECT * FROM batch WHERE "
+                "shard = $1::bigint AND at < $2::bigint AND ends <= $2::bigint ORDER BY at LIMIT "
+                "1000) b WHERE at <= (SELECT at FROM batch WHERE shard = $1::bigint ORDER BY at "
+                "LIMIT 1) + 268435456) SELECT bound, coalesce((SELECT at FROM batch WHERE shard = "
+                "$1::bigint AND at >= bound ORDER BY at LIMIT 1), bound) FROM e",
                 BOUND, false },
-    [TRIM] = { "WITH s AS (UPDATE shard SET head = greatest(head, $3::bigint) WHERE shard = "
-               "$1::bigint AND epoch = $2::bigint RETURNING head, tail), d AS (DELETE FROM batch "
-               "WHERE shard = $1::bigint AND at < $3::bigint AND ends <= $3::bigint AND EXISTS "
-               "(SELECT FROM s)) SELECT head, tail FROM s",
+    [TRIM] = { "WITH s AS (UPDATE shard SET head = CASE WHEN $3::bigint > head THEN $4::bigint "
+               "ELSE "
+               "head END WHERE shard = $1::bigint AND epoch = $2::bigint RETURNING head, tail), d "
+               "AS (DELETE FROM batch WHERE shard = $1::bigint AND at < $3::bigint AND ends <= "
+               "$3::bigint AND EXISTS (SELECT FROM s)) SELECT head, tail FROM s",
                TRIM, true },
     // A write: a former primary that has lost its standby can still read, but commit nothing.
     [BEAT] = { "UPDATE shard SET seen_at = clock_timestamp() WHERE shard = $1::bigint AND epoch = "
@@ -286,14 +292,16 @@ static int postgres_stream_append(struct stream *base, uint64_t epoch, uint64_t 
     return err;
 }
 
-static int trim_bound(struct postgres_stream *s, uint64_t upto, uint64_t *out) {
+static int trim_bound(struct postgres_stream *s, uint64_t upto, uint64_t *out_bound,
+                      uint64_t *out_head) {
     struct postgres_arguments a = arguments(s);
     postgres_add_number(&a, upto < position_most ? upto : position_most);
     PGresult *r = NULL;
     int err = stream_run(s, BOUND, &a, &r);
     if (err)
         return err;
-    *out = postgres_number(r, 0, 0);
+    *out_bound = postgres_number(r, 0, 0);
+    *out_head = postgres_number(r, 0, 1);
     PQclear(r);
     return 0;
 }
@@ -308,11 +316,12 @@ static void space_recover(struct postgres_stream *s, uint64_t head, uint64_t tai
         s->vacuumed = head;
 }
 
-static int trim_piece(struct stream *base, uint64_t epoch, uint64_t bound) {
+static int trim_piece(struct stream *base, uint64_t epoch, uint64_t bound, uint64_t head) {
     struct postgres_stream *s = stream_of(base);
     struct postgres_arguments a = arguments(s);
     postgres_add_number(&a, epoch);
     postgres_add_number(&a, bound);
+    postgres_add_number(&a, head);
     PGresult *r = NULL;
     int err = stream_run(s, TRIM, &a, &r);
     if (err) // what was removed stays removed, and the caller may repeat it
@@ -326,11 +335,11 @@ static int trim_piece(struct stream *base, uint64_t epoch, uint64_t bound) {
 }
 
 static int postgres_stream_trim(struct stream *base, uint64_t epoch, uint64_t upto) {
-    uint64_t bound = 0;
+    uint64_t bound = 0, head = 0;
     do {
-        int err = trim_bound(stream_of(base), upto, &bound);
+        int err = trim_bound(stream_of(base), upto, &bound, &head);
         if (!err)
-            err = trim_piece(base, epoch, bound); // also with nothing to remove: it is fenced
+            err = trim_piece(base, epoch, bound, head); // also with nothing to remove: it is fenced
         if (err)
             return err;
     } while (bound);

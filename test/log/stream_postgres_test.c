@@ -272,6 +272,9 @@ static void positions_may_have_gaps(void **state) {
     struct fixture *f = *state;
     EXPECT(batch_append(f->a, f->state.epoch, 0, 5000, 100), STREAM_DONE);
     EXPECT(batch_append(f->a, f->state.epoch, 5132, 9000, 100), STREAM_DONE);
+    struct stream_state now;
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_int_equal(now.head, 5000); // the first batch
     struct buffer out = { 0 };
     EXPECT(f->b->impl->get(f->b, 5200, STREAM_BODIES, 0, 10, &out), MR_EGONE);
     EXPECT(f->b->impl->get(f->b, 9010, STREAM_BODIES, 5, 10, &out), 0);
@@ -285,6 +288,12 @@ static void positions_may_have_gaps(void **state) {
     assert_int_equal(out.size, 7);
     assert_memory_equal(out.data, "at 5000", 7);
     buffer_finish(&out);
+    EXPECT(f->a->impl->trim(f->a, f->state.epoch, 5132), STREAM_DONE);
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_int_equal(now.head, 9000);
+    EXPECT(f->a->impl->trim(f->a, f->state.epoch, 9132), STREAM_DONE);
+    EXPECT(f->b->impl->look(f->b, &now), STREAM_DONE);
+    assert_int_equal(now.head, now.tail);
 }
 
 static void bodies_of_16_MiB_fit(void **state) {
