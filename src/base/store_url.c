@@ -14,6 +14,10 @@ int store_url_read(const char *url, struct store_url *out) {
         *out = store_in(dir);
         return 0;
     }
+    if (strncmp(url, "postgres://", 11) == 0 || strncmp(url, "postgresql://", 13) == 0) {
+        *out = (struct store_url){ .scheme = STORE_IN_POSTGRES, .text = url };
+        return 0;
+    }
     if (strcmp(url, "mem:") == 0) {
         *out = store_in(NULL);
         return 0;

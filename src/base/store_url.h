@@ -2,6 +2,7 @@
 //
 //     mem:        in memory
 //     file:DIR    in the directory DIR
+//     postgres://USER@HOST/DATABASE    in a PostgreSQL database, as libpq reads it
 //
 // Pure.
 #ifndef BASE_STORE_URL_H
@@ -9,14 +10,18 @@
 
 #include <stddef.h>
 
-enum store_scheme { STORE_IN_MEMORY, STORE_IN_FILES };
+enum store_scheme { STORE_IN_MEMORY, STORE_IN_FILES, STORE_IN_POSTGRES };
 
-#define STORE_SCHEMES "mem:, file:DIR" // the URLs that this build knows, for messages
+#define STORE_SCHEMES                                                                              \
+    "mem:, file:DIR, postgres://USER@HOST/DATABASE" // the URLs that this build knows, for messages
+
+#define STORE_CLUSTER "main"
 
 // Zeros mean `mem:`.
 struct store_url {
     enum store_scheme scheme;
-    const char *text; // what follows the scheme (the directory of file:DIR), borrowed; may be NULL
+    const char *text;    // the directory of file:DIR, the whole URL of postgres:; borrowed, or NULL
+    const char *cluster; // of postgres:, which of those in the database; NULL: STORE_CLUSTER
 };
 
 // Reads `url`; the result borrows it. MR_EINVAL: this build knows no such store. The message does
@@ -25,7 +30,7 @@ int store_url_read(const char *url, struct store_url *out);
 
 // `file:` with this directory; `mem:` if it is NULL.
 static inline struct store_url store_in(const char *dir) {
-    return (struct store_url){ dir ? STORE_IN_FILES : STORE_IN_MEMORY, dir };
+    return (struct store_url){ .scheme = dir ? STORE_IN_FILES : STORE_IN_MEMORY, .text = dir };
 }
 
 // The directory of a `file:` store; NULL: it is another store.

@@ -28,6 +28,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct stream_store;
+
 struct log {
     const struct log_impl *impl;
     atomic_bool stopped; // log_look says why
@@ -186,6 +188,10 @@ struct log_stream_options {
     uint32_t beat_ms;              // how often an idle owner proves its ownership; 0: 2,000
     uint32_t close_ms;             // how long closing waits for the store; 0: 5,000
     const struct log_clock *clock; // NULL: base/clock.h
+    const char *owner;             // what a claim writes; NULL: nothing
+    bool expects_epoch;            // MR_EBUSY unless the epoch is `expected_epoch` when it claims
+    uint64_t expected_epoch;
+    void (*close_store)(struct stream_store *); // called when the log is closed; NULL: it is not
 };
 
 struct log_options {

@@ -328,7 +328,11 @@ static void stream_log_close(struct log *base) {
         stream_threads_end(l);
     else
         stream_inline_end(l);
+    struct stream_store *store = l->store;
+    void (*close_store)(struct stream_store *) = l->options.stream.close_store;
     stream_log_destroy(l);
+    if (close_store)
+        close_store(store);
 }
 
 static const struct log_impl stream_log_impl = {
@@ -377,11 +381,14 @@ static struct stream_log *stream_log_make(uint32_t shard, const struct log_optio
 static int stream_claim_first(struct stream_log *l, struct stream_state *out) {
     struct stream *s = l->appending;
     struct stream_state seen;
+    const struct log_stream_options *o = &l->options.stream;
     int looked = s->impl->look(s, &seen), result = looked;
+    if (looked == STREAM_DONE && o->expects_epoch && seen.epoch != o->expected_epoch)
+        return STREAM_FENCED;
     for (int i = 0; i < STREAM_CLAIMS && looked == STREAM_DONE; i++) {
         atomic_store(&l->owned_ms, stream_now_ms(l));
         result = s->impl->claim(s, seen.epoch, out);
-        if (result != STREAM_FENCED && result != STREAM_IN_DOUBT)
+        if (result != STREAM_IN_DOUBT && (result != STREAM_FENCED || o->expects_epoch))
             return result;
         if (result == STREAM_FENCED)
             looked = s->impl->look(s, &seen);
@@ -397,21 +404,26 @@ static int stream_state_first(struct stream_log *l, struct stream_state *out) {
     return stream_failed(result);
 }
 
-// A stream keeps the segment size that it was begun with.
+static int keep_header(void *out, const struct stream_batch *b) {
+    return batch_get_header(b->heads, out) ? 0 : MR_ECORRUPT;
+}
+
+// A stream keeps the segment size that it was begun with. Its first batch may begin after the head.
 static int stream_read_shift(struct stream_log *l, const struct stream_state *state) {
-    struct buffer raw = { 0 };
-    struct batch_header h;
+    struct batch_header h = { 0 };
     struct stream *s = l->reading;
+    uint64_t next;
     if (state->head == state->tail)
         return 0;
-    int err = s->impl->get(s, state->head, STREAM_HEADS, 0, BATCH_HEADER, &raw);
-    err = err == MR_EGONE ? stream_damaged(l, state->head, "it is missing") : stream_failed(err);
-    if (err == 0 && (!batch_get_header(buffer_bytes(&raw), &h) || h.shift > STREAM_SHIFT_MAX))
-        err = stream_damaged(l, state->head, "it has no header of this version");
+    int err =
+        s->impl->read(s, state->head, state->tail, BATCH_HEADER, false, keep_header, &h, &next);
+    if (err == MR_ECORRUPT || h.shift > STREAM_SHIFT_MAX)
+        return stream_damaged(l, state->head, "it has no header of this version");
+    if (err == 0 && !h.shift)
+        return stream_damaged(l, state->head, "it is missing");
     if (err == 0)
         l->shift = h.shift;
-    buffer_finish(&raw);
-    return err;
+    return stream_failed(err);
 }
 
 static int stream_log_fill(struct stream_log *l, struct stream_store *store) {
@@ -458,6 +470,7 @@ int log_stream_open(struct stream_store *store, uint32_t shard, const struct log
         stream_log_destroy(l);
         return err;
     }
+    l->store = store;
     *out = &l->base;
     return 0;
 }

@@ -67,6 +67,7 @@ struct scan_fetch {
 struct stream_log {
     struct log base;
     struct log_options options;
+    struct stream_store *store;
     uint32_t shard;
     uint32_t shift;           // segment number = position >> shift
     struct stream *appending; // the writer's connection

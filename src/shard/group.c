@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "log/replicated.h"
 
 #include <string.h>
 
@@ -25,8 +26,20 @@ struct shard *group_shard(const struct group *g, uint32_t index) {
 
 // ---- Where they are ---------------------------------------------------------------------------
 
+static int group_find_replicated(const struct group_options *o, struct layout *out) {
+    int err = stream_store_shards(&o->store, &out->shards);
+    if (err < 0)
+        return err;
+    if (out->shards > SHARDS_MOST || (o->shards && o->shards != out->shards))
+        return error_set(MR_EINVAL, "the cluster has %u shards, not %u", out->shards,
+                         o->shards ? o->shards : SHARDS_MOST);
+    return 0;
+}
+
 static int group_find(struct group *g, const struct group_options *o, struct layout *out) {
     *out = (struct layout){ 0 };
+    if (store_is_replicated(&o->store))
+        return group_find_replicated(o, out);
     int err = g->dir ? layout_look(g->disk, g->dir, out) : 0;
     if (err >= 0)
         err = layout_choose(g->dir, o->shards, out);

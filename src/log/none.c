@@ -1,0 +1,27 @@
+// For a build without libpq: every call is refused. See replicated.h.
+#include "log/replicated.h"
+
+#include "base/errors.h"
+
+static int no_postgres(void) {
+    return error_set(MR_EINVAL, "this build has no PostgreSQL: it was made without libpq");
+}
+
+int stream_store_open(const struct store_url *s, const char *owner, struct stream_store **out) {
+    (void)s, (void)owner, (void)out;
+    return no_postgres();
+}
+
+void stream_store_close(struct stream_store *s) {
+    (void)s; // there is none
+}
+
+int stream_store_shards(const struct store_url *s, uint32_t *out) {
+    (void)s, (void)out;
+    return no_postgres();
+}
+
+int stream_store_make(const struct store_url *s, uint32_t shards, bool *out_made) {
+    (void)s, (void)shards, (void)out_made;
+    return no_postgres();
+}

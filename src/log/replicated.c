@@ -1,0 +1,40 @@
+// See replicated.h.
+#include "log/replicated.h"
+
+#include "base/errors.h"
+#include "log/stream_postgres.h"
+
+static struct stream_postgres_options postgres_options(const struct store_url *s,
+                                                       const char *owner) {
+    return (struct stream_postgres_options){ .url = s->text,
+                                             .cluster = s->cluster ? s->cluster : STORE_CLUSTER,
+                                             .owner = owner };
+}
+
+// The outcome of a call of a store, as a code for those who know of no streams.
+static int store_code(int result) {
+    return result <= 0 ? result : error_set(MR_ENET, "%s", error_text());
+}
+
+int stream_store_open(const struct store_url *s, const char *owner, struct stream_store **out) {
+    struct stream_postgres_options o = postgres_options(s, owner);
+    return stream_postgres_create(&o, out);
+}
+
+void stream_store_close(struct stream_store *s) {
+    stream_postgres_destroy(s);
+}
+
+int stream_store_shards(const struct store_url *s, uint32_t *out) {
+    struct stream_postgres_options o = postgres_options(s, NULL);
+    struct stream_postgres_cluster cluster;
+    int err = store_code(stream_postgres_look(&o, &cluster));
+    if (err == 0)
+        *out = cluster.shards;
+    return err;
+}
+
+int stream_store_make(const struct store_url *s, uint32_t shards, bool *out_made) {
+    struct stream_postgres_options o = postgres_options(s, NULL);
+    return store_code(stream_postgres_init(&o, shards, out_made));
+}
