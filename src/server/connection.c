@@ -411,6 +411,8 @@ static void connection_write_some(struct connection *c) {
 }
 
 void connection_write(struct connection *c) {
+    if (has_lost_store(c->loop))
+        return; // it is closed soon
     note_authentication(c);
     if (!c->writing)
         connection_write_some(c);

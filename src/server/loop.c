@@ -20,16 +20,28 @@
 
 enum {
     BACKLOG = 511,
-    SENDING_MS = 2000, // for unread replies when the server stops
+    SENDING_MS = 2000,     // for unread replies when the server stops
+    OWNED_CHECK_MS = 1000, // how often a node checks that it still owns the store
 };
 
 // ---- Turns ------------------------------------------------------------------------------------
+
+bool has_lost_store(const struct loop *v) {
+    uint64_t max_ms = v->server->options.max_unowned_ms;
+    return max_ms && (v->host.stopped || !host_owns_store(&v->host, max_ms));
+}
+
+static void lose_store(struct loop *);
 
 // Each session that is ready has its turn once; one that is ready again follows when the sockets
 // were polled.
 static void flush(struct loop *v) {
     struct host *h = &v->host;
     host_durable(h);
+    if (has_lost_store(v)) {
+        lose_store(v);
+        return;
+    }
     list_append(&h->ready, &v->ready_mark);
     while (h->ready.next != &v->ready_mark) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
@@ -63,6 +75,8 @@ static void plan_idle(struct loop *v, bool has_work) {
 // Sets the timer only if something is due before it would fire.
 static void loop_plan(struct loop *v) {
     int64_t next_ms = host_next_ms(&v->host);
+    if (v->server->options.max_unowned_ms)
+        next_ms = wait_shorter(next_ms, OWNED_CHECK_MS);
     plan_idle(v, next_ms == 0);
     if (next_ms == 0)
         return;
@@ -100,7 +114,8 @@ void turn_end(struct loop *v) {
             router_note_client_bytes(h);
     }
     turn_plan(v);
-    health_look(&v->health, h);
+    if (!v->server->lost)
+        health_look(&v->health, h);
     if (v->stopping)
         note_leases(v);
 }
@@ -306,7 +321,7 @@ static void close_loop(struct host *h, void *arg) {
     if (v->closing)
         return;
     v->closing = true;
-    if (server->group) {
+    if (server->group && !server->lost) {
         host_give_back(h);
         host_end(h);
         host_wait(h);
@@ -377,6 +392,35 @@ static void stop_at_once(struct server *server) {
     close_all(server);
     if (server->closing)
         run_in_all(server, close_now);
+}
+
+static void on_store_lost(uv_timer_t *timer) {
+    struct server *server = timer->data;
+    notice(NOTICE_ERROR, "%s: closing all connections", server->load_text);
+    server->exit = MR_ESTOPPED;
+    server->stopping = true;
+    close_all(server);
+    run_in_all(server, close_now);
+}
+
+// In the first loop. Connections are closed after this turn.
+static void note_lost_store(struct host *h, void *arg) {
+    struct server *server = arg;
+    if (server->lost || server->closing)
+        return;
+    server->lost = true;
+    host_stop_changes(h, "the store was not reached for so long that another node may own it");
+    snprintf(server->load_text, sizeof server->load_text, "%s", h->why_stopped);
+    listener_close(&server->wire);
+    listener_close(&server->front);
+    uv_timer_start(&server->drain_timer, on_store_lost, 0, 0);
+}
+
+static void lose_store(struct loop *v) {
+    if (v->index == 0)
+        note_lost_store(&v->host, v->server);
+    else if (!v->lost)
+        v->lost = loops_run(&v->server->loops, 0, note_lost_store, v->server) == 0;
 }
 
 static uint64_t count_leases(const struct server *server) {
@@ -450,6 +494,7 @@ static void load_store(uv_work_t *work) {
                                    .shards = o->shards,
                                    .log = { .sync = o->sync,
                                             .interval_ms = o->interval_ms,
+                                            .stream = o->stream,
                                             .on_durable = loop_log_is_durable },
                                    .limits = { .max_body = o->max_body,
                                                .max_memory = o->max_bytes },

@@ -55,6 +55,7 @@ struct loop {
     uint32_t fetching;      // sessions that wait for bodies from disk
     bool refusing;
     bool stopping, closing;
+    bool lost;                        // the first loop knows that the store is lost
     bool reported, barrier, finished; // see "Stopping" in loop.c
     _Atomic uint64_t leases;          // while it stops: at the end of its last turn
     atomic_bool end;                  // its handles are to be closed
@@ -92,6 +93,7 @@ struct server {
     bool waiting_reported;   // a notice about waiting connections was written
     atomic_bool cancel_load; // for the loading thread
     bool loading_now, stopping, closing;
+    bool lost; // another node may own the store: nothing is sent or written any more
     uint32_t without_clients, done; // numbers of loops, while the server stops
     int exit;
 };
@@ -130,6 +132,8 @@ void connection_close(struct connection *); // begins a turn: its session ends i
 
 void turn_end(struct loop *);  // runs what is to be done in this turn; the rest follows in the next
 void turn_plan(struct loop *); // has the turn that has begun, or that is needed, end soon
+// Whether another node may own the store by now: then nothing may be sent any more.
+bool has_lost_store(const struct loop *);
 void loop_finish(struct loop *); // a connection has closed while the server stops
 
 #endif

@@ -44,6 +44,11 @@ struct server_options {
     // NULL.
     void (*on_ready)(void *arg, const char *host, uint16_t port, bool loaded);
     void (*on_front)(void *arg, const char *host, uint16_t port); // the same for the front
+    // For a node of a cluster: the server ends, with MR_ESTOPPED, as soon as its log has stopped or
+    // is not known to have owned the store within this time: another node goes on. 0: it serves
+    // lists and looks when its log has stopped.
+    uint64_t max_unowned_ms;
+    struct log_stream_options stream;
     void (*on_reload)(void *arg); // called on SIGHUP, on the loop's thread. May be NULL.
     void *arg;
 };

@@ -261,6 +261,10 @@ static int shard_stopped(struct shard *s) {
     return error_set(MR_ESTOPPED, "%s", log.stopped);
 }
 
+uint64_t shard_owned_ms(const struct shard *s) {
+    return log_owned_ms(s->log);
+}
+
 bool shard_has_stopped(const struct shard *s) {
     return log_has_stopped(s->log);
 }

@@ -85,6 +85,10 @@ int shard_wait(struct shard *, uint64_t at);
 // Whether everything up to `at` is durable now. Any thread.
 bool shard_is_durable(struct shard *, uint64_t at);
 
+// The latest instant (base/clock.h) at which its log is known to have owned its store; UINT64_MAX:
+// always. Any thread.
+uint64_t shard_owned_ms(const struct shard *);
+
 // Whether the log has failed. Any thread.
 bool shard_has_stopped(const struct shard *);
 
