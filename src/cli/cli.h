@@ -29,7 +29,7 @@ enum cli_exit {
 #define CLI_HTTP "127.0.0.1:7412"
 #define CLI_URL "millrace://" CLI_LISTEN
 
-enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 24, CLI_ANY = -1 }; // the last option is an empty one
+enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 28, CLI_ANY = -1 }; // the last option is an empty one
 enum { CLI_HELP_LINE = 128 }; // bytes of a line of a table in the help
 
 struct cli_option {
@@ -146,6 +146,7 @@ enum cli_exit resume_run(const struct input *);
 enum cli_exit drain_run(const struct input *);
 enum cli_exit stage_run(const struct input *);
 bool stage_help_row(size_t index, char *out, size_t size);
+enum cli_exit store_init_run(const struct input *);
 enum cli_exit store_check_run(const struct input *);
 enum cli_exit store_dump_run(const struct input *);
 enum cli_exit store_repair_run(const struct input *);

@@ -5,7 +5,9 @@
 #include "cli/config.h"
 #include "cli/output.h"
 #include "cli/values.h"
+#include "cluster/node.h"
 #include "core/route.h"
+#include "log/replicated.h"
 #include "millrace.h"
 #include "server/limits.h"
 #include "server/notice.h"
@@ -39,11 +41,23 @@ static const char *serve_option_or(const struct input *in, const char *name,
     return value ? value : otherwise;
 }
 
+static int read_cluster(struct input *in, struct server_options *o) {
+    static const char *const only[] = { "--cluster", "--advertise", "--advertise-http",
+                                        "--takeover" };
+    o->store_url.cluster = input_option(in, "--cluster");
+    for (size_t i = 0; i < sizeof only / sizeof *only; i++)
+        if (input_option(in, only[i]) && !store_is_replicated(&o->store_url))
+            return input_refuse(in, only[i], "it is for --store postgres://... only");
+    if (store_is_replicated(&o->store_url))
+        o->store = "in PostgreSQL"; // the URL may contain a password
+    return 0;
+}
+
 // A value with an @ may be a URL with a secret, which is not to be repeated.
 static int read_store(struct input *in, struct server_options *o) {
     o->store = serve_option_or(in, "--store", "file:./data");
     if (store_url_read(o->store, &o->store_url) == 0)
-        return 0;
+        return read_cluster(in, o);
     if (strchr(o->store, '@'))
         input_set(in, "--store", "...");
     return input_refuse(in, "--store", "this build knows " STORE_SCHEMES);
@@ -357,6 +371,18 @@ static void leave_no_core(void) {
     }
 }
 
+static int serve_store(const struct serving *s) {
+    if (!store_is_replicated(&s->options.store_url))
+        return server_run(&s->options);
+    struct node_options o = { .server = &s->options,
+                              .address = input_option(&s->in, "--advertise"),
+                              .http = input_option(&s->in, "--advertise-http") };
+    int err = serve_read_timeout(&s->in, "--takeover", &o.takeover_ms);
+    if (err == 0 && o.takeover_ms && o.takeover_ms < NODE_TAKEOVER_LEAST_MS)
+        err = input_refuse(&s->in, "--takeover", "it is one second or more");
+    return err < 0 ? err : node_run(&o);
+}
+
 static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     struct serving s;
     int err = serve_read_options(flags, &s);
@@ -368,7 +394,7 @@ static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     notice_set(s.level, s.json);
     s.options.listen_fd = listen_fd;
     s.options.arg = &s;
-    err = server_run(&s.options);
+    err = serve_store(&s);
     if (err < 0)
         complain("serve: %s", error_text());
     else

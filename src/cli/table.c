@@ -22,6 +22,10 @@ static const struct cli_command work_commands[] = {
                 "With --shards a new store has several logs, each with a writer thread. An\n"
                 "existing store keeps its number (millrace store copy --shards changes it).\n"
                 "\n"
+                "With --store postgres://... the server is a node of a cluster: of all nodes with\n"
+                "the same store one serves it, and the others pass their clients on to it and\n"
+                "take over when it stops or is lost. The store is made by millrace store init.\n"
+                "\n"
                 "Options can also be lines of a file: log-json = yes. A flag overrides the file.\n"
                 "millrace help --config prints a file with all options. On SIGHUP the server\n"
                 "reads the file, tokens and certificates again.\n",
@@ -32,9 +36,16 @@ static const struct cli_command work_commands[] = {
                     "millrace serve --listen 0.0.0.0:7411 --auth millrace.auth \\\n"
                     "  --tls-cert server.pem --tls-key server.key\n"
                     "    for other machines, with tokens and TLS\n"
+                    "millrace serve --store postgres://millrace@db/jobs --listen 10.0.0.1:7411\n"
+                    "    a node of a cluster\n"
                     "millrace serve --config /etc/millrace.conf\n",
-        .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
+        .options = { { "--store", "URL", "file:DIR, mem: or postgres://... (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
+                     { "--cluster", "NAME", "which cluster of the database (main)" },
+                     { "--takeover", "D",
+                       "silence of a node after which another takes over (10s)" },
+                     { "--advertise", "HOST:PORT", "where other nodes reach this one (--listen)" },
+                     { "--advertise-http", "HOST:PORT", "the same for HTTP (--http)" },
                      { "--shards", "N", "number of logs of a new store (1)" },
                      { "--loops", "N|auto",
                        "threads for connections and shards; auto: one per CPU (1)" },
@@ -264,6 +275,24 @@ static const struct cli_command work_commands[] = {
 };
 
 static const struct cli_command store_commands[] = {
+    {
+        .name = "store init",
+        .arguments = "URL",
+        .least = 1,
+        .most = 1,
+        .doc = "make the store of a cluster in a database",
+        .help = "Makes the tables of a cluster in the database that URL names, in a schema of\n"
+                "their own (millrace_NAME). Repeating it changes nothing. The nodes need the\n"
+                "rights of the user who has made them.\n"
+                "\n"
+                "Exits 0 if the store is there, 2 if it is there but not as wanted, 3 if the\n"
+                "database cannot be reached, 4 if it refuses this user.\n",
+        .examples = "millrace store init postgres://millrace@db/jobs\n"
+                    "millrace store init postgres://millrace@db/jobs --cluster eu --shards 4\n",
+        .options = { { "--cluster", "NAME", "a to z, 0 to 9 and _ (main)" },
+                     { "--shards", "N", "number of logs (1)" } },
+        .run = store_init_run,
+    },
     {
         .name = "store check",
         .arguments = "URL",

@@ -1,0 +1,35 @@
+// millrace store init: makes the store of a cluster.
+#include "base/errors.h"
+#include "cli/cli.h"
+#include "cli/output.h"
+#include "cli/values.h"
+#include "core/route.h"
+#include "log/replicated.h"
+
+#include <stdio.h>
+
+static enum cli_exit init_exit_of(int err) {
+    return err == MR_EINVAL ? CLI_USAGE : err == MR_EPERM ? CLI_REFUSED : CLI_UNOPENED;
+}
+
+enum cli_exit store_init_run(const struct input *in) {
+    struct store_url store;
+    uint32_t shards = 1;
+    bool made = false;
+    if (store_url_read(in->arguments[0], &store) < 0 || !store_is_replicated(&store)) {
+        complain("store init: a store that is made first is in a database: "
+                 "postgres://USER@HOST/DATABASE; others are made when they are opened");
+        return CLI_USAGE;
+    }
+    if (!input_small_count(in, "--shards", SHARDS_MOST, &shards))
+        return CLI_USAGE;
+    store.cluster = input_option(in, "--cluster");
+    int err = stream_store_make(&store, shards, &made);
+    if (err < 0) {
+        complain("store init: %s", error_text());
+        return init_exit_of(err);
+    }
+    printf("%s cluster %s with %u shard%s\n", made ? "made" : "there is",
+           store.cluster ? store.cluster : STORE_CLUSTER, shards, shards == 1 ? "" : "s");
+    return CLI_DONE;
+}

@@ -1,0 +1,132 @@
+// See node.h.
+#include "cluster/node.h"
+
+#include "base/errors.h"
+#include "cluster/standby.h"
+#include "log/replicated.h"
+#include "server/limits.h"
+#include "server/notice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct node {
+    const struct node_options *options;
+    struct server_options server;
+    char own[STREAM_OWNER]; // struct node_places, as text
+    struct stream_store *store;
+    struct stream *stream; // of the first shard, to watch its owner
+    struct relay_place wire, http;
+    uint64_t takeover_ms;
+};
+
+// ---- Where it is ------------------------------------------------------------------------------
+
+static void place_set(struct relay_place *to, const char *host, uint16_t port) {
+    snprintf(to->host, sizeof to->host, "%s", host);
+    to->port = port;
+}
+
+static int place_check(const char *given, const struct relay_place *listens,
+                       struct relay_place *out) {
+    bool all = strcmp(listens->host, "0.0.0.0") == 0 || strcmp(listens->host, "::") == 0;
+    if (given && !relay_place_read(given, out))
+        return error_set(MR_EINVAL,
+                         "'%.100s' is not the address of a node: HOST:PORT, with a "
+                         "numeric HOST",
+                         given);
+    if (!given && all)
+        return error_set(MR_EINVAL,
+                         "other nodes cannot connect to %s, which stands for all addresses: "
+                         "--advertise HOST:PORT says where they reach this one",
+                         listens->host);
+    if (!given)
+        *out = *listens;
+    return 0;
+}
+
+// Known once it listens, because its port may have been chosen then.
+static int node_places_find(struct node *n) {
+    struct node_places places = { 0 };
+    int err = place_check(n->options->address, &n->wire, &places.wire);
+    if (err == 0 && n->server.front)
+        err = place_check(n->options->http, &n->http, &places.http);
+    if (err == 0)
+        node_places_write(&places, n->own);
+    return err;
+}
+
+// ---- Waiting and serving ----------------------------------------------------------------------
+
+static void on_node_owner(void *arg, const char *owner) {
+    const struct node *n = arg;
+    if (owner)
+        notice(NOTICE_INFO, "standby on %s:%u: %.*s owns the store", n->wire.host, n->wire.port,
+               (int)strcspn(owner, " "), owner);
+    else
+        notice(NOTICE_INFO, "standby on %s:%u", n->wire.host, n->wire.port);
+}
+
+static int node_wait(struct node *n, enum standby_end *out_end) {
+    uint32_t most = n->server.max_clients ? n->server.max_clients : LIMIT_CLIENTS;
+    struct standby_options o = { .stream = n->stream,
+                                 .own = n->own,
+                                 .wire = &n->wire,
+                                 .http = n->server.front ? &n->http : NULL,
+                                 .most_connections = most,
+                                 .takeover_ms = n->takeover_ms,
+                                 .on_owner = on_node_owner,
+                                 .arg = n };
+    return standby_run(&o, out_end, &n->server.stream.expected_epoch);
+}
+
+// Whether to wait again: another node was faster, or this one has lost the store.
+static bool node_goes_on(int err) {
+    return err == MR_EBUSY || err == MR_ESTOPPED || err == MR_ENET;
+}
+
+static int node_serve(struct node *n) {
+    n->server.stream.owner = n->own;
+    n->server.stream.expects_epoch = true;
+    n->server.port = n->wire.port;
+    n->server.front_port = n->http.port;
+    int err = server_run(&n->server);
+    if (node_goes_on(err))
+        notice(NOTICE_WARN, "%s; this node waits", error_text());
+    return err;
+}
+
+static int node_loop(struct node *n) {
+    for (;;) {
+        enum standby_end end;
+        int err = node_wait(n, &end);
+        if (err < 0 || end == STANDBY_STOPPED)
+            return err;
+        err = node_serve(n);
+        if (!node_goes_on(err))
+            return err;
+    }
+}
+
+int node_run(const struct node_options *options) {
+    struct node n = { .options = options, .server = *options->server };
+    n.takeover_ms = options->takeover_ms ? options->takeover_ms : NODE_TAKEOVER_MS;
+    n.server.max_unowned_ms = n.takeover_ms * 3 / 5;
+    n.server.stream.beat_ms = (uint32_t)(n.takeover_ms / 5);
+    place_set(&n.wire, n.server.host, n.server.port);
+    if (n.server.front)
+        place_set(&n.http, n.server.front_host, n.server.front_port);
+    int err = node_places_find(&n);
+    if (err == 0)
+        err = stream_store_open(&n.server.store_url, NULL, &n.store);
+    if (err < 0)
+        return err;
+    err = n.store->open(n.store, 0, &n.stream);
+    if (err == 0)
+        err = node_loop(&n);
+    if (n.stream)
+        n.stream->impl->close(n.stream);
+    stream_store_close(n.store);
+    return err;
+}

@@ -1,0 +1,27 @@
+// Node: a server of a cluster. Of all nodes one owns the store and serves it; the others wait, and
+// pass their clients on to it.
+//
+//     standby ─► claims the store ─► serves it ─► has lost it ─► standby …
+//
+// Nodes keep nothing on their disks, so any of them can take over at any time.
+#ifndef CLUSTER_NODE_H
+#define CLUSTER_NODE_H
+
+#include "server/server.h"
+
+// After this time without a sign of the owner in the store another node claims it. All nodes of a
+// cluster must have the same. The owner shows itself five times as often, and stops by its own
+// clock when it could not for three fifths of the time.
+enum { NODE_TAKEOVER_MS = 10000, NODE_TAKEOVER_LEAST_MS = 1000 };
+
+struct node_options {
+    const struct server_options *server; // with the URL of the store
+    const char *address,
+        *http;            // HOST:PORT where other nodes reach this one; NULL: where it listens
+    uint64_t takeover_ms; // 0: NODE_TAKEOVER_MS
+};
+
+// Runs the node until SIGINT or SIGTERM. Errors: those of server_run and standby_run.
+int node_run(const struct node_options *);
+
+#endif
