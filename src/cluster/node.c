@@ -6,8 +6,9 @@
 #include "log/replicated.h"
 #include "server/limits.h"
 #include "server/notice.h"
+#include "server/systemd.h"
 
-#include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,6 +62,7 @@ static int node_places_find(struct node *n) {
 
 static void on_node_owner(void *arg, const char *owner) {
     const struct node *n = arg;
+    systemd_tell("READY=1\nSTATUS=Standby");
     if (owner)
         notice(NOTICE_INFO, "standby on %s:%u: %.*s owns the store", n->wire.host, n->wire.port,
                (int)strcspn(owner, " "), owner);
@@ -111,6 +113,7 @@ static int node_loop(struct node *n) {
 
 int node_run(const struct node_options *options) {
     struct node n = { .options = options, .server = *options->server };
+    signal(SIGPIPE, SIG_IGN); // of clients that close while bytes are passed on to them
     n.takeover_ms = options->takeover_ms ? options->takeover_ms : NODE_TAKEOVER_MS;
     n.server.max_unowned_ms = n.takeover_ms * 3 / 5;
     n.server.stream.beat_ms = (uint32_t)(n.takeover_ms / 5);

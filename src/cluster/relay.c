@@ -231,7 +231,7 @@ void relay_to(struct relay *r, const struct relay_place *target) {
         next = l->next;
         if (p->is_connecting)
             pair_close(p);
-        else if (r->target.port)
+        else if (r->target.port && !p->is_closing)
             pair_connect(p);
     }
 }

@@ -165,6 +165,7 @@ static int standby_start(struct standby *s) {
     uv_signal_init(&s->loop, &s->interrupt);
     uv_signal_init(&s->loop, &s->terminate);
     s->timer.data = s->interrupt.data = s->terminate.data = s;
+    signal(SIGHUP, SIG_IGN); // there is nothing to be read again
     int err = relay_open(&s->loop, o->wire, o->most_connections, &s->wire);
     if (err == 0 && o->http)
         err = relay_open(&s->loop, o->http, o->most_connections, &s->http);

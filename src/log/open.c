@@ -1,20 +1,67 @@
 // See open.h.
 #include "log/open.h"
 
+#include "base/errors.h"
 #include "log/log_stream.h"
 #include "log/replicated.h"
 
-// A node that takes over expects the epoch of the first shard: with that it has all of them.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// A stream is not taken from an owner that was there a moment ago. One that was killed is forgotten
+// after this time.
+enum { OWNER_FORGOTTEN_MS = 10000 };
+
+static int refuse_owned(const struct stream_state *seen, uint32_t shard) {
+    return error_set(MR_EBUSY,
+                     "shard %u is in use by %s; if that has not ended in order, it is free "
+                     "%u seconds later",
+                     shard, seen->owner, OWNER_FORGOTTEN_MS / 1000);
+}
+
+// Looks at the owner. Claiming then expects that nobody else was faster.
+static int expect_no_owner(struct stream_store *store, uint32_t shard,
+                           struct log_stream_options *o) {
+    struct stream *stream;
+    struct stream_state seen;
+    int err = store->open(store, shard, &stream);
+    if (err < 0)
+        return err;
+    err = stream->impl->look(stream, &seen);
+    stream->impl->close(stream);
+    if (err != STREAM_DONE)
+        return err < 0 ? err : error_set(MR_ENET, "%s", error_text());
+    if (seen.owner[0] && strcmp(seen.owner, o->owner) != 0 && seen.silent_ms < OWNER_FORGOTTEN_MS)
+        return refuse_owned(&seen, shard);
+    o->expects_epoch = true;
+    o->expected_epoch = seen.epoch;
+    return 0;
+}
+
+static const char *owner_of_process(char out[STREAM_OWNER]) {
+    char host[64] = "";
+    (void)gethostname(host, sizeof host - 1); // the process is enough
+    snprintf(out, STREAM_OWNER, "process %ld on %s", (long)getpid(), host);
+    return out;
+}
+
+// A node that takes over has seen the epoch of the first shard.
 static int log_stream_open_own(const struct store_url *s, uint32_t shard,
                                const struct log_options *options, struct log **out) {
     struct log_options o = *options;
-    o.stream.expects_epoch = o.stream.expects_epoch && shard == 0;
     struct stream_store *store;
+    char process[STREAM_OWNER];
+    if (!o.stream.owner)
+        o.stream.owner = owner_of_process(process);
     int err = stream_store_open(s, o.stream.owner, &store);
     if (err < 0)
         return err;
     o.stream.close_store = stream_store_close;
-    err = log_stream_open(store, shard, &o, out);
+    if (!o.read_only && (!o.stream.expects_epoch || shard > 0))
+        err = expect_no_owner(store, shard, &o.stream);
+    if (err == 0)
+        err = log_stream_open(store, shard, &o, out);
     if (err < 0)
         stream_store_close(store);
     return err;

@@ -140,6 +140,21 @@ def H1_a_node_keeps_its_jobs_over_a_restart_and_a_crash():
     cluster.end()
 
 
+@case
+def H1_a_store_in_use_is_not_taken_by_another_process():
+    cluster = Cluster(nodes=1)
+    refused = millrace("push", "--at", cluster.url, "s", "x")
+    equal(refused.returncode, 3, refused.stderr)
+    check(f"in use by 127.0.0.1:{cluster.nodes[0].port}" in refused.stderr, refused.stderr)
+    equal(answer(cluster.nodes[0], "PING"), b"+PONG")
+    cluster.nodes[0].stop()
+    equal(millrace("push", "--at", cluster.url, "s", "x").returncode, 0)
+    cluster.nodes[0].start(ready=False)
+    cluster.nodes[0].wait_notice("ready")
+    equal(bodies(cluster.nodes[0], "s", 1), ["x"])
+    cluster.end()
+
+
 # ---- Two nodes ---------------------------------------------------------------------------------
 
 
@@ -149,6 +164,8 @@ def H2_clients_of_any_node_are_served():
     owner, standby = cluster.nodes
     Client(standby).ask("PUSH", "s", "x" * 1000000)
     Client(owner).ask("PUSH", "s", "small")
+    for number in signal.SIGHUP, signal.SIGPIPE:
+        os.kill(standby.process.pid, number)  # neither ends it
     equal([len(body) for body in bodies(standby, "s", 2)], [1000000, 5])
     cluster.end()
 
