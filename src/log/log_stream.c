@@ -426,6 +426,11 @@ static int stream_read_shift(struct stream_log *l, const struct stream_state *st
     return stream_failed(err);
 }
 
+// A stream begins at 0, its entries a little later.
+static uint64_t position_first(uint64_t at) {
+    return at > STREAM_START ? at : STREAM_START;
+}
+
 static int stream_log_fill(struct stream_log *l, struct stream_store *store) {
     struct stream_state state;
     int err = store->open(store, l->shard, &l->appending);
@@ -439,8 +444,8 @@ static int stream_log_fill(struct stream_log *l, struct stream_store *store) {
         return err;
     l->epoch = state.epoch;
     l->stored = state.tail;
-    l->tail = l->durable = state.tail > STREAM_START ? state.tail : STREAM_START;
-    l->head = state.head < state.tail ? state.head : l->tail;
+    l->tail = l->durable = position_first(state.tail);
+    l->head = state.head < state.tail ? position_first(state.head) : l->tail;
     return 0;
 }
 

@@ -688,6 +688,55 @@ static void one_append_is_in_flight_while_the_next_gathers(void **state) {
     expect_replay(f, f->log, 0);
 }
 
+struct follower {
+    struct fixture *f;
+    _Atomic uint64_t published; // entries below may be read
+    _Atomic bool ended;
+    _Atomic uint64_t wrong;
+};
+
+static void *follow(void *arg) {
+    struct follower *r = arg;
+    for (uint64_t i = 0; !r->ended; i++) {
+        uint64_t published = r->published;
+        bool right = true;
+        if (published && sample_read(r->f->log, r->f->at[i % published], i % published, &right) < 0)
+            r->wrong++;
+        r->wrong += !right;
+    }
+    return NULL;
+}
+
+// F33: the same with threads: the owner appends, others read, and the writer resolves doubts.
+static void F33_doubts_are_resolved_while_others_read(void **state) {
+    struct fixture *f = *state;
+    f->options.stream.window_bytes = 1000;
+    reopen(f);
+    for (int i = 0; i < DOUBTS; i++)
+        sim_store_chance(f->store, doubts[i], 40);
+    struct follower r = { .f = f };
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, follow, &r), 0);
+    while (f->next < 600) {
+        put(f, 1 + f->next % 3, 30 + f->next % 200);
+        log_flush(f->log, false);
+        if (f->next % 5 == 0)
+            await_last(f);
+        r.published = f->next;
+    }
+    await_last(f);
+    r.ended = true;
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(r.wrong, 0);
+    for (int i = 0; i < DOUBTS; i++)
+        sim_store_chance(f->store, doubts[i], 0);
+    assert_true(sim_store_calls(f->store, SIM_CLAIM) > 2);
+    reopen(f);
+    expect_replay(f, f->log, 0);
+}
+
 // H5: closing ends a call that the store never answers.
 static void H5_closing_does_not_wait_for_ever(void **state) {
     struct fixture *f = *state;
@@ -737,6 +786,7 @@ int main(void) {
         STORY(a_damaged_body_stays_damaged),
         STORY(F51_every_allocation_may_fail_while_reading),
         STORY_WITH(setup_threads, one_append_is_in_flight_while_the_next_gathers),
+        STORY_WITH(setup_threads, F33_doubts_are_resolved_while_others_read),
         STORY_WITH(setup_threads, H5_closing_does_not_wait_for_ever),
     };
     return cmocka_run_group_tests_name("log_stream", tests, NULL, NULL);

@@ -222,6 +222,14 @@ static enum sim_fault fault_pick(struct sim_store *s, enum sim_call kind) {
     return SIM_FAULTS;
 }
 
+static void rival_claim(struct sim_store *s, uint32_t shard) {
+    struct sim_change c = {
+        .kind = SIM_CLAIM, .shard = shard, .epoch = s->shards[shard].epoch, .owner = ++s->next_owner
+    };
+    if (change_run(s, change_make(c)) == STREAM_DONE)
+        s->replicated = s->count;
+}
+
 // Begins a call, with the lock. STREAM_UNAVAILABLE: it ends at once.
 static int sim_call_begin(struct sim_stream *x, enum sim_call kind, enum sim_fault *out) {
     struct sim_store *s = x->store;
@@ -240,6 +248,8 @@ static int sim_call_begin(struct sim_stream *x, enum sim_call kind, enum sim_fau
         s->now_ms += DELAY_MS;
     if (*out == SIM_FAILOVER)
         primary_replace(s, s->replicated);
+    if (*out == SIM_RIVAL)
+        rival_claim(s, x->shard);
     bool out_of_reach = x->interrupted || s->now_ms < s->outage_until_ms ||
                         *out == SIM_UNAVAILABLE || *out == SIM_FAILOVER;
     if (!out_of_reach)
@@ -272,6 +282,7 @@ static int change_call(struct sim_store *s, struct sim_change *c, enum sim_fault
     case SIM_UNAVAILABLE:
     case SIM_DELAY:
     case SIM_FAILOVER:
+    case SIM_RIVAL:
     case SIM_FAULTS:
         break;
     }
@@ -285,7 +296,7 @@ static int change_call(struct sim_store *s, struct sim_change *c, enum sim_fault
 
 static void state_get(const struct sim_shard *h, struct stream_state *out) {
     *out = (struct stream_state){ .epoch = h->epoch,
-                                  .head = h->count ? h->batches[0]->batch.at : h->tail,
+                                  .head = h->count ? h->trimmed : h->tail,
                                   .tail = h->tail,
                                   .bytes = h->bytes };
 }

@@ -24,6 +24,7 @@ enum sim_fault {
     SIM_WAIT_CANCELLED, // in doubt: it has happened on the primary, but is not replicated
     SIM_FAILOVER,       // the primary dies before the call
     SIM_SPACE,          // out of space, this time
+    SIM_RIVAL,          // another owner claims before the call
     SIM_FAULTS,
 };
 
