@@ -573,6 +573,11 @@ uint64_t core_memory(const struct core *);
 void core_set_outside_memory(struct core *, uint64_t outside_bytes);
 bool core_memory_is_short(const struct core *); // true: pushes are refused
 
+// Whether the log has refused a push, for lack of room or of durable ids. Pushes that wait for room
+// wait for that, too, until the owner sees that there is some and calls core_log_has_room.
+bool core_log_is_full(const struct core *);
+void core_log_has_room(struct core *);
+
 // ---- Cleaning ---------------------------------------------------------------------------------
 
 // Bytes of the log's entries that are still needed: the homes of live things (record.h).

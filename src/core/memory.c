@@ -1,9 +1,10 @@
 // Memory: how much the index uses, and whether there is room for more. Freed entries do not count
 // although their chunks stay allocated: they are reused before anything grows.
 //
-// Stages whose first push waits for memory stand in a list, so that a change costs no more than
-// what it wakes. One of them is woken at a time, and wakes the next when it needs no more. Room
-// that was granted is counted as used, so that no more pushes are granted room than there is.
+// Stages whose first push waits for memory or the log stand in a list, so that a change costs no
+// more than what it wakes. One of them is woken at a time, and wakes the next when it needs no
+// more. Room that was granted is counted as used, so that no more pushes are granted room than
+// there is.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -91,7 +92,7 @@ APART int memory_make_room(struct core *c, uint64_t bytes) {
 static bool memory_has_room(struct core *c, const struct stage *s) {
     uint64_t bytes = pusher_needs(list_entry(s->pushers.next, struct pusher, of_stage));
     forget_early(c, bytes);
-    return !is_short(c, bytes);
+    return !c->log_is_full && !is_short(c, bytes);
 }
 
 bool memory_has_room_at(struct core *c, struct stage *s) {
@@ -104,6 +105,8 @@ bool memory_has_room_at(struct core *c, struct stage *s) {
 // A push that needs less than those before it may have room where they have none; but without
 // memory for the index there is none for any.
 APART void memory_wake(struct core *c) {
+    if (c->log_is_full)
+        return;
     for (struct list *l = c->starved.next; l != &c->starved; l = l->next) {
         struct stage *s = list_entry(l, struct stage, of_starved);
         c->steps++;
@@ -115,6 +118,18 @@ APART void memory_wake(struct core *c) {
         if (core_memory_is_short(c))
             return;
     }
+}
+
+bool core_log_is_full(const struct core *c) {
+    return c->log_is_full;
+}
+
+void core_log_has_room(struct core *c) {
+    c->log_is_full = false;
+    if (!c->room_pushes)
+        return;
+    memory_wake(c);
+    settle(c);
 }
 
 void core_set_outside_memory(struct core *c, uint64_t outside_bytes) {

@@ -503,6 +503,12 @@ static int push_write(struct core *c, const struct push_plan *plan) {
     return 0;
 }
 
+// The log has no room for pushes, or no ids for them, until its owner calls core_log_has_room.
+APART static int push_refused_by_log(struct core *c, const struct push_plan *plan) {
+    c->log_is_full = true;
+    return push_wait_for_room(c, plan);
+}
+
 static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) {
     int err = push_admit(c, plan);
     if (err < 0)
@@ -512,11 +518,11 @@ static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) 
     if (plan->has_once && (err = once_reserve(c, 1)) < 0)
         return err;
     if ((err = ids_reserve(c, 1)) < 0)
-        return err;
+        return err == MR_EFULL ? push_refused_by_log(c, plan) : err;
     if ((err = push_plan_prepare(c, plan)) < 0)
         return err;
     if ((err = push_write(c, plan)) < 0)
-        return err;
+        return err == MR_EFULL ? push_refused_by_log(c, plan) : err;
     size_t last = c->out.count - 1;
     uint32_t job = push_plan_apply(c, plan, c->out.at[last], out_size(c, last));
     if (plan->push->caller)

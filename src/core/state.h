@@ -178,7 +178,7 @@ struct stage {
     uint64_t halted;                // channels that a dead job halts
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
-    struct list of_starved; // its first push waits for memory
+    struct list of_starved; // its first push waits for memory or the log
     uint32_t taker_count, next_dirty;
     uint32_t sources; // epics and clients that number their pushes into it
     struct stage_edge edges[CORE_EDGES];
@@ -279,7 +279,8 @@ struct core {
     uint64_t live_bytes, last_pusher, next_source, room_pushes, room_bytes;
     uint64_t granted_bytes; // reserved for pushers that were granted room
     uint64_t outside_bytes; // see core_set_outside_memory
-    struct list starved;    // stages whose first push waits for memory: see memory.c
+    struct list starved;    // stages whose first push waits for memory or the log: see memory.c
+    bool log_is_full;       // it has refused a push
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
     bool replaying, sources_timer;

@@ -37,7 +37,7 @@
 #include <pthread.h>
 
 enum {
-    GATHER_LIMIT = 8 << 20,      // unwritten bytes, beyond which an append waits
+    GATHER_LIMIT = 8 << 20,      // unwritten bytes, beyond which an append waits (max_unwritten: 0)
     BATCH_CAPACITY = 256 << 10,  // initial capacity of a batch
     ZEROS_AHEAD = 256 << 10,     // zeros written ahead of small batches
     RECENT_BATCHES = 8,          // batches kept in memory for readers after they are written …

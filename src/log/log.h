@@ -55,6 +55,7 @@ struct log_state {
     uint64_t memory; // the part that is in memory
     uint64_t segment_size;
     bool full;                 // the last push did not fit
+    bool behind;               // pushes are refused until more is durable (max_unwritten)
     char stopped[256];         // why the log has stopped; "" while it runs
     char outage[256];          // why the store cannot be reached; "": it can, or it is local …
     uint64_t waiting_since_ms; // … and since when (monotonic_ms); 0: it can be reached
@@ -84,8 +85,9 @@ static inline int log_replay(struct log *l, log_each *each, void *arg) {
 }
 
 // Appends a group of 1 to LOG_GROUP entries; copies them. `out_at` gets a position for each.
-// They are durable when log_look().durable is beyond them. MR_EFULL: no room on the disk for this
-// kind of entry; MR_ETOOBIG: a group must fit in a segment; MR_ENOMEM; MR_ESTOPPED. Owner only.
+// They are durable when log_look().durable is beyond them. MR_EFULL: no room for this kind of
+// entry: on the disk, or because too much is not durable yet; MR_ETOOBIG: a group must fit in a
+// segment; MR_ENOMEM; MR_ESTOPPED. Owner only.
 enum { LOG_GROUP = 4096 };
 static inline int log_append(struct log *l, const struct entry *e, size_t count, enum room room,
                              uint64_t *out_at) {
@@ -196,9 +198,13 @@ struct log_stream_options {
 
 struct log_options {
     enum log_sync sync;
-    uint32_t interval_ms;    // LOG_SYNC_INTERVAL
-    uint64_t segment_size;   // 0: LOG_SEGMENT; rounded up to a power of two; a store keeps its own
-    uint64_t max_bytes;      // 0: no limit but the disk
+    uint32_t interval_ms;  // LOG_SYNC_INTERVAL
+    uint64_t segment_size; // 0: LOG_SEGMENT; rounded up to a power of two; a store keeps its own
+    uint64_t max_bytes;    // 0: no limit but the disk
+    // How many bytes may be not durable: beyond it pushes get MR_EFULL, commits beyond one and a
+    // half times as many, the cleaner beyond twice. 0: a stream log has 64 MiB; an append to the
+    // file log waits for its writer, which a thread that serves others must not.
+    uint64_t max_unwritten;
     bool inline_writer;      // no thread: log_flush writes and syncs by itself
     bool read_only;          // to examine a store: takes no lock, writes nothing
     const struct disk *disk; // NULL: the real one
@@ -211,7 +217,21 @@ struct log_options {
     struct log_stream_options stream;
 };
 
-enum { LOG_SEGMENT = 64 << 20 };
+enum { LOG_SEGMENT = 64 << 20, LOG_UNWRITTEN = 64 << 20 };
+
+// How many bytes of entries of this kind may be not durable, if `pushes` is the limit of pushes:
+// those stop first, then commits, then the cleaner.
+static inline uint64_t log_unwritten_most(uint64_t pushes, enum room room) {
+    switch (room) {
+    case ROOM_PUSH:
+        break;
+    case ROOM_COMMIT:
+        return pushes + pushes / 2;
+    case ROOM_CLEAN:
+        return 2 * pushes;
+    }
+    return pushes;
+}
 
 // The memory log; ignores what concerns disks. MR_ENOMEM.
 int log_memory_open(const struct log_options *, struct log **out);

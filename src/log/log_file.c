@@ -186,15 +186,34 @@ static uint64_t room_limit(const struct file_log *l, enum room room) {
     return capacity;
 }
 
+// The writer is behind. Waits for it, unless the owner must not wait.
+static int writer_catch_up(struct file_log *l, enum room room) {
+    uint64_t most = log_unwritten_most(l->options.max_unwritten, room);
+    l->flush_to = l->tail;
+    if (!most) {
+        writer_await(l);
+        return 0;
+    }
+    writer_wake(l);
+    return error_set(MR_EFULL, "%s: %" PRIu64 " bytes are not written yet: the disk is slow",
+                     l->dir, l->pending);
+}
+
+static bool writer_is_behind(const struct file_log *l, enum room room) {
+    uint64_t most = log_unwritten_most(l->options.max_unwritten, room);
+    return most ? l->pending >= most : l->pending > GATHER_LIMIT;
+}
+
 // Waits while the writer is behind, and for a spare that it can still make; then switches to a new
 // segment if the group needs one.
 static int room_make(struct file_log *l, uint64_t size, enum room room) {
     if (!l->threaded)
         l->spare_failed = false;
     while (!l->stopped[0]) {
-        if (l->pending > GATHER_LIMIT) {
-            l->flush_to = l->tail;
-            writer_await(l);
+        if (writer_is_behind(l, room)) {
+            int err = writer_catch_up(l, room);
+            if (err < 0)
+                return err;
             continue;
         }
         bool turns = !group_fits(segment_last(l)->capacity, offset_of(l, l->tail), size);
@@ -316,6 +335,7 @@ static void file_log_look(struct log *base, struct log_state *out) {
     out->memory = l->pending;
     out->segment_size = UINT64_C(1) << l->shift;
     out->full = l->full;
+    out->behind = l->options.max_unwritten && l->pending >= l->options.max_unwritten;
     out->stopped[0] = 0;
     if (l->stopped[0])
         memcpy(out->stopped, l->stopped, sizeof out->stopped);

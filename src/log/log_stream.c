@@ -117,19 +117,12 @@ static int batch_begin_behind(struct stream_log *l, const struct group_sizes *g,
     return 0;
 }
 
-// Pushes stop first, then commits, then the cleaner.
+static uint64_t unsent_most(const struct stream_log *l) {
+    return l->options.max_unwritten ? l->options.max_unwritten : LOG_UNWRITTEN;
+}
+
 static int unsent_check(const struct stream_log *l, enum room room) {
-    uint64_t most = STREAM_UNSENT;
-    switch (room) {
-    case ROOM_PUSH:
-        break;
-    case ROOM_COMMIT:
-        most += most / 2;
-        break;
-    case ROOM_CLEAN:
-        most *= 2;
-        break;
-    }
+    uint64_t most = log_unwritten_most(unsent_most(l), room);
     if (l->full && room == ROOM_PUSH)
         return error_set(MR_EFULL, "the store of shard %u has no space left", l->shard);
     if (l->unsent_bytes < most)
@@ -257,7 +250,8 @@ static void stream_log_look(struct log *base, struct log_state *out) {
                                .bytes = l->tail - l->head,
                                .memory = l->unsent_bytes,
                                .segment_size = UINT64_C(1) << l->shift,
-                               .full = l->full };
+                               .full = l->full,
+                               .behind = l->unsent_bytes >= unsent_most(l) };
     memcpy(out->stopped, l->stopped, sizeof out->stopped);
     if (l->outage_ms || slow)
         out->waiting_since_ms = l->outage_ms ? l->outage_ms : l->sent_ms;

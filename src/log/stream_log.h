@@ -31,7 +31,6 @@ enum {
     STREAM_START = 64,          // no entry has position 0
     STREAM_BATCH = 2 << 20,     // a batch of this size takes no further group
     STREAM_WINDOW = 64 << 20,   // bytes kept in memory for readers
-    STREAM_UNSENT = 64 << 20,   // bytes not durable yet, beyond which pushes are refused
     STREAM_BEAT_MS = 2000,      // how often an idle owner proves that it owns the stream
     STREAM_RETRY_MS = 50,       // the first pause before the store is tried again …
     STREAM_RETRY_MAX_MS = 1000, // … and the longest

@@ -534,13 +534,20 @@ static void release_held(struct host *h) {
     }
 }
 
+static bool has_log_room(const struct host *h) {
+    for (uint32_t i = h->first; i < h->end; i++)
+        if (shard_has_log_room(h->parts[i].shard))
+            return true;
+    return false;
+}
+
 void host_durable(struct host *h) {
     if (!list_empty(&h->held))
         release_held(h);
     if (h->stopped)
         return;
-    if (has_stopped(h) || can_deliver(h))
-        host_begin(h); // a log has failed or emits can be sent, and nothing else begins a turn
+    if (has_stopped(h) || can_deliver(h) || has_log_room(h))
+        host_begin(h); // nothing else begins a turn for that
 }
 
 void host_wait(struct host *h) {

@@ -154,7 +154,8 @@ void host_end(struct host *);
 void host_set_fetch(struct host *, int (*fetch)(void *fetcher, struct fetch *), void *fetcher);
 
 // Releases replies that have become durable. The loop calls it after host_end and when a log has
-// synced. If a log has failed, or emits can be sent to another shard, a turn may have begun.
+// synced. If a log has failed or has room again, or emits can be sent to another shard, a turn may
+// have begun.
 void host_durable(struct host *);
 
 // Waits until everything is durable, or a log has failed. Between turns.

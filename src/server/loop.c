@@ -495,6 +495,7 @@ static void load_store(uv_work_t *work) {
                                    .log = { .sync = o->sync,
                                             .interval_ms = o->interval_ms,
                                             .stream = o->stream,
+                                            .max_unwritten = LOG_UNWRITTEN,
                                             .on_durable = loop_log_is_durable },
                                    .limits = { .max_body = o->max_body,
                                                .max_memory = o->max_bytes },

@@ -269,21 +269,33 @@ bool shard_has_stopped(const struct shard *s) {
     return log_has_stopped(s->log);
 }
 
-static void shard_check_ids(struct shard *s) {
-    uint64_t at = core_ids_wait(s->core);
-    if (!at)
-        return;
+bool shard_has_log_room(struct shard *s) {
     struct log_state log;
+    if (!core_log_is_full(s->core))
+        return false;
     log_look(s->log, &log);
-    if (log.synced > at)
-        core_ids_durable(s->core);
+    uint64_t ids_at = core_ids_wait(s->core);
+    return !log.full && !log.behind && (!ids_at || log.synced > ids_at);
+}
+
+static void shard_check_log(struct shard *s) {
+    uint64_t ids_at = core_ids_wait(s->core);
+    if (ids_at) {
+        struct log_state log;
+        log_look(s->log, &log);
+        if (log.synced > ids_at)
+            core_ids_durable(s->core);
+    }
+    if (shard_has_log_room(s))
+        core_log_has_room(s->core);
 }
 
 int shard_begin(struct shard *s) {
     if (shard_has_stopped(s))
         return shard_stopped(s);
-    shard_check_ids(s);
-    return core_advance(s->core, shard_now_ms(s));
+    int err = core_advance(s->core, shard_now_ms(s));
+    shard_check_log(s);
+    return err;
 }
 
 uint64_t shard_end(struct shard *s) {
@@ -358,12 +370,16 @@ int shard_read_head(struct shard *s, uint64_t at, struct buffer *out_head) {
     return log_read(s->log, at, out_head, NULL);
 }
 
+enum { LOG_ROOM_MS = 1000 }; // a full log is looked at so often, beside on_durable
+
 int64_t shard_next_ms(struct shard *s) {
     struct log_state log;
     log_look(s->log, &log);
     uint64_t now_ms = shard_now_ms(s);
     int64_t ms = wait_shorter(wait_ms_until(core_next(s->core), now_ms),
                               cleaner_next_ms(&s->cleaner, &log, now_ms));
+    if (core_log_is_full(s->core))
+        ms = wait_shorter(ms, LOG_ROOM_MS);
     return s->peers ? wait_shorter(ms, peers_retry_ms(s->peers)) : ms;
 }
 

@@ -118,6 +118,9 @@ int shard_read_own(struct shard *, uint64_t at, struct buffer *out_body);
 void shard_want(struct shard *, uint64_t at);
 bool shard_has_kept(const struct shard *, uint64_t at);
 
+// Whether pushes wait that the log has refused, and it has room now: a turn lets them go on.
+bool shard_has_log_room(struct shard *);
+
 // Milliseconds until the owner has to run a turn (shard_begin, shard_end) even without commands: 0:
 // now; -1: never.
 int64_t shard_next_ms(struct shard *);

@@ -546,6 +546,31 @@ static void F31_a_lock_left_by_the_dead_is_waited_for(void **state) {
     folder_remove(path);
 }
 
+// A log that must not wait for its writer refuses what would be too much: pushes first, then
+// commits, then the cleaner.
+static void what_is_not_written_is_bounded(void **state) {
+    struct fixture *f = *state;
+    enum { MOST = 4096 };
+    f->options.max_unwritten = MOST;
+    f->options.segment_size = 16 * MOST;
+    start(f);
+    log_flush(f->log, true);
+    static const enum room rooms[] = { ROOM_PUSH, ROOM_COMMIT, ROOM_CLEAN };
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+        while (try_push(f, 1, 100, rooms[i]) == 0)
+            assert_true(look(f->log).memory < 3 * MOST);
+        assert_int_equal(try_push(f, 1, 100, rooms[i]), MR_EFULL);
+        assert_non_null(strstr(error_text(), "not written yet"));
+        assert_true(look(f->log).memory >= log_unwritten_most(MOST, rooms[i]));
+        assert_true(look(f->log).behind);
+    }
+    log_flush(f->log, true);
+    assert_false(look(f->log).behind);
+    push(f, 1, 100);
+    stop(f);
+    expect_numbers(f, 0, f->next);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         ROW(a_store_is_read_again),
@@ -560,6 +585,7 @@ int main(void) {
         ROW(what_is_on_the_disk_only_is_not_waited_for),
         ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
         ROW(what_was_just_written_is_read_from_memory),
+        ROW(what_is_not_written_is_bounded),
         ROW(zeros_go_ahead_of_synced_batches),
         ROW(the_sync_policy_decides_what_durable_means),
         ROW(a_requested_sync_is_awaited_with_any_policy),

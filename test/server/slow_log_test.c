@@ -332,9 +332,9 @@ static void release_log(struct dialogue *d) {
     turn(d);
 }
 
-// U15: ids are issued when the record of their block is durable; it is written when half of the
+// Ids are issued when the record of their block is durable; it is written when half of the
 // block before it is used. No turn waits for it.
-static void U15_ids_are_reserved_ahead_and_issued_when_durable(void **state) {
+static void ids_are_reserved_ahead_and_issued_when_durable(void **state) {
     struct dialogue *d = *state;
     for (int i = 0; i < ID_BLOCK / 2; i++)
         push(d, "s a");
@@ -351,8 +351,49 @@ static void U15_ids_are_reserved_ahead_and_issued_when_durable(void **state) {
     for (int i = 0; i < ID_BLOCK / 2; i++)
         expect_reply(d, 0, "-FULL the log is behind*");
     ask(d, 0, "PUSH s a", "\"9\"");
+    for (int i = 1; i < ID_BLOCK / 2; i++)
+        push(d, "s a");
+    plan.held = true;
+    for (int i = 0; i <= ID_BLOCK / 2; i++)
+        send_line(d, 0, "PUSH s a");
+    send_line(d, 1, "PUSH s a ROOM -1"); // there is no id for it until the block is durable
+    release_log(d);
+    for (int i = 0; i < ID_BLOCK / 2; i++)
+        expect_reply(d, 0, "\"*\"");
+    expect_reply(d, 0, "-FULL the log is behind*");
+    expect_reply(d, 1, "\"17\"");
     for (int i = 0; i < 5 * ID_BLOCK; i++)
         push(d, "s a");
+}
+
+// Commits go on while pushes are refused; those with ROOM wait, in order, until the log has caught
+// up.
+static void pushes_wait_for_a_log_that_is_behind(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    struct job job = take(d, 1, "s");
+    plan.behind = true;
+    ask(d, 0, "PUSH s b", "-FULL the log is behind");
+    send_line(d, 0, "PUSH s c ROOM -1");
+    connect_client(d, 2);
+    send_line(d, 2, "PUSH t d ROOM 1000");
+    connect_client(d, 3);
+    send_line(d, 3, "PUSH s e ROOM 100");
+    expect_no_reply(d, 0);
+    expect_no_reply(d, 2);
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+    assert_true(dialogue_next_ms(d) > 0);
+    pass_ms(d, 100);
+    expect_reply(d, 3, "-FULL *");
+    plan.behind = false;
+    host_durable(&d->host);
+    turn(d);
+    expect_reply(d, 0, "\"*\"");
+    expect_reply(d, 2, "\"*\"");
+    assert_int_equal(dialogue_next_ms(d) == 0, false);
+    ask(d, 1, "TAKE s", "[[*\"c\"*]]");
+    ask(d, 1, "TAKE t", "[[*\"d\"*]]");
 }
 
 #define SLOW(test)                                                                                 \
@@ -374,10 +415,11 @@ int main(void) {
         SLOW(a_lost_lease_is_counted_when_the_reasons_of_its_job_were_read),
         SLOW(emits_are_sent_when_their_bodies_were_read),
         SLOW(the_cleaner_waits_for_what_it_scans),
+        SLOW(pushes_wait_for_a_log_that_is_behind),
         SLOW(F50_a_client_may_go_while_something_is_read_for_it),
     };
     const struct CMUnitTest alone[] = {
-        SLOW(U15_ids_are_reserved_ahead_and_issued_when_durable),
+        SLOW(ids_are_reserved_ahead_and_issued_when_durable),
     };
     return DIALOGUES(any, alone);
 }

@@ -26,6 +26,8 @@ static int slow_replay(struct log *l, log_each *each, void *arg) {
 
 static int slow_append(struct log *l, const struct entry *e, size_t count, enum room room,
                        uint64_t *out_at) {
+    if (plan_of(l)->behind && room == ROOM_PUSH)
+        return error_set(MR_EFULL, "the log is behind");
     return log_append(inner(l), e, count, room, out_at);
 }
 
@@ -75,6 +77,7 @@ static void slow_look(struct log *l, struct log_state *out) {
     if (s->plan->held)
         out->durable = out->synced = s->durable;
     s->durable = out->durable;
+    out->behind = s->plan->behind;
 }
 
 static void slow_close(struct log *l) {

@@ -9,6 +9,7 @@ struct slow_plan {
     bool cold;         // nothing is in memory: read_now answers MR_EAGAIN …
     bool scan_cold;    // … and scan, too
     bool held;         // nothing more becomes durable
+    bool behind;       // pushes are refused, because too much is not durable
     bool another;      // another thread is reading: it may
     bool gone;         // the next read finds that the entry was trimmed
     uint64_t unwanted; // reads and waits by the thread of the loop while cold or held
