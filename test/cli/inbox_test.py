@@ -213,6 +213,34 @@ def _():
     equal(ended(runner).out, "11 pushed, 0 dead\n")
 
 
+@case("rows that are deleted while their stage is full are waited for no longer")
+def _():
+    world = World()
+    equal(world.millrace("stage", "mail", "max-jobs=1").returncode, 0)
+    world.insert("one", "two", "three")
+    runner = world.runner("--until-empty")
+    wait_until(lambda: "FULL" in runner.said(), "the stage is full")
+    world.sql("DELETE FROM millrace.inbox")
+    end = runner.end()
+    equal((end.code, end.out), (0, "1 pushed, 0 dead\n"), end)
+    equal(world.millrace("stage", "mail", "max-jobs=none").returncode, 0)
+    world.insert("four")
+    world.drain()
+    equal(world.bodies(), ["one", "four"])
+
+
+@case("more stages than one round has, and more bytes, all get their turn")
+def _():
+    world = World()
+    world.sql("INSERT INTO millrace.inbox (stage, body) SELECT 's' || i % 80, convert_to(i::text, 'UTF8')"
+              " FROM generate_series(0, 399) i")
+    world.sql("INSERT INTO millrace.inbox (stage, body) SELECT 'large', convert_to(repeat('x', 5000000), 'UTF8')"
+              " FROM generate_series(1, 9)")
+    equal(world.drain(), {"pushed": 409, "dead": 0})
+    equal(world.bodies("s79"), ["79", "159", "239", "319", "399"])
+    equal([len(body) for body in world.bodies("large")], [5000000] * 9)
+
+
 @case("a runner that is killed between push and delete doubles nothing")
 def _():
     world = World()
