@@ -34,6 +34,7 @@ enum {
     VACUUM_LEAST = 16 << 20, // bytes to remove before the next VACUUM, …
     VACUUM_PART = 4,         // … or this part of what is left
     VALUE_MOST = 1000 << 20, // PostgreSQL's limit is 1 GB
+    CLAIM_BITS = 24,         // as in the statement CLAIM
 };
 static const uint64_t position_most = INT64_MAX;
 
@@ -41,7 +42,7 @@ struct postgres_stream {
     struct stream base;
     struct postgres *session, *vacuum;
     uint32_t shard, checked; // checked: the last session in which the cluster was checked
-    uint64_t claimer;        // tells its own claims from others'
+    uint64_t claimer;        // a random number, and in its last CLAIM_BITS the count of its claims
     uint64_t vacuumed;       // the head when the last VACUUM began
     char cluster[CLUSTER_NAME_MOST + 1], owner[STREAM_OWNER];
 };
@@ -77,10 +78,11 @@ enum {
     "(SELECT * FROM batch WHERE shard = $1::bigint AND at <= $2::bigint ORDER BY at DESC LIMIT 1)" \
     " b WHERE ends > $2::bigint"
 static const struct postgres_statement statements[STATEMENTS] = {
+    // An earlier claim of the same stream does not fence it. A later one does: then this claim was
+    // in doubt, has sat in a backend, and must not raise the epoch any more.
     [CLAIM] = { "UPDATE shard SET epoch = epoch + 1, claimer = $3::bigint, owner = $4::text, "
-                "seen_at = clock_timestamp() WHERE shard = $1::bigint AND ($2::bigint = 0 OR epoch "
-                "= "
-                "$2::bigint OR claimer = $3::bigint) RETURNING " STATE,
+                "seen_at = clock_timestamp() WHERE shard = $1::bigint AND (epoch = $2::bigint OR "
+                "(claimer >> 24 = $3::bigint >> 24 AND claimer < $3::bigint)) RETURNING " STATE,
                 CLAIM, true },
     // The first batch of an empty stream is its head.
     [APPEND] = { "WITH s AS (UPDATE shard SET head = CASE WHEN head = tail THEN $4::bigint ELSE "
@@ -219,7 +221,7 @@ static int postgres_stream_claim(struct stream *base, uint64_t expected, struct 
     struct postgres_stream *s = stream_of(base);
     struct postgres_arguments a = arguments(s);
     postgres_add_number(&a, expected);
-    postgres_add_number(&a, s->claimer);
+    postgres_add_number(&a, ++s->claimer);
     postgres_add_bytes(&a, (mr_bytes){ s->owner, strlen(s->owner) });
     PGresult *r = NULL;
     int err = stream_run(s, CLAIM, &a, &r);
@@ -533,6 +535,7 @@ static int stream_start(struct postgres_store *store, uint32_t shard, struct pos
     snprintf(s->owner, sizeof s->owner, "%s", store->owner);
     if (getrandom(&s->claimer, sizeof s->claimer, 0) != sizeof s->claimer)
         return error_set(MR_EIO, "no random bytes: %s", strerror(errno));
+    s->claimer = s->claimer >> (CLAIM_BITS + 1) << CLAIM_BITS; // bigint has a sign
     int err = postgres_create(&store->options, purpose, &s->session);
     return err < 0 ? err : postgres_create(&store->options, cleaning, &s->vacuum);
 }

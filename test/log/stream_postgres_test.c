@@ -41,7 +41,8 @@ static void expect_result(int result, int expected, const char *what) {
 
 static struct stream_state claim_any(struct stream *s) {
     struct stream_state state = { 0 };
-    EXPECT(s->impl->claim(s, 0, &state), STREAM_DONE);
+    EXPECT(s->impl->look(s, &state), STREAM_DONE);
+    EXPECT(s->impl->claim(s, state.epoch, &state), STREAM_DONE);
     return state;
 }
 
