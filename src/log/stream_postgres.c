@@ -6,16 +6,19 @@
 //
 // Trims delete rows. The space comes back by VACUUM, which a trim starts once enough was removed,
 // in a session of its own: autovacuum comes once a minute, too seldom for a log. The other way is a
-// ring of tables that TRUNCATE empties. Measured in turn, twice, on two busy cores and one disk:
-// batches of 64 KiB for a minute, 34 MB live, trims of 17 MB, a VACUUM every 67 MB.
+// ring of tables that TRUNCATE empties. Measured on two cores and one disk that were busy with
+// other work: batches of 64 KiB, 34 to 50 MB live, trims of 17 MB.
 //
-//                                        appends a second    largest size of the database
-//     DELETE, autovacuum alone                219   183          813   719 MB
-//     DELETE, VACUUM by the trim              605   543          124   122 MB
-//     ring of tables, TRUNCATE                206   253           60    60 MB
+//                                          largest size of the database, after a minute each
+//     DELETE, autovacuum alone                813 and 719 MB
+//     DELETE, a VACUUM every 67 MB            124 and 122 MB
+//     DELETE, as here: every 17 MB             72 MB
+//     ring of tables, TRUNCATE                 60 and 60 MB
 //
-// Pages that are used again cost less than files that grow. And TRUNCATE waits for every reader of
-// the table, a backup too.
+// Appends a second, in turn: 147, 125 and 158 as here, 151, 160 and 219 with the ring; in a calmer
+// hour 605 and 543 with VACUUM, 206 and 253 with the ring: the load decides more than the way. So
+// the simple way stays: one statement trims, and no lock waits for every reader of a table, a
+// backup too, as TRUNCATE's does.
 #include "log/stream_postgres.h"
 
 #include "base/errors.h"
