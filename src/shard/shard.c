@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 #include "core/record.h"
 #include "shard/clean.h"
@@ -269,24 +270,25 @@ bool shard_has_stopped(const struct shard *s) {
     return log_has_stopped(s->log);
 }
 
-bool shard_has_log_room(struct shard *s) {
+// Whether the core waits for ids or room, and the log has them.
+APART static bool shard_log_has(struct shard *s, bool *out_ids) {
     struct log_state log;
-    if (!core_log_is_full(s->core))
-        return false;
     log_look(s->log, &log);
     uint64_t ids_at = core_ids_wait(s->core);
-    return !log.full && !log.behind && (!ids_at || log.synced > ids_at);
+    *out_ids = ids_at && log.synced > ids_at;
+    return core_log_is_full(s->core) && !log.full && !log.behind && (!ids_at || *out_ids);
 }
 
-static void shard_check_log(struct shard *s) {
-    uint64_t ids_at = core_ids_wait(s->core);
-    if (ids_at) {
-        struct log_state log;
-        log_look(s->log, &log);
-        if (log.synced > ids_at)
-            core_ids_durable(s->core);
-    }
-    if (shard_has_log_room(s))
+bool shard_has_log_room(struct shard *s) {
+    bool ids;
+    return core_log_is_full(s->core) && shard_log_has(s, &ids);
+}
+
+APART static void shard_follow_log(struct shard *s) {
+    bool ids, room = shard_log_has(s, &ids);
+    if (ids)
+        core_ids_durable(s->core);
+    if (room)
         core_log_has_room(s->core);
 }
 
@@ -294,7 +296,8 @@ int shard_begin(struct shard *s) {
     if (shard_has_stopped(s))
         return shard_stopped(s);
     int err = core_advance(s->core, shard_now_ms(s));
-    shard_check_log(s);
+    if (core_ids_wait(s->core) || core_log_is_full(s->core))
+        shard_follow_log(s);
     return err;
 }
 
