@@ -36,8 +36,8 @@ static const struct cli_command work_commands[] = {
                     "millrace serve --listen 0.0.0.0:7411 --auth millrace.auth \\\n"
                     "  --tls-cert server.pem --tls-key server.key\n"
                     "    for other machines, with tokens and TLS\n"
-                    "millrace serve --store postgres://millrace@db/jobs --listen 10.0.0.1:7411\n"
-                    "    a node of a cluster\n"
+                    "millrace serve --store postgres://localhost/app\n"
+                    "    a node of a cluster; others use the same database\n"
                     "millrace serve --config /etc/millrace.conf\n",
         .options = { { "--store", "URL", "file:DIR, mem: or postgres://... (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
@@ -276,24 +276,6 @@ static const struct cli_command work_commands[] = {
 
 static const struct cli_command store_commands[] = {
     {
-        .name = "store init",
-        .arguments = "URL",
-        .least = 1,
-        .most = 1,
-        .doc = "make the store of a cluster in a database",
-        .help = "Makes the tables of a cluster in the database that URL names, in a schema of\n"
-                "their own (millrace_NAME). Repeating it changes nothing. The nodes need the\n"
-                "rights of the user who has made them.\n"
-                "\n"
-                "Exits 0 if the store is there, 2 if it is there but not as wanted, 3 if the\n"
-                "database cannot be reached, 4 if it refuses this user.\n",
-        .examples = "millrace store init postgres://millrace@db/jobs\n"
-                    "millrace store init postgres://millrace@db/jobs --cluster eu --shards 4\n",
-        .options = { { "--cluster", "NAME", "a to z, 0 to 9 and _ (main)" },
-                     { "--shards", "N", "number of logs (1)" } },
-        .run = store_init_run,
-    },
-    {
         .name = "store check",
         .arguments = "URL",
         .least = 1,
@@ -384,6 +366,24 @@ static const struct cli_command store_commands[] = {
                     "millrace store copy file:./data file:./spread --shards 4\n",
         .options = { { "--shards", "N", "shards of the copy (as many as FROM)" }, JSON },
         .run = store_copy_run,
+    },
+    {
+        .name = "store init",
+        .arguments = "URL",
+        .least = 1,
+        .most = 1,
+        .doc = "make the store of a cluster in a database",
+        .help = "Makes the tables of a cluster in the database that URL names, in a schema of\n"
+                "their own (millrace_NAME). Repeating it changes nothing. The nodes need the\n"
+                "rights of the user who has made them.\n"
+                "\n"
+                "Exits 0 if the store is there, 2 if it is there but not as wanted, 3 if the\n"
+                "database cannot be reached, 4 if it refuses this user.\n",
+        .examples = "millrace store init postgres://localhost/app\n"
+                    "millrace store init postgres://localhost/app --cluster eu --shards 4\n",
+        .options = { { "--cluster", "NAME", "a to z, 0 to 9 and _ (main)" },
+                     { "--shards", "N", "number of logs (1)" } },
+        .run = store_init_run,
     },
     { 0 },
 };

@@ -10,7 +10,7 @@ export NO_COLOR=1 MILLRACE_URL=mem: # no command here may reach an engine that h
 unset MILLRACE_SIDE_FILE MILLRACE_KEY
 number=0 failed=0
 commands='help serve run flow work emit state push call await cancel job jobs epic bench stages channels workers
-    epics dead why retry drop pause resume drain stage inbox\ install inbox\ run auth\ add auth\ list auth\ remove store\ check store\ dump store\ repair store\ copy'
+    epics dead why retry drop pause resume drain stage inbox\ install inbox\ run auth\ add auth\ list auth\ remove store\ check store\ dump store\ repair store\ copy store\ init'
 
 ok() { # name; the last command's exit code decides
     local code=$?
@@ -65,7 +65,7 @@ each_command() { # function: called with a command's words
 
 # ---- Help --------------------------------------------------------------------------------------
 
-table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 38 ]; } # commands, and the usage
+table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 39 ]; } # commands, and the usage
 table_is_known
 ok "help lists as many commands as are tested here"
 

@@ -15,7 +15,7 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from postgres import Postgres, why_no_postgres
 from running import Running, wait_until
-from served import Client, Server, write
+from served import Client, Server, lasting_address, write
 from tap import MILLRACE, TIMEOUT_S, case, cases, check, equal, main, top
 
 ROOT = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else ".")
@@ -147,7 +147,7 @@ def prepare(line):
 
 def run_serve(line):
     """The words that Server adds go to bash, which leaves them alone."""
-    more = "--http off" + ("" if "--listen" in line else " --listen 127.0.0.1:0")
+    more = "--http off" + ("" if "--listen" in line else f" --listen {lasting_address()}")
     shown_server = Server(ready=False, through=["bash", "-c", f"exec {line} {more}", "bash"])
     shown_server.wait_notice("ready")
     shown_server.stop()
@@ -181,18 +181,18 @@ def run_with_token(line):
 
 @functools.cache
 def database():
-    """One with an inbox."""
+    """One with an inbox, and with the store of a cluster."""
     postgres = Postgres()
     postgres.sql("CREATE DATABASE app", database="postgres")
-    ok(f"millrace inbox install '{postgres.url()}'")
+    ok(f"millrace inbox install '{postgres.url()}' && millrace store init '{postgres.url()}'")
     return postgres
 
 
 def run_inbox(line):
     """A runner goes on until it is ended. Why it was skipped, or None."""
-    if why_not := why_no_inbox():
+    if why_not := why_no_database():
         return why_not
-    line = line.replace("postgres://localhost/app", f"'{database().url()}'").rstrip("& ")
+    line = line.rstrip("& ")
     if "inbox run" not in line or "--until-empty" in line:
         ok(line)
         return None
@@ -204,7 +204,7 @@ def run_inbox(line):
 
 
 @functools.cache
-def why_no_inbox():
+def why_no_database():
     without = "no PostgreSQL support" in bash("millrace inbox run").stderr
     return "this build has no PostgreSQL support" if without else why_no_postgres()
 
@@ -212,6 +212,10 @@ def why_no_inbox():
 def run_shown(line):
     for word, stands in prepare(line).items():
         line = line.replace(word, stands)
+    if "postgres://localhost/app" in line:
+        if why_not := why_no_database():
+            return why_not
+        line = line.replace("postgres://localhost/app", f"'{database().url()}'")
     if "millrace serve" in line:
         return run_serve(line.rstrip("& "))
     if "millrace work " in line:
