@@ -234,6 +234,17 @@
     X(STATS, all, sum, done, count, "done", "likewise")                                            \
     X(STATS, all, sum, failed, count, "failed", "likewise")                                        \
     X(REPLICATION, all, first, role, bytes, "role", "master")                                      \
-    X(REPLICATION, all, first, slaves, count, "connected_slaves", "0")
+    X(REPLICATION, all, first, slaves, count, "connected_slaves", "0")                             \
+    X(CLUSTER, all, first, cluster, bytes, "cluster", "its name; empty: the server is no node")    \
+    X(CLUSTER, whole, first, owner, bytes, "owner",                                                \
+      "the address of the node that owns the store; it answers, whichever node is asked")          \
+    X(CLUSTER, all, first, epoch, count, "epoch", "how many times nodes have claimed the store")   \
+    X(CLUSTER, all, first, replicated, count, "replicated",                                        \
+      "1 if an acknowledged job is on the disks of two machines")                                  \
+    X(CLUSTER, all, first, promise, bytes, "promise",                                              \
+      "what an acknowledged job survives, as the store was set up when the node began to serve")   \
+    X(CLUSTER, all, first, outage_ms, count, "outage_ms",                                          \
+      "for how long the store has not answered; 0: it answers")                                    \
+    X(CLUSTER, whole, first, outage, bytes, "outage", "why it does not, or empty")
 
 #endif

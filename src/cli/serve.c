@@ -43,7 +43,7 @@ static const char *serve_option_or(const struct input *in, const char *name,
 
 static int read_cluster(struct input *in, struct server_options *o) {
     static const char *const only[] = { "--cluster", "--advertise", "--advertise-http",
-                                        "--takeover" };
+                                        "--takeover", "--require-replication" };
     o->store_url.cluster = input_option(in, "--cluster");
     for (size_t i = 0; i < sizeof only / sizeof *only; i++)
         if (input_option(in, only[i]) && !store_is_replicated(&o->store_url))
@@ -376,7 +376,9 @@ static int serve_store(const struct serving *s) {
         return server_run(&s->options);
     struct node_options o = { .server = &s->options,
                               .address = input_option(&s->in, "--advertise"),
-                              .http = input_option(&s->in, "--advertise-http") };
+                              .http = input_option(&s->in, "--advertise-http"),
+                              .requires_replication =
+                                  input_option(&s->in, "--require-replication") != NULL };
     int err = serve_read_timeout(&s->in, "--takeover", &o.takeover_ms);
     if (err == 0 && o.takeover_ms && o.takeover_ms < NODE_TAKEOVER_LEAST_MS)
         err = input_refuse(&s->in, "--takeover", "it is one second or more");

@@ -44,6 +44,8 @@ static const struct cli_command work_commands[] = {
                      { "--cluster", "NAME", "which cluster of the database (main)" },
                      { "--takeover", "D",
                        "silence of a node after which another takes over (10s)" },
+                     { "--require-replication", NULL,
+                       "refuse a database without a synchronous standby" },
                      { "--advertise", "HOST:PORT", "where other nodes reach this one (--listen)" },
                      { "--advertise-http", "HOST:PORT", "the same for HTTP (--http)" },
                      { "--shards", "N", "number of logs of a new store (1)" },

@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "cluster/standby.h"
 #include "log/replicated.h"
+#include "server/host.h"
 #include "server/limits.h"
 #include "server/notice.h"
 #include "server/systemd.h"
@@ -20,6 +21,9 @@ struct node {
     struct stream *stream; // of the first shard, to watch its owner
     struct relay_place wire, http;
     uint64_t takeover_ms;
+    struct stream_promise promise;
+    char address[STREAM_OWNER];
+    struct host_node info; // for INFO: points to what is above
 };
 
 // ---- Where it is ------------------------------------------------------------------------------
@@ -88,15 +92,56 @@ static bool node_goes_on(int err) {
     return err == MR_EBUSY || err == MR_ESTOPPED || err == MR_ENET;
 }
 
-static int node_serve(struct node *n) {
+static int node_serve_store(struct node *n) {
     n->server.stream.owner = n->own;
     n->server.stream.expects_epoch = true;
     n->server.port = n->wire.port;
     n->server.front_port = n->http.port;
-    int err = server_run(&n->server);
+    return server_run(&n->server);
+}
+
+// What the store promises now. MR_ENET: it does not answer.
+static int node_ask_promise(struct node *n) {
+    int err = n->stream->impl->promise(n->stream, &n->promise);
+    if (err > 0)
+        err = error_set(MR_ENET, "%s", error_text());
+    if (err == 0 && n->options->requires_replication && !n->promise.replicated)
+        err = error_set(MR_EINVAL,
+                        "the store is not replicated as --require-replication demands. %s Connect "
+                        "a standby, set synchronous_standby_names and reload PostgreSQL, or start "
+                        "the node without the option",
+                        n->promise.text);
+    return err;
+}
+
+static void node_set_info(struct node *n) {
+    const char *cluster = n->server.store_url.cluster;
+    snprintf(n->address, sizeof n->address, "%.*s", (int)strcspn(n->own, " "), n->own);
+    n->info = (struct host_node){ .cluster = cluster ? cluster : STORE_CLUSTER,
+                                  .address = n->address,
+                                  .promise = n->promise.text,
+                                  .is_replicated = n->promise.replicated };
+    n->server.node = &n->info;
+}
+
+// The promise is asked for anew every time: PostgreSQL may have another primary by now.
+static int node_serve(struct node *n) {
+    int err = node_ask_promise(n);
+    if (err == 0) {
+        notice(n->promise.replicated ? NOTICE_INFO : NOTICE_WARN, "%s", n->promise.text);
+        node_set_info(n);
+        err = node_serve_store(n);
+    }
     if (node_goes_on(err))
         notice(NOTICE_WARN, "%s; this node waits", error_text());
     return err;
+}
+
+// A store that is not as required is refused at the start, before this node could take over; one
+// that does not answer is waited for.
+static int node_check_start(struct node *n) {
+    int err = n->options->requires_replication ? node_ask_promise(n) : 0;
+    return err == MR_ENET ? 0 : err;
 }
 
 static int node_loop(struct node *n) {
@@ -126,6 +171,8 @@ int node_run(const struct node_options *options) {
     if (err < 0)
         return err;
     err = n.store->open(n.store, 0, &n.stream);
+    if (err == 0)
+        err = node_check_start(&n);
     if (err == 0)
         err = node_loop(&n);
     if (n.stream)

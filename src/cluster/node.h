@@ -19,6 +19,9 @@ struct node_options {
     const char *address,
         *http;            // HOST:PORT where other nodes reach this one; NULL: where it listens
     uint64_t takeover_ms; // 0: NODE_TAKEOVER_MS
+    // Refuse to run, with MR_EINVAL, if the store does not promise that acknowledged jobs survive
+    // the loss of a machine.
+    bool requires_replication;
 };
 
 // Runs the node until SIGINT or SIGTERM. Errors: those of server_run and standby_run.

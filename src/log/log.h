@@ -59,6 +59,7 @@ struct log_state {
     char stopped[256];         // why the log has stopped; "" while it runs
     char outage[256];          // why the store cannot be reached; "": it can, or it is local …
     uint64_t waiting_since_ms; // … and since when (monotonic_ms); 0: it can be reached
+    uint64_t epoch;            // of a stream: how often it was claimed, this owner last; else 0
 };
 
 struct log_impl {

@@ -251,7 +251,8 @@ static void stream_log_look(struct log *base, struct log_state *out) {
                                .memory = l->unsent_bytes,
                                .segment_size = UINT64_C(1) << l->shift,
                                .full = l->full,
-                               .behind = l->unsent_bytes >= unsent_most(l) };
+                               .behind = l->unsent_bytes >= unsent_most(l),
+                               .epoch = l->epoch };
     memcpy(out->stopped, l->stopped, sizeof out->stopped);
     if (l->outage_ms || slow)
         out->waiting_since_ms = l->outage_ms ? l->outage_ms : l->sent_ms;

@@ -4,6 +4,7 @@
 #include "server/shards.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "millrace.h"
 
 #include <assert.h>
@@ -132,6 +133,22 @@ static void fill_replication(const struct session *s, struct info_values *to) {
     to->reply.role = mr_str("master");
 }
 
+static void fill_cluster(const struct session *s, struct info_values *to) {
+    const struct host *h = s->host;
+    struct info_reply *r = &to->reply;
+    if (!h->node)
+        return;
+    host_look(h, &to->log);
+    r->cluster = mr_str(h->node->cluster);
+    r->owner = mr_str(h->node->address);
+    r->epoch = to->log.epoch;
+    r->replicated = h->node->is_replicated;
+    r->promise = mr_str(h->node->promise);
+    r->outage = mr_str(to->log.outage);
+    if (to->log.outage[0])
+        r->outage_ms = monotonic_ms() - to->log.waiting_since_ms;
+}
+
 // ---- Lines ------------------------------------------------------------------------------------
 
 static const struct {
@@ -144,6 +161,7 @@ static const struct {
     [INFO_PERSISTENCE] = { "PERSISTENCE", "Persistence", fill_persistence },
     [INFO_STATS] = { "STATS", "Stats", fill_stats },
     [INFO_REPLICATION] = { "REPLICATION", "Replication", fill_replication },
+    [INFO_CLUSTER] = { "CLUSTER", "Cluster", fill_cluster },
 };
 
 static bool wants(const struct arguments *a, const char *section) {

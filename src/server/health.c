@@ -1,11 +1,14 @@
 // See health.h.
 #include "server/health.h"
 
+#include "base/clock.h"
 #include "server/notice.h"
 #include "server/systemd.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+
+enum { OUTAGE_LOOK_MS = 1000 };
 
 // Which shards a notice is about; empty if it is about all of them.
 static const char *shards_text(const struct host *h, char *out, size_t size) {
@@ -32,15 +35,42 @@ static void look_full(struct health *e, const struct host *h, const struct log_s
     }
 }
 
+static void look_outage(struct health *e, const struct host *h) {
+    struct log_state log;
+    uint64_t now_ms = monotonic_ms();
+    if (!h->node || now_ms - e->looked_ms < OUTAGE_LOOK_MS)
+        return;
+    e->looked_ms = now_ms;
+    host_look(h, &log);
+    bool outage = log.outage[0] != 0;
+    if (outage && !e->outage) {
+        notice(NOTICE_WARN, "%s; commands wait", log.outage);
+        systemd_tell("STATUS=The store does not answer; commands wait");
+    } else if (!outage && e->outage) {
+        notice(NOTICE_INFO, "the store answers again");
+        systemd_tell("STATUS=Ready");
+    }
+    e->outage = outage;
+}
+
 const char *health_word(const struct host *h, const char **out_why) {
     struct log_state log = { 0 };
-    for (uint32_t i = 0; h->shards && !log.full && i < h->shards; i++)
-        shard_look(group_shard(h->group, i), &log); // also those of other loops
+    bool full = false, outage = false;
+    for (uint32_t i = 0; h->shards && i < h->shards; i++) { // also those of other loops
+        shard_look(group_shard(h->group, i), &log);
+        full = full || log.full;
+        outage = outage || log.outage[0];
+    }
     *out_why = !h->shards   ? "the store is being read"
                : h->stopped ? h->why_stopped
-               : log.full   ? "the disk is full: pushes are refused until there is room"
+               : full       ? "the disk is full: pushes are refused until there is room"
+               : outage     ? "the store does not answer: commands wait for it"
                             : "";
-    return !h->shards ? "loading" : h->stopped ? "stopped" : log.full ? "full" : "ok";
+    return !h->shards   ? "loading"
+           : h->stopped ? "stopped"
+           : full       ? "full"
+           : outage     ? "waiting"
+                        : "ok";
 }
 
 void health_look(struct health *e, const struct host *h) {
@@ -57,7 +87,10 @@ void health_look(struct health *e, const struct host *h) {
                h->damage);
         e->damaged = h->damaged;
     }
-    if (!h->shards || h->stopped || (!e->full && h->refused == e->refused))
+    if (!h->shards || h->stopped)
+        return;
+    look_outage(e, h);
+    if (!e->full && h->refused == e->refused)
         return;
     e->refused = h->refused;
     struct log_state log;

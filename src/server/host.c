@@ -134,6 +134,7 @@ void host_look(const struct host *h, struct log_state *out) {
         out->full = out->full || log.full;
         if (!out->stopped[0])
             memcpy(out->stopped, log.stopped, sizeof out->stopped);
+        out->epoch = log.epoch > out->epoch ? log.epoch : out->epoch;
         if (!log.outage[0] || (out->outage[0] && out->waiting_since_ms <= log.waiting_since_ms))
             continue;
         memcpy(out->outage, log.outage, sizeof out->outage);

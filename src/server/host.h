@@ -54,6 +54,13 @@ struct part {
     bool is_reading;        // another thread reads what the shard wants
 };
 
+// A node of a cluster (cluster/node.h), for INFO. Borrowed from the node.
+struct host_node {
+    const char *cluster, *address; // its name; where clients and other nodes reach this one
+    const char *promise;           // what an acknowledged job survives, in a sentence
+    bool is_replicated;            // the promise includes the loss of a machine
+};
+
 struct host {
     struct group *group;     // NULL: still loading
     struct part *parts;      // its shards …
@@ -114,6 +121,7 @@ struct host {
     uint64_t max_client_bytes;      // of memory for clients; 0: see host_client_limit
     uint64_t buffered;              // bytes of all sessions' buffers
     uint64_t started_ms;
+    const struct host_node *node; // NULL: it is none
     bool in_turn, stopping;
     bool stopped; // the log has failed: only commands that change nothing run
     char why_stopped[256];

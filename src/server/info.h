@@ -19,6 +19,7 @@ enum info_section {
     INFO_PERSISTENCE,
     INFO_STATS,
     INFO_REPLICATION,
+    INFO_CLUSTER,
     INFO_SECTIONS,
 };
 

@@ -666,6 +666,7 @@ static void set_limits(struct loop *v) {
     v->host.max_bytes = o->max_bytes;
     v->host.max_client_bytes = o->max_client_bytes;
     v->host.clock = monotonic_ms;
+    v->host.node = o->node;
 }
 
 // ---- Loops ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct front_impl;
+struct host_node;
 
 #define SERVER_LOOPS_AUTO UINT32_MAX
 
@@ -48,6 +49,7 @@ struct server_options {
     // is not known to have owned the store within this time: another node goes on. 0: it serves
     // lists and looks when its log has stopped.
     uint64_t max_unowned_ms;
+    const struct host_node *node; // what INFO says about it; NULL: it is no node
     struct log_stream_options stream;
     void (*on_reload)(void *arg); // called on SIGHUP, on the loop's thread. May be NULL.
     void *arg;

@@ -91,7 +91,7 @@ void respond_health(struct web_connection *v, const struct replies *replies) {
     struct doc d = doc_begin(v);
     doc_text(&d, "health", mr_str(health));
     doc_close(&d, '}');
-    bool well = strcmp(health, "ok") == 0 || strcmp(health, "full") == 0;
+    bool well = strcmp(health, "loading") != 0 && strcmp(health, "stopped") != 0;
     respond_doc(v, &d, well ? HTTP_OK : HTTP_FULL);
 }
 

@@ -71,6 +71,10 @@ static const struct figure server_figures[] = {
     { "millrace_commands_total", "counter", "Commands run.", INFO(commands), "" },
     { "millrace_refused_full_total", "counter", "Pushes and requests refused for lack of room.",
       INFO(refused_full), "" },
+    { "millrace_store_outage_seconds", "gauge",
+      "How long the store of a cluster has not answered; 0 if it does.", INFO(outage_ms), "" },
+    { "millrace_store_claims_total", "counter", "How many times nodes have claimed the store.",
+      INFO(epoch), "" },
 };
 
 static void put_server(struct doc *d, mr_bytes info) {
@@ -89,7 +93,7 @@ static void put_server(struct doc *d, mr_bytes info) {
             continue; // not for this token
         put_family(d, f->name, f->type, f->help);
         put_sample(d, f->name, (mr_bytes){ 0 }, "",
-                   number(value, (int64_t)info_number(info, name), false));
+                   number(value, (int64_t)info_number(info, name), f->field == INFO(outage_ms)));
     }
 }
 

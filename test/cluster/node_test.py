@@ -4,72 +4,16 @@ the store, the others pass their clients on to it and take over when it ends, is
 nothing that was acknowledged is lost. Speaks TAP."""
 import os
 import signal
-import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from postgres import Postgres, why_no_postgres
-from running import wait_until
-from served import Client, Server, Wire
-from tap import MILLRACE, TIMEOUT_S, case, check, equal, main, top
+from cluster import Cluster, answer, bodies, millrace, skip_without_postgres
+from postgres import Postgres
+from served import Client
+from tap import case, check, equal, main
 
-os.chdir(top)
-for name in "MILLRACE_TOKEN", "MILLRACE_TOKEN_FILE", "MILLRACE_URL":
-    os.environ.pop(name, None)
-os.environ.update(NO_COLOR="1")
-
-
-# ---- What the cases share ----------------------------------------------------------------------
-
-
-def millrace(*words):
-    return subprocess.run([MILLRACE, *words], capture_output=True, text=True, timeout=TIMEOUT_S)
-
-
-class Cluster:
-    """A store in a database of its own, and its nodes. Takeovers after a loss are quick."""
-    count = 0
-
-    def __init__(self, nodes=2, takeover="3s"):
-        Cluster.count += 1
-        self.database = f"jobs{Cluster.count}"
-        postgres.sql(f"CREATE DATABASE {self.database}", database="postgres")
-        self.url, self.takeover = postgres.url(self.database), takeover
-        made = millrace("store", "init", self.url)
-        equal((made.returncode, made.stdout), (0, "made cluster main with 1 shard\n"), made.stderr)
-        self.nodes = [self.add(first=i == 0) for i in range(nodes)]
-
-    def add(self, first=False):
-        node = Server("--store", self.url, "--takeover", self.takeover, ready=False)
-        node.port = int(node.command[node.command.index("--listen") + 1].split(":")[1])
-        node.wait_notice("ready" if first else "owns the store")
-        return node
-
-    def sql(self, commands):
-        return postgres.sql(commands, database=self.database)
-
-    def end(self):
-        for node in self.nodes:
-            node.kill()
-
-
-def ask(node, *words):
-    """The reply; None: the connection was closed, or the node does not serve now."""
-    try:
-        wire = Wire(node.port)
-        reply = wire.ask(*words)
-        wire.close()
-    except OSError:
-        return None
-    refused = not reply or (isinstance(reply, bytes) and reply.startswith((b"-LOADING", b"-STOPPED")))
-    return None if refused else reply
-
-
-def answer(node, *words):
-    """The reply once the node serves."""
-    found = []
-    wait_until(lambda: found.append(ask(node, *words)) or found[-1] is not None, f"{words} is answered")
-    return found[-1]
+skip_without_postgres()
+postgres = Postgres()
 
 
 def rest_of(client):
@@ -80,24 +24,12 @@ def rest_of(client):
         return b""
 
 
-def bodies(node, stage, count):
-    """Takes and ends as many jobs; their bodies."""
-    client = Client(node)
-    taken = []
-    while len(taken) < count:
-        for job in client.ask("TAKE", stage, "COUNT", count, "WAIT", 1000 * TIMEOUT_S):
-            client.ask("DONE", job[0], job[1])
-            taken.append(job[4])
-    client.close()
-    return taken
-
-
 # ---- Making a cluster --------------------------------------------------------------------------
 
 
 @case
-def H1_a_store_is_made_once_and_refused_if_it_is_another():
-    cluster = Cluster(nodes=0)
+def a_store_is_made_once_and_refused_if_it_is_another():
+    cluster = Cluster(postgres, nodes=0)
     again = millrace("store", "init", cluster.url)
     equal((again.returncode, again.stdout), (0, "there is cluster main with 1 shard\n"))
     other = millrace("store", "init", cluster.url, "--shards", "4")
@@ -108,8 +40,8 @@ def H1_a_store_is_made_once_and_refused_if_it_is_another():
 
 
 @case
-def H1_a_node_says_what_is_wrong_with_its_store():
-    cluster = Cluster(nodes=0)
+def H6_a_node_says_what_is_wrong_with_its_store():
+    cluster = Cluster(postgres, nodes=0)
     for words, code, text in (
             (("--store", cluster.url, "--cluster", "missing"), 2, "millrace store init"),
             (("--store", cluster.url, "--listen", "0.0.0.0:7411", "--insecure"), 2, "--advertise"),
@@ -126,7 +58,7 @@ def H1_a_node_says_what_is_wrong_with_its_store():
 
 @case
 def H1_a_node_keeps_its_jobs_over_a_restart_and_a_crash():
-    cluster = Cluster(nodes=1)
+    cluster = Cluster(postgres, nodes=1)
     node, = cluster.nodes
     Client(node).ask("PUSH", "s", "one")
     node.stop()
@@ -142,7 +74,7 @@ def H1_a_node_keeps_its_jobs_over_a_restart_and_a_crash():
 
 @case
 def H1_a_store_in_use_is_not_taken_by_another_process():
-    cluster = Cluster(nodes=1)
+    cluster = Cluster(postgres, nodes=1)
     refused = millrace("push", "--at", cluster.url, "s", "x")
     equal(refused.returncode, 3, refused.stderr)
     check(f"in use by 127.0.0.1:{cluster.nodes[0].port}" in refused.stderr, refused.stderr)
@@ -160,7 +92,7 @@ def H1_a_store_in_use_is_not_taken_by_another_process():
 
 @case
 def H2_clients_of_any_node_are_served():
-    cluster = Cluster()
+    cluster = Cluster(postgres)
     owner, standby = cluster.nodes
     Client(standby).ask("PUSH", "s", "x" * 1000000)
     Client(owner).ask("PUSH", "s", "small")
@@ -171,8 +103,8 @@ def H2_clients_of_any_node_are_served():
 
 
 @case
-def H2_a_standby_takes_over_at_once_when_the_owner_ends_in_order():
-    cluster = Cluster(takeover="1h")  # it cannot be by silence
+def H1_a_standby_takes_over_at_once_when_the_owner_ends_in_order():
+    cluster = Cluster(postgres, takeover="1h")  # it cannot be by silence
     owner, standby = cluster.nodes
     for i in range(100):
         Client(owner).ask("PUSH", "s", i) if i % 10 == 0 else Client(standby).ask("PUSH", "s", i)
@@ -187,8 +119,8 @@ def H2_a_standby_takes_over_at_once_when_the_owner_ends_in_order():
 
 
 @case
-def H3_a_standby_takes_over_from_an_owner_that_was_killed():
-    cluster = Cluster()
+def H1_a_standby_takes_over_from_an_owner_that_was_killed():
+    cluster = Cluster(postgres)
     owner, standby = cluster.nodes
     acknowledged = [Client(standby).ask("PUSH", "s", i) for i in range(50)]
     owner.kill()
@@ -200,8 +132,8 @@ def H3_a_standby_takes_over_from_an_owner_that_was_killed():
 
 
 @case
-def H3_an_owner_that_was_paused_answers_nothing_afterwards():
-    cluster = Cluster()
+def H1_an_owner_that_was_paused_answers_nothing_afterwards():
+    cluster = Cluster(postgres)
     owner, standby = cluster.nodes
     paused = Client(owner)
     paused.ask("PUSH", "s", "before")
@@ -217,8 +149,8 @@ def H3_an_owner_that_was_paused_answers_nothing_afterwards():
 
 
 @case
-def H4_a_short_outage_of_the_database_delays_commands_only():
-    cluster = Cluster(nodes=1, takeover="1h")
+def H5_a_short_outage_of_the_database_delays_commands_only():
+    cluster = Cluster(postgres, nodes=1, takeover="1h")
     node, = cluster.nodes
     client = Client(node)
     client.ask("PUSH", "s", "before")
@@ -231,8 +163,8 @@ def H4_a_short_outage_of_the_database_delays_commands_only():
 
 
 @case
-def H4_a_node_that_does_not_reach_the_store_for_long_stops_and_comes_back():
-    cluster = Cluster(nodes=1)
+def H5_a_node_that_does_not_reach_the_store_for_long_stops_and_comes_back():
+    cluster = Cluster(postgres, nodes=1)
     node, = cluster.nodes
     client = Client(node)
     client.ask("PUSH", "s", "before")
@@ -245,8 +177,8 @@ def H4_a_node_that_does_not_reach_the_store_for_long_stops_and_comes_back():
 
 
 @case
-def H5_a_client_with_several_nodes_goes_on_with_another():
-    cluster = Cluster(nodes=2, takeover="1h")
+def H1_a_client_with_several_nodes_goes_on_with_another():
+    cluster = Cluster(postgres, nodes=2, takeover="1h")
     owner, standby = cluster.nodes
     at = f"millrace://127.0.0.1:{owner.port},127.0.0.1:{standby.port}"
     equal(millrace("push", "--at", at, "s", "one").returncode, 0)
@@ -258,13 +190,4 @@ def H5_a_client_with_several_nodes_goes_on_with_another():
     cluster.end()
 
 
-postgres = None
-if "has no PostgreSQL" in millrace("store", "init", "postgres://").stderr:
-    why_not = "this build has no PostgreSQL"
-else:
-    why_not = why_no_postgres()
-if why_not:
-    print(f"1..0 # SKIP {why_not}")
-    sys.exit(0)
-postgres = Postgres()
 main()

@@ -75,6 +75,11 @@ export function faults({ health, why, info }) {
       'The disk is full: pushes are refused. To free space, let workers finish jobs, drop jobs, or enlarge the ' +
         'disk; the server then continues by itself.',
     ]);
+  if (health === 'waiting')
+    found.push([
+      'bad',
+      `The store does not answer (${info.outage || why}): commands wait for it, and continue by themselves.`,
+    ]);
   const { used_memory: used, maxmemory: most } = info;
   if (most && used >= most)
     found.push([

@@ -47,7 +47,8 @@ function health() {
   const log = fact('Log'),
     disk = fact('Disk'),
     memory = fact('Memory'),
-    clients = fact('Connections');
+    clients = fact('Connections'),
+    cluster = fact('Cluster');
   const meter = el('meter', { min: 0, max: 1, high: 0.9, optimum: 0, 'aria-label': 'Memory used' });
   memory.node.append(meter);
   return {
@@ -55,7 +56,7 @@ function health() {
       'Health',
       el(
         'dl.facts',
-        [log, disk, memory, clients].map((f) => f.node),
+        [log, disk, memory, clients, cluster].map((f) => f.node),
       ),
     ),
     update() {
@@ -71,6 +72,9 @@ function health() {
       if (i.log_full) state(disk, 'bad', 'full', 'pushes are refused');
       else if (i.store === 'mem:') state(disk, 'good', 'not used', 'jobs are kept in memory only');
       else state(disk, 'good', 'has room', i.store ?? '');
+      setShown(cluster.node, Boolean(i.cluster));
+      if (i.outage_ms) state(cluster, 'bad', 'waits for the store', i.outage ?? '');
+      else state(cluster, i.replicated ? 'good' : 'warn', `${i.cluster}, ${i.owner ?? ''}`, i.promise);
       for (const part of [memory, clients]) setShown(part.node, i.used_memory !== undefined);
       const full = i.maxmemory > 0 && i.used_memory >= i.maxmemory;
       state(

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""promise_test.py BUILD: a node asks its store what an acknowledged job survives, and says so; it refuses a store
+that promises less than was demanded; it reports when the store does not answer. Speaks TAP."""
+import os
+import signal
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+from cluster import Cluster, ask, millrace, skip_without_postgres
+from postgres import Postgres
+from running import wait_until
+from served import Client
+from tap import case, check, equal, main
+
+skip_without_postgres()
+primary = Postgres(["fsync=on"])
+REQUIRED = ("--require-replication",)
+
+
+def set_standby_names(value):
+    primary.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{value}'", database="postgres")
+    primary.sql("SELECT pg_reload_conf()", database="postgres")
+    wait_until(lambda: primary.sql("SHOW synchronous_standby_names", database="postgres") == [value],
+               "PostgreSQL has read its settings")
+
+
+def info_of(node, section="CLUSTER"):
+    reply = ask(node, "INFO", section).decode()
+    return dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
+
+
+@case
+def H6_a_node_reports_a_store_that_is_not_replicated():
+    cluster = Cluster(primary, nodes=2)
+    owner, standby = cluster.nodes
+    check(any("warn" in line and "synchronous_standby_names is empty" in line for line in owner.said), *owner.said)
+    for node in owner, standby:  # any node is asked; the owner answers
+        info = info_of(node)
+        equal((info["cluster"], info["owner"], info["replicated"]), ("main", f"127.0.0.1:{owner.port}", "0"))
+        check("not the loss of its machine" in info["promise"], info)
+        equal((info["outage_ms"], info["outage"]), ("0", ""))
+    equal(info_of(owner)["epoch"], "1")
+    owner.stop()
+    standby.wait_notice("ready")
+    equal((info_of(standby)["epoch"], info_of(standby)["owner"]), ("2", f"127.0.0.1:{standby.port}"))
+    cluster.end()
+
+
+@case
+def H6_a_store_that_is_not_replicated_is_refused_if_replication_is_required():
+    cluster = Cluster(primary, nodes=0)
+    refused = millrace("serve", "--http", "off", "--listen", "127.0.0.1:0", "--store", cluster.url, *REQUIRED)
+    equal(refused.returncode, 2, refused.stderr)
+    check("synchronous_standby_names" in refused.stderr and "reload PostgreSQL" in refused.stderr, refused.stderr)
+    local = millrace("serve", "--store", "mem:", *REQUIRED)
+    equal(local.returncode, 2, local.stderr)
+    check("postgres://" in local.stderr, local.stderr)
+
+
+@case
+def H6_a_node_reports_a_synchronous_standby():
+    standby = Postgres(primary.settings, primary)  # connected until the end
+    set_standby_names("*")
+    cluster = Cluster(primary, nodes=1, takeover="1h", more=REQUIRED)
+    node, = cluster.nodes
+    check(any("a synchronous standby has it on disk" in line for line in node.said), *node.said)
+    equal(info_of(node)["replicated"], "1")
+    Client(node).ask("PUSH", "s", "kept")
+    wait_until(lambda: standby.psql("SELECT 1 FROM millrace_main.batch", cluster.database).stdout,
+               "the standby has replayed what it has on disk")
+    cluster.end()
+
+
+@case
+def H6_a_node_that_takes_over_checks_the_promise_again():
+    cluster = Cluster(primary, nodes=2, takeover="1h", more=REQUIRED)
+    first, second = cluster.nodes
+    set_standby_names("")
+    first.stop()
+    said = second.ends(code=2)
+    check("--require-replication" in said, said)
+
+
+@case
+def H5_an_outage_of_the_store_is_reported():
+    cluster = Cluster(primary, nodes=1, takeover="20s")  # so that it shows itself every 4 s
+    node, = cluster.nodes
+    primary.stop(signal.SIGQUIT)
+    check("warn" in node.wait_notice("commands wait"))
+    info = info_of(node)
+    check(int(info["outage_ms"]) > 0 and info["outage"], info)
+    primary.start()
+    node.wait_notice("the store answers again")
+    equal((info_of(node)["outage_ms"], info_of(node)["outage"]), ("0", ""))
+    cluster.end()
+
+
+main()

@@ -1,0 +1,88 @@
+"""Nodes of a cluster whose store is in a PostgreSQL server of the test's own, and what tests ask them."""
+import os
+import subprocess
+import sys
+
+from postgres import why_no_postgres
+from running import wait_until
+from served import Client, Server, Wire
+from tap import MILLRACE, TIMEOUT_S, check, equal, top
+
+os.chdir(top)
+for name in "MILLRACE_TOKEN", "MILLRACE_TOKEN_FILE", "MILLRACE_URL":
+    os.environ.pop(name, None)
+os.environ.update(NO_COLOR="1")
+
+
+def millrace(*words):
+    return subprocess.run([MILLRACE, *words], capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+class Cluster:
+    """A store in a database of its own, and its nodes. Takeovers after a loss are quick."""
+    count = 0
+
+    def __init__(self, postgres, nodes=2, takeover="3s", more=()):
+        """`more`: further options of the nodes."""
+        Cluster.count += 1
+        self.postgres, self.more = postgres, more
+        self.database = f"jobs{Cluster.count}"
+        postgres.sql(f"CREATE DATABASE {self.database}", database="postgres")
+        self.url, self.takeover = postgres.url(self.database), takeover
+        made = millrace("store", "init", self.url)
+        equal((made.returncode, made.stdout), (0, "made cluster main with 1 shard\n"), made.stderr)
+        self.nodes = [self.add(first=i == 0) for i in range(nodes)]
+
+    def add(self, first=False):
+        node = Server("--store", self.url, "--takeover", self.takeover, *self.more, ready=False)
+        node.port = int(node.command[node.command.index("--listen") + 1].split(":")[1])
+        node.wait_notice("ready" if first else "owns the store")
+        return node
+
+    def sql(self, commands):
+        return self.postgres.sql(commands, database=self.database)
+
+    def end(self):
+        for node in self.nodes:
+            node.kill()
+
+
+def ask(node, *words):
+    """The reply; None: the connection was closed, or the node does not serve now."""
+    try:
+        wire = Wire(node.port)
+        reply = wire.ask(*words)
+        wire.close()
+    except OSError:
+        return None
+    refused = not reply or (isinstance(reply, bytes) and reply.startswith((b"-LOADING", b"-STOPPED")))
+    return None if refused else reply
+
+
+def answer(node, *words):
+    """The reply once the node serves."""
+    found = []
+    wait_until(lambda: found.append(ask(node, *words)) or found[-1] is not None, f"{words} is answered")
+    return found[-1]
+
+
+def bodies(node, stage, count):
+    """Takes and ends as many jobs; their bodies."""
+    client = Client(node)
+    taken = []
+    while len(taken) < count:
+        for job in client.ask("TAKE", stage, "COUNT", count, "WAIT", 1000 * TIMEOUT_S):
+            client.ask("DONE", job[0], job[1])
+            taken.append(job[4])
+    client.close()
+    return taken
+
+
+def skip_without_postgres():
+    """Ends the test if this build or this machine has no PostgreSQL."""
+    why = why_no_postgres()
+    if "has no PostgreSQL" in millrace("store", "init", "postgres://").stderr:
+        why = "this build has no PostgreSQL"
+    if why:
+        print(f"1..0 # SKIP {why}")
+        sys.exit(0)
