@@ -185,6 +185,7 @@ mkdir empty foreign && echo hello >foreign/letter && echo >file
 no_store() {
     local second=
     [ "$1" = "store copy" ] && second=file:new
+    [ "$1" = "store init" ] && { exits 2 $1 file:$where && complains postgres://; return; }
     [ "${1%% *}" != store ] || { exits 3 $1 file:$where $second && complains "$where"; }
 }
 nowhere_a_store() { for where in missing empty foreign file; do each_command no_store || return; done; }
