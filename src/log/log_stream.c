@@ -427,7 +427,7 @@ static uint64_t position_first(uint64_t at) {
 }
 
 static int stream_log_fill(struct stream_log *l, struct stream_store *store) {
-    struct stream_state state;
+    struct stream_state state = { 0 };
     int err = store->open(store, l->shard, &l->appending);
     if (err == 0)
         err = store->open(store, l->shard, &l->reading);

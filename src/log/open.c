@@ -84,7 +84,7 @@ static int log_open_kind(const struct store_url *store, uint32_t shard,
 
 int log_open(const struct store_url *store, uint32_t shard, const struct log_options *options,
              struct log **out) {
-    struct log *log;
+    struct log *log = NULL;
     int err = log_open_kind(store, shard, options, &log);
     if (err >= 0)
         *out = options->wrap ? options->wrap(options->wrap_arg, log) : log;

@@ -170,7 +170,7 @@ static int memory_batch_read(const struct stream_log *l, const struct memory_bat
     mr_bytes head = { 0 }, raw = { 0 };
     if (at >= b->batch.at)
         raw = bytes_from(&b->bodies, at - b->batch.at);
-    if (!batch_get_item(raw, at, &item))
+    if (!raw.data || !batch_get_item(raw, at, &item))
         return error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
     mr_bytes body = { (const uint8_t *)raw.data + BATCH_ITEM, item.body_size };
     if (out_body && !batch_body_fits(&item, at, body))
