@@ -24,6 +24,8 @@ static void serve_leaving(struct host *h) {
 }
 
 void budget_begin_turn(struct host *h) {
+    h->crowded = budget_continues(h) ? h->crowded + 1 : 0;
+    h->skipped = false;
     if (!list_empty(&h->backlog))
         list_append(&h->backlog, &h->backlog_mark);
 }
@@ -37,6 +39,7 @@ void budget_serve(struct host *h) {
     while (!list_empty(mark) && h->backlog.next != mark && h->steps < until) {
         struct session *s = list_entry(h->backlog.next, struct session, of_backlog);
         list_remove(&s->of_backlog);
+        h->steps += STEPS_RESUME;
         if (s->wait.for_turn)
             wait_wake(s, WAKE_READY);
         list_remove(&s->of_resuming);

@@ -12,9 +12,11 @@
 // connections a client has, and small commands of others still run in it.
 //
 // Sockets are read in the same way (connection.c): in a turn that is busy READ_SHARE bytes are read
-// from those that have no input left, and the others rest until later turns. When all sockets
-// together have been sent LIMIT_SENT bytes, each is sent SENT_SHARE until the loop has polled
-// again.
+// from those that have no input left, and the others rest until later turns. After LIMIT_READ_STEPS
+// no socket is read any more: those without input are read first in the next turn. That one is busy
+// from its beginning, so that all of them are read soon; but after CROWDED_TURNS of these, one is
+// not, so that the others continue, too. When all sockets together have been sent LIMIT_SENT bytes,
+// each is sent SENT_SHARE until the loop has polled again.
 //
 // One command must not cost more than LIMIT_COMMAND_STEPS. A command that could cost more is
 // divided: it waits for the next turn (wait.h) and continues then.
@@ -31,8 +33,9 @@ enum {
     STEP_SESSIONS = 8,   // sessions that a search passes, per step,
     STEP_ROWS = 8,       // rows for which memory is allocated,
     STEP_WORDS = 8,      // words of a request per step,
-    STEPS_RECEIVE = 20,  // a call that reads from a socket,
-    STEP_RECEIVED = 128, // bytes that it reads, complete requests or not,
+    STEPS_RECEIVE = 40,  // a call that reads from a socket,
+    STEP_RECEIVED = 64,  // bytes that it reads, complete requests or not,
+    STEPS_RESUME = 20,   // a session that continues from the backlog,
     STEP_BYTES_IN = 128, // bytes of a request that is run …
     STEP_BYTES_OUT = 64, // … and bytes of its reply
 };
@@ -45,13 +48,13 @@ static inline void budget_spend(struct session *s, uint64_t steps) {
 
 // Steps used in this turn by all sessions.
 static inline uint64_t budget_used(const struct host *h) {
-    return h->steps - h->turn_steps;
+    return h->in_turn ? h->steps - h->turn_steps : 0;
 }
 
 // Whether this turn has used so many steps that it runs only small commands. Commands of the
 // backlog are exempt: they have waited already.
 static inline bool budget_is_busy(const struct host *h) {
-    return !h->serving && budget_used(h) >= LIMIT_BUSY_STEPS;
+    return !h->serving && ((h->in_turn && h->crowded) || budget_used(h) >= LIMIT_BUSY_STEPS);
 }
 
 // Whether the session has steps left in this turn. Starts a new budget in a new turn.
@@ -61,6 +64,30 @@ static inline bool budget_left(struct session *s) {
         s->spent = 0;
     }
     return s->spent < (budget_is_busy(s->host) ? LIMIT_BUSY_SHARE : LIMIT_SESSION_STEPS);
+}
+
+// Whether the next turn reads what this one has left, and is busy from its beginning.
+static inline bool budget_continues(const struct host *h) {
+    return h->skipped && h->crowded < CROWDED_TURNS;
+}
+
+// Whether the session's socket has to wait until others were read: in a turn that is busy, and
+// while clients use too much memory, if it has input that is incomplete or has not been run.
+static inline bool budget_must_rest(const struct session *s) {
+    const struct host *h = s->host;
+    return (s->front || s->in.size) && (budget_is_busy(h) || host_clients_exceed(h));
+}
+
+// How many bytes may be read from the session's socket now. 0: none in this turn.
+static inline size_t budget_read_size(struct session *s) {
+    struct host *h = s->host;
+    if (budget_must_rest(s))
+        return 0;
+    if (budget_used(h) >= LIMIT_READ_STEPS) {
+        h->skipped = true;
+        return 0;
+    }
+    return budget_is_busy(h) ? READ_SHARE : READ_SIZE;
 }
 
 // Counts bytes that were read from the session's socket.

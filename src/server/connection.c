@@ -203,20 +203,26 @@ static void on_unread(uv_timer_t *timer) {
 
 // ---- Bytes ------------------------------------------------------------------------------------
 
-// In a turn that is busy, and while clients use too much memory, connections with input that is
-// incomplete or has not been run are not read. They are read again in rotation, and the others
-// whenever something arrives.
-static bool should_rest(const struct connection *c) {
-    const struct session *s = c->session;
-    const struct host *h = s->host;
-    return (s->front || s->in.size) && (budget_is_busy(h) || host_clients_exceed(h));
+enum { STEPS_HANDSHAKE = 5000 }; // a part of it
+
+static bool is_in_handshake(const struct connection *c) {
+    return c->tls && !tls_is_up(c->tls);
+}
+
+// A handshake takes so long that it waits like a connection with input.
+static bool must_rest(const struct connection *c) {
+    return budget_must_rest(c->session) || (is_in_handshake(c) && budget_is_busy(&c->loop->host));
+}
+
+static size_t read_size(const struct connection *c) {
+    return must_rest(c) ? 0 : budget_read_size(c->session);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     struct connection *c = (struct connection *)handle;
-    size_t size = READ_SIZE, most = budget_is_busy(&c->loop->host) ? READ_SHARE : INT32_MAX;
+    size_t size = READ_SIZE, most = read_size(c);
     (void)suggested;
-    if (should_rest(c)) {
+    if (!most) {
         *out = uv_buf_init(NULL, 0);
         return;
     }
@@ -224,13 +230,18 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     *out = uv_buf_init(room, (unsigned)(size < most ? size : most));
 }
 
-static void rest_if_busy(struct connection *c) {
-    if (c->closing || !should_rest(c))
-        return;
+// They are read again in rotation.
+static void connection_rest(struct connection *c) {
+    struct loop *v = c->loop;
     uv_read_stop((uv_stream_t *)&c->tcp);
     c->reading = false;
     if (list_empty(&c->of_resting))
-        list_append(&c->loop->resting, &c->of_resting);
+        list_append(must_rest(c) ? &v->resting : &v->skipped, &c->of_resting);
+}
+
+static void rest_if_busy(struct connection *c) {
+    if (!c->closing && must_rest(c))
+        connection_rest(c);
 }
 
 // The client has closed its side. Requests of a front are still answered, as when the server stops.
@@ -255,7 +266,8 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     if (size == UV_ENOBUFS) { // the session accepts no bytes now, or has to rest
         uv_read_stop(stream);
         c->reading = false;
-        rest_if_busy(c);
+        if (!read_size(c))
+            connection_rest(c);
         if (c->session->broken)
             connection_close(c);
     } else if (size == UV_EOF) {
@@ -298,13 +310,15 @@ static void secure_read(struct connection *c) {
 static void on_secure_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     struct connection *c = (struct connection *)stream;
     if (size == UV_ENOBUFS) {
-        rest_if_busy(c);
+        connection_rest(c);
     } else if (size < 0 || tls_receive(c->tls, buf->base, (size_t)size) < 0) {
         connection_close(c);
     } else {
+        struct host *h = &c->loop->host;
         note_activity(c);
-        host_begin(&c->loop->host);
-        budget_receive(&c->loop->host, (size_t)size);
+        host_begin(h);
+        budget_receive(h, (size_t)size);
+        h->steps += is_in_handshake(c) ? STEPS_HANDSHAKE : 0;
         secure_read(c);
         rest_if_busy(c);
     }
@@ -314,6 +328,10 @@ static void connection_read(struct connection *c) {
     size_t size;
     if (c->reading || c->closing || !list_empty(&c->of_resting))
         return;
+    if (must_rest(c) && !c->session->broken) {
+        connection_rest(c);
+        return;
+    }
     if (!front_room(c->session, &size)) {
         if (c->session->broken)
             connection_close(c);
@@ -325,13 +343,19 @@ static void connection_read(struct connection *c) {
         secure_read(c); // bytes that were received before
 }
 
-// As many as one turn can read.
-void connections_read_on(struct loop *v) {
-    for (int i = 0; i < RESTING_READ && !list_empty(&v->resting); i++) {
-        struct connection *c = list_entry(v->resting.next, struct connection, of_resting);
+static void read_some(struct list *resting, int most) {
+    for (int i = 0; i < most && !list_empty(resting); i++) {
+        struct connection *c = list_entry(resting->next, struct connection, of_resting);
         list_remove(&c->of_resting);
         connection_read(c);
     }
+}
+
+// As many as one turn can read.
+void connections_read_on(struct loop *v) {
+    read_some(&v->skipped, SKIPPED_READ);
+    if (!host_clients_exceed(&v->host) && !budget_continues(&v->host)) // or they would rest again
+        read_some(&v->resting, RESTING_READ);
 }
 
 // libuv may call this right before it waits for sockets, without a check in between, so a turn for
@@ -787,10 +811,16 @@ void on_connection(uv_stream_t *listener, int status) {
         notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(status));
         return;
     }
+    if (v->accepted == ACCEPTED_MOST) {
+        l->deferred = true; // libuv reports no other before this one is accepted
+        turn_plan(v);
+        return;
+    }
     if (atomic_load(&server->connections) >= server->most_connections) {
         accept_later(l);
         return;
     }
+    v->accepted++;
     struct connection *c = connection_create(v);
     if (!c) {
         connection_refuse(l);
@@ -803,5 +833,18 @@ void on_connection(uv_stream_t *listener, int status) {
         connection_close(c);
     } else if (l == &server->front || !connection_pass_on(c)) {
         connection_begin(c, l == &server->front);
+    }
+}
+
+void connections_accept_on(struct loop *v) {
+    struct listen_socket *both[] = { &v->server->wire, &v->server->front };
+    if (!v->accepted)
+        return;
+    v->accepted = 0;
+    for (int i = 0; i < 2; i++) {
+        bool accepts = both[i]->deferred && both[i]->open;
+        both[i]->deferred = false;
+        if (accepts)
+            on_connection((uv_stream_t *)&both[i]->tcp, 0);
     }
 }

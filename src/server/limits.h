@@ -21,7 +21,7 @@ enum {
     LIMIT_SESSION_STEPS = 20000,     // of work that one session does in a turn (see budget.h) …
     LIMIT_TURN_STEPS = 50000,        // … and of all deferred sessions together
     LIMIT_BUSY_STEPS = 100000,       // of all in a turn: then large commands are deferred …
-    LIMIT_BUSY_SHARE = 200,          // … and a session gets this many
+    LIMIT_BUSY_SHARE = 50,           // … and a session gets this many
     LIMIT_COMMAND_STEPS = 120000,    // of one command: larger ones are divided
     LIMIT_GATHERED = 8 << 20,        // bytes of a command that several loops answer
     LIMIT_QUEUED = 1 << 16,          // commands between MULTI and EXEC …
@@ -46,9 +46,14 @@ enum {
     LIMIT_LOOKED = LOOKED_MOST, // jobs examined for one reply
     LIMIT_PIECE = 1000,         // jobs examined in one turn by a divided command
     BULK_MAX = 1000,            // jobs that RETRY and DROP change at once, by default
+    SMALL_BUFFERS = 4 << 10,    // bytes of a session that still runs when memory is short
+    LIMIT_READ_STEPS = 150000,  // of a turn: then no more sockets are read in it
+    CROWDED_TURNS = 3,          // in a row that only read what these have left
     READ_SIZE = 64 << 10,       // bytes read from a socket at once …
-    READ_SHARE = 4 << 10,       // … and in a turn that has used LIMIT_BUSY_STEPS
-    RESTING_READ = 256,         // sockets that are read again in the next turn
+    READ_SHARE = 1 << 10,       // … and in a turn that has used LIMIT_BUSY_STEPS
+    RESTING_READ = 128,         // sockets with input that are read again in the next turn …
+    SKIPPED_READ = 2048,        // … and without
+    ACCEPTED_MOST = 100,        // connections accepted in an iteration of the loop
     SENT_MOST = 256 << 10,      // bytes written to a socket at once …
     SENT_SHARE = 4 << 10,       // … and when all sockets have got LIMIT_SENT
     LIMIT_SENT = 8 << 20,       // bytes written to all sockets in an iteration of the loop

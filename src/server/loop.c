@@ -90,10 +90,15 @@ static void loop_plan(struct loop *v) {
 static void note_leases(struct loop *);
 static void loop_end(struct loop *);
 
+static bool accepts_later(const struct loop *v) {
+    return v->accepted && (v->server->wire.deferred || v->server->front.deferred);
+}
+
 static bool has_turn(const struct loop *v) {
     const struct host *h = &v->host;
-    return !list_empty(&v->resting) || h->in_turn || !list_empty(&h->touched) ||
-           !list_empty(&h->resuming) || !list_empty(&h->outgoing) || !list_empty(&h->ready);
+    return !list_empty(&v->resting) || !list_empty(&v->skipped) || accepts_later(v) || h->in_turn ||
+           !list_empty(&h->touched) || !list_empty(&h->resuming) || !list_empty(&h->outgoing) ||
+           !list_empty(&h->ready);
 }
 
 void turn_plan(struct loop *v) {
@@ -123,6 +128,7 @@ void turn_end(struct loop *v) {
 static void on_check(uv_check_t *check) {
     struct loop *v = check->data;
     v->sent = 0;
+    connections_accept_on(v);
     turn_end(v);
 }
 

@@ -25,8 +25,9 @@ struct listen_socket {
     uv_tcp_t tcp; // first, so that a handle can be cast
     struct loop *loop;
     bool open;
-    bool waiting; // a connection waits to be accepted until another is closed …
-    bool another; // … or until a refusal is sent
+    bool waiting;  // a connection waits to be accepted until another is closed …
+    bool another;  // … or until a refusal is sent …
+    bool deferred; // … or until the sockets were polled
 };
 
 struct loop {
@@ -48,9 +49,11 @@ struct loop {
     uv_async_t durable;  // the log has synced
     uv_async_t messages; // another loop has sent a message
     struct health health;
-    struct list resting;    // connections that are not read until later turns
+    struct list resting;    // connections with input that are not read until later turns
+    struct list skipped;    // those without, which the next turn reads first
     struct list ready_mark; // node of host.ready while it is emptied: the end of this round
     size_t sent;            // bytes written to sockets since they were polled
+    uint32_t accepted;      // connections since then
     uint64_t timer_at_ms;   // of the loop's clock; UINT64_MAX: not armed
     uint32_t fetching;      // sessions that wait for bodies from disk
     bool refusing;
@@ -111,7 +114,7 @@ struct connection {
     struct buffer pending; // bytes that the socket has not accepted yet …
     size_t pending_left;   // … and their number at the last check
     bool reading, writing, closing;
-    struct list of_resting; // node of loop.resting
+    struct list of_resting; // node of loop.resting or loop.skipped
     bool local;             // the client is on this machine
     char address[64];
 };
@@ -123,7 +126,8 @@ void on_connection(uv_stream_t *listener, int status);
 // Sends replies as far as the socket accepts them, closes the connection if it is over, and
 // continues to read.
 void connection_write(struct connection *);
-void connections_read_on(struct loop *); // lets some that rest continue
+void connections_read_on(struct loop *);   // lets some that rest continue
+void connections_accept_on(struct loop *); // after the sockets were polled
 void connections_make_room(
     struct loop *); // closes some if clients use too much memory; more in the next turn
 void connection_close(struct connection *); // begins a turn: its session ends in it

@@ -311,10 +311,13 @@ uint8_t *session_room(struct session *s, size_t *out_size) {
         more = s->in.size;
     if (more < most)
         more = most;
+    size_t before = s->in.capacity;
     if (buffer_reserve(&s->in, more) < 0) {
         refuse_large(s, "there is no memory for the request");
         return NULL;
     }
+    if (s->in.capacity > before)
+        s->host->steps += s->in.size / STEP_RECEIVED; // they were copied
     count_buffers(s);
     *out_size = more;
     return s->in.data + s->in.size;
@@ -377,7 +380,7 @@ static void defer(struct session *s, const mr_bytes *words, uint32_t count, bool
 // While clients use too much memory, those that use some of it run no commands until room is made.
 // Others do: connections that send large requests can keep the memory full for long.
 static bool waits_for_memory(const struct session *s) {
-    return s->in.size + session_unsent(s) > READ_SHARE && host_clients_exceed(s->host);
+    return s->in.size + session_unsent(s) > SMALL_BUFFERS && host_clients_exceed(s->host);
 }
 
 // Runs the complete requests; returns how many bytes these were.
@@ -386,12 +389,12 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     size_t at = 0;
     while (at < size && !s->wait.kind && !s->closing && !session_is_paused(s)) {
         uint32_t count;
+        if (size - at < s->request.need)
+            break;
         if (!budget_left(s) || waits_for_memory(s)) {
             budget_defer(s);
             break;
         }
-        if (size - at < s->request.need)
-            break;
         const struct request_limits *limits =
             is_unauthenticated(s) ? &h->unauthenticated_limits : &h->request_limits;
         ptrdiff_t used =

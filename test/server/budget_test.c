@@ -2,6 +2,7 @@
 #include "support/dialogue.h"
 
 #include "base/errors.h"
+#include "server/budget.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -750,6 +751,81 @@ static void U4_partial_requests_stop_no_small_commands(void **state) {
     d->host.max_client_bytes = 0;
 }
 
+// Reads as much from the session's socket as the turn allows; how much that was.
+static size_t read_socket(struct dialogue *d, struct session *s, mr_bytes bytes) {
+    size_t room = 0, most = budget_read_size(s);
+    uint8_t *to = most ? session_room(s, &room) : NULL;
+    room = room < most ? room : most;
+    room = room < bytes.size ? room : bytes.size;
+    if (!to)
+        return 0;
+    memcpy(to, bytes.data, room);
+    budget_receive(&d->host, room);
+    session_receive(s, room);
+    return room;
+}
+
+// Ends the turn, and reads the replies of all sessions.
+static void end_turn(struct dialogue *d) {
+    host_end(&d->host);
+    host_wait(&d->host);
+    host_durable(&d->host);
+    while (!list_empty(&d->host.ready)) {
+        struct session *s = list_entry(d->host.ready.next, struct session, of_ready);
+        list_remove(&s->of_ready);
+        session_sent(s, session_ready(s).size);
+    }
+}
+
+// U4: very many connections send at once. A turn reads a bounded number of them, and each is read
+// in one of the first turns.
+static void read_very_many(struct dialogue *d, mr_bytes bytes, int most_turns) {
+    enum { CLIENTS = 4500 };
+    static struct session *all[CLIENTS];
+    int read = 0, turns = 0;
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(session_create(&d->host, &all[i]), 0);
+    for (; read < CLIENTS; turns++) {
+        uint64_t before = d->host.steps;
+        host_begin(&d->host);
+        while (read < CLIENTS && read_socket(d, all[read], bytes))
+            read++;
+        assert_true(d->host.steps - before < LIMIT_READ_STEPS + LIMIT_SESSION_STEPS);
+        end_turn(d);
+        assert_true(d->host.steps - before <
+                    LIMIT_READ_STEPS + LIMIT_TURN_STEPS + 2 * LIMIT_SESSION_STEPS);
+    }
+    assert_true(turns > 1);
+    assert_true(turns <= most_turns);
+    host_begin(&d->host);
+    for (int i = 0; i < CLIENTS; i++)
+        session_destroy(all[i]);
+    end_turn(d);
+}
+
+static void U4_very_many_sockets_are_read_in_rotation(void **state) {
+    struct dialogue *d = *state;
+    static char partial[ATTACK] = "*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$33554432\r\n";
+    static char pings[ATTACK];
+    for (size_t i = 0; i + 6 <= sizeof pings; i += 6)
+        memcpy(pings + i, "PING\r\n", 6);
+    read_very_many(d, (mr_bytes){ partial, sizeof partial }, 3);
+    read_very_many(d, (mr_bytes){ pings, sizeof pings - sizeof pings % 6 }, 4);
+}
+
+// U4: requests that are incomplete while memory is short are not looked at in every turn.
+static void U4_partial_requests_wait_outside_of_the_backlog(void **state) {
+    struct dialogue *d = *state;
+    static char partial[128 << 10] = "*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$33554432\r\n";
+    d->host.max_client_bytes = sizeof partial / 4;
+    assert_true(feed(d, 0, (mr_bytes){ partial, sizeof partial }) > 0);
+    assert_true(host_clients_exceed(&d->host));
+    assert_false(host_has_backlog(&d->host));
+    assert_int_equal(budget_read_size(d->clients[0].session), 0);
+    assert_true(budget_read_size(d->clients[1].session) > 0);
+    d->host.max_client_bytes = 0;
+}
+
 // U6: a length that is announced takes up nothing.
 static void U6_an_announced_length_reserves_nothing(void **state) {
     struct dialogue *d = *state;
@@ -781,6 +857,7 @@ int main(void) {
         DIALOGUE(U4_many_calls_of_a_lost_connection_share_their_turns),
         DIALOGUE(U4_many_leases_of_a_lost_connection_share_their_turns),
         DIALOGUE(U4_partial_requests_stop_no_small_commands),
+        DIALOGUE(U4_partial_requests_wait_outside_of_the_backlog),
         DIALOGUE(U6_an_announced_length_reserves_nothing),
     };
     const struct CMUnitTest alone[] = {
@@ -794,6 +871,7 @@ int main(void) {
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         cmocka_unit_test(U4_pushes_that_wait_for_memory_cost_what_is_woken),
         DIALOGUE(U4_the_largest_clients_are_found_together),
+        DIALOGUE(U4_very_many_sockets_are_read_in_rotation),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),
     };
     dialogue_in_one_loop = true; // a turn's work is counted in one host

@@ -320,7 +320,8 @@ CASES = [(data[:40].decode().replace("\r\n", " "), lambda s, data=data: flood(s,
     ("500,000 timers", timers),
     ("4,500 partial requests", partial_requests),
 ]
-SHORT_OF_MEMORY = [("DROP while pushes wait for memory", wait_for_memory)]
+SHORT_OF_MEMORY = [("DROP while pushes wait for memory", wait_for_memory),
+                   ("4,500 partial requests while memory is short", partial_requests)]
 ON_DISK = [("20,000 leases of a lost connection", lost_leases)]
 
 
