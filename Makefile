@@ -3,6 +3,7 @@
 #:   make            builds into build/; says which packages are missing, and installs none
 #:   make setup      installs the Debian packages that building and testing need
 #:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60), also on a server with its page
+#:   make cluster    builds, then runs three nodes on PostgreSQL with a standby, to play with; CLUSTER_SECONDS ends it
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
@@ -21,7 +22,7 @@ FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all fuzz configured setup setup-build demo run test bench lint check install format acceptance protocol clean help
+.PHONY: all fuzz configured setup setup-build demo cluster run test bench lint check install format acceptance protocol clean help
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
@@ -43,6 +44,10 @@ setup: setup-build
 
 demo: setup-build all
 	@DEMO_SECONDS=$(DEMO_SECONDS) tools/demo $(BUILD)
+
+cluster: setup-build all
+	@tools/setup cluster
+	@tools/cluster $(BUILD)
 
 run: all
 	@$(BUILD)/millrace serve
