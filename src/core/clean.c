@@ -178,18 +178,57 @@ static int clean_own_marks(struct core *c, uint64_t from, uint64_t upto) {
     return err;
 }
 
-int core_clean_own(struct core *c, uint64_t from, uint64_t upto) {
-    int err = clean_own_marks(c, from, upto);
-    for (uint32_t i = 1; err == 0 && i <= c->stage_count; i++)
+static int clean_own_stages(struct core *c, uint64_t from, uint64_t upto, uint32_t *most,
+                            uint32_t *passed) {
+    int err = 0;
+    for (; *most && *passed < c->stage_count; ++*passed, --*most) {
+        uint32_t i = *passed + 1;
         if (position_is_between(c->stages[i]->at, from, upto))
             err = clean_stage(c, c->stages[i]->at, i);
-    for (uint32_t i = 1; err == 0 && i < c->sources.next_new; i++)
-        if (source_at(c, i)->in_use && position_is_between(source_at(c, i)->at, from, upto))
-            err = clean_source(c, source_at(c, i)->at, source_at(c, i)->number);
-    for (uint32_t i = 0; err == 0 && i < c->link_count; i++)
-        if (position_is_between(c->links[i].at, from, upto))
-            err = clean_link(c, c->links[i].at, i);
-    return err;
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+static int clean_own_sources(struct core *c, uint64_t from, uint64_t upto, uint32_t *most,
+                             uint32_t *passed) {
+    int err = 0;
+    for (; *most && *passed + 1 < c->sources.next_new; ++*passed, --*most) {
+        const struct source *s = source_at(c, *passed + 1);
+        if (s->in_use && position_is_between(s->at, from, upto))
+            err = clean_source(c, s->at, s->number);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+static int clean_own_links(struct core *c, uint64_t from, uint64_t upto, uint32_t *most,
+                           uint32_t *passed) {
+    int err = 0;
+    for (; *most && *passed < c->link_count; ++*passed, --*most) {
+        if (position_is_between(c->links[*passed].at, from, upto))
+            err = clean_link(c, c->links[*passed].at, *passed);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+int core_clean_own(struct core *c, uint64_t from, uint64_t upto, uint32_t most,
+                   struct clean_cursor *next) {
+    uint32_t left = most;
+    int err = next->marks ? 0 : clean_own_marks(c, from, upto);
+    next->marks = err == 0;
+    if (err == 0)
+        err = clean_own_stages(c, from, upto, &left, &next->stages);
+    if (err == 0)
+        err = clean_own_sources(c, from, upto, &left, &next->sources);
+    if (err == 0)
+        err = clean_own_links(c, from, upto, &left, &next->links);
+    c->steps += most - left;
+    return err < 0 ? err : left == 0;
 }
 
 APART static int copy_end(struct core *c, uint32_t number, mr_bytes head, mr_bytes body) {
@@ -292,7 +331,10 @@ APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_by
     return err < 0 ? err : cleaners[r.kind](c, at, body, &r);
 }
 
+enum { STEPS_CLEAN = 2 };
+
 int core_clean(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
+    c->steps += STEPS_CLEAN;
     int plain = clean_plain(c, at, head, body);
     if (plain)
         return plain < 0 ? plain : 0;

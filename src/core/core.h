@@ -587,9 +587,18 @@ uint64_t core_live_bytes(const struct core *);
 // scan; 0 is certain.
 uint64_t core_live_in(const struct core *, uint64_t from, uint64_t upto);
 
+// How many of the things that core_clean_own looks at it has passed. Begins with zeros.
+struct clean_cursor {
+    bool marks;
+    uint32_t stages, sources, links;
+};
+
 // Copies records that the core finds without a scan (stages, sources, its own marks) out of this
-// range, so that often nothing is left to search for. After core_open.
-int core_clean_own(struct core *, uint64_t from, uint64_t upto);
+// range, so that often nothing is left to search for. Looks at about `most` of them; 1: there are
+// more, and the next call continues. On failure the next call tries the same one again. After
+// core_open.
+int core_clean_own(struct core *, uint64_t from, uint64_t upto, uint32_t most,
+                   struct clean_cursor *);
 
 // Checks one entry of the log; if it is the home of something alive, appends a copy, which becomes
 // the home. The shard then trims what lies before.

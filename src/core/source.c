@@ -835,18 +835,41 @@ void source_plan_sweep(struct core *c) {
     heap_put(&c->timers, c->now_ms + c->limits.source_idle_ms, timer_value(TIMER_SOURCES, 1));
 }
 
-// Drops idle sources of clients; epics are kept until dropped. A drop that fails is retried by the
-// next sweep.
-void source_sweep(struct core *c) {
-    c->sources_timer = false;
-    bool any = false;
-    for (uint32_t i = 1; i < c->sources.next_new; i++) {
-        struct source *s = source_at(c, i);
-        if (!s->in_use)
-            continue;
-        if (!source_is_idle(c, s) || source_drop(c, i) < 0)
-            any = true;
+enum { SOURCES_SWEPT = 8 }; // at the cost of one timer
+
+static void source_sweep_one(struct core *c, uint32_t index) {
+    const struct source *s = source_at(c, index);
+    if (!s->in_use)
+        return;
+    if (!source_is_idle(c, s)) {
+        c->sources_kept = true;
+        return;
     }
-    if (any)
+    due_spend(c, 1);
+    if (source_drop(c, index) < 0)
+        c->sources_kept = true;
+}
+
+// Looks at some sources. False: there are more.
+static bool source_sweep_some(struct core *c) {
+    uint32_t end = c->swept + 1 + SOURCES_SWEPT;
+    if (end > c->sources.next_new)
+        end = c->sources.next_new;
+    for (uint32_t i = c->swept + 1; i < end; i++, c->swept++)
+        source_sweep_one(c, i);
+    return end == c->sources.next_new;
+}
+
+// Drops idle sources of clients; epics are kept until dropped. A drop that fails is retried by the
+// next sweep. Each call looks at a few sources; while there are more, the timer is due again.
+void source_sweep(struct core *c) {
+    if (!source_sweep_some(c)) {
+        heap_put(&c->timers, c->now_ms, timer_value(TIMER_SOURCES, 1)); // one was just popped
+        return;
+    }
+    bool again = c->sources_kept;
+    c->sources_timer = c->sources_kept = false;
+    c->swept = 0;
+    if (again)
         source_plan_sweep(c);
 }

@@ -284,6 +284,8 @@ struct core {
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
     bool replaying, sources_timer;
+    uint32_t swept;             // sources that the current sweep has looked at …
+    bool sources_kept;          // … and whether the next sweep has to look at some of them again
     bool has_foreign_ids;       // some jobs have ids that another shard would issue
     uint64_t maker;             // for what this command makes: see core_act_for
     struct list sources_by_use; // not dropped, least recently used first

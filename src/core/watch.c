@@ -39,8 +39,10 @@ int core_epic_watch(struct core *c, mr_bytes stage, mr_bytes name, int64_t left,
     w->left = left;
     struct list *before = &s->watches.watchers; // most wait for the end: searched from the back
     while (!list_empty(&s->watches.watchers) && before->prev != &s->watches.watchers &&
-           list_entry(before->prev, struct watcher, of_epic)->left < left)
+           list_entry(before->prev, struct watcher, of_epic)->left < left) {
         before = before->prev;
+        c->steps++;
+    }
     list_append(before, &w->of_epic);
     return 0;
 }

@@ -20,6 +20,7 @@
 
 enum {
     STEP_BYTES = 1 << 20,
+    STEP_OWN = 4096,       // stages and sources that the core looks at
     CLEAN_RETRY_MS = 1000, // after a failure
     CLEAN_FETCH_MS = 20,   // after MR_EAGAIN: the log fetches what is to be scanned
     POLL_MS = 5,
@@ -97,14 +98,13 @@ static int cleaner_scan(struct cleaner *c) {
 }
 
 // Skips the rest of a segment without live entries. Otherwise scans the length of a segment, at
-// most up to the present tail.
-static int cleaner_begin_round(struct cleaner *c, const struct log_state *log) {
-    c->at = cleaner_from(c, log);
-    uint64_t left = log->tail - c->at, next = log_segment_end(c->log, c->at);
-    c->end = c->at + (left < log->segment_size ? left : log->segment_size);
-    int err = core_clean_own(c->core, c->at, c->end);
-    if (err < 0)
-        return err;
+// most up to the tail when the round began.
+static int cleaner_begin_scan(struct cleaner *c, const struct log_state *log) {
+    int more = core_clean_own(c->core, c->at, c->end, STEP_OWN, &c->own);
+    if (more)
+        return more < 0 ? more : 0;
+    uint64_t next = log_segment_end(c->log, c->at);
+    c->state = CLEANER_IDLE;
     if (next <= log->tail && !core_live_in(c->core, c->at, next))
         c->at = c->end = next;
     else if (c->blocked)
@@ -112,6 +112,15 @@ static int cleaner_begin_round(struct cleaner *c, const struct log_state *log) {
     c->blocked = false;
     c->state = CLEANER_SCANNING;
     return cleaner_scan(c);
+}
+
+static int cleaner_begin_round(struct cleaner *c, const struct log_state *log) {
+    c->at = cleaner_from(c, log);
+    uint64_t left = log->tail - c->at;
+    c->end = c->at + (left < log->segment_size ? left : log->segment_size);
+    c->own = (struct clean_cursor){ 0 };
+    c->state = CLEANER_BEGINNING;
+    return cleaner_begin_scan(c, log);
 }
 
 static int cleaner_note_trim(struct cleaner *c) {
@@ -132,6 +141,8 @@ static int cleaner_do_step(struct cleaner *c, const struct log_state *log) {
     switch (c->state) {
     case CLEANER_IDLE:
         return cleaner_begin_round(c, log);
+    case CLEANER_BEGINNING:
+        return cleaner_begin_scan(c, log);
     case CLEANER_SCANNING:
         return cleaner_scan(c);
     case CLEANER_COPYING:

@@ -1,9 +1,9 @@
 // Clean: keeps the log short. Live entries at its head are appended again at its tail; then the
 // head is trimmed, a segment or more at a time.
 //
-//     head                                    tail                  ┌───────► idle ────┐
-//      ├─ dead ─ LIVE ─ dead ─┬─ LIVE ─ … ─────┤─ LIVE ─ TRIM       │                  ▼
-//      └── scanned ───────────┘                   copies  note    noting ◄─ copying ◄─ scanning
+//     head                                    tail               ┌──► idle ─────► beginning ─┐
+//      ├─ dead ─ LIVE ─ dead ─┬─ LIVE ─ … ─────┤─ LIVE ─ TRIM    │                           ▼
+//      └── scanned ───────────┘                   copies  note   noting ◄── copying ◄── scanning
 //        given up when both are durable
 //
 // No step blocks: a step that needs something durable requests a sync and returns, and a later step
@@ -17,6 +17,7 @@
 
 enum cleaner_state {
     CLEANER_IDLE,
+    CLEANER_BEGINNING, // copies what the core finds without a scan
     CLEANER_SCANNING,
     CLEANER_COPYING, // waits until the copies, and the records that made the rest dead, are durable
     CLEANER_NOTING,  // waits until the TRIM record is durable
@@ -27,13 +28,14 @@ struct cleaner {
     struct core *core;
     const uint64_t *last_at; // the entry appended last
     enum cleaner_state state;
-    uint64_t at;            // everything below was scanned and has no live entries
-    uint64_t end;           // how far this round goes
-    uint64_t wait_for;      // the entry that must be durable before the next step
-    uint64_t retry_at_ms;   // after a failure: the next try
-    const void *damaged;    // the body being copied, if it is damaged; else NULL
-    uint64_t damaged_count; // damaged entries so far …
-    char damage[512];       // … and where the last one was
+    uint64_t at;             // everything below was scanned and has no live entries
+    uint64_t end;            // how far this round goes
+    struct clean_cursor own; // while it begins: what the core has looked at
+    uint64_t wait_for;       // the entry that must be durable before the next step
+    uint64_t retry_at_ms;    // after a failure: the next try
+    const void *damaged;     // the body being copied, if it is damaged; else NULL
+    uint64_t damaged_count;  // damaged entries so far …
+    char damage[512];        // … and where the last one was
     bool blocked; // there is damage at `at` that cannot be skipped while live entries follow
 };
 

@@ -359,6 +359,69 @@ static void rule12_an_idle_source_of_a_client_is_removed_an_epic_is_not(void **s
     assert_int_equal(look_epic(t, "e").resume, 2);
 }
 
+enum { MANY_SOURCES = 200, PIECE = 10 };
+
+static struct pushed push_of_source(struct core_fixture *t, int source) {
+    char name[16];
+    struct pushed pushed;
+    snprintf(name, sizeof name, "client-%d", source);
+    must(try_push(t, (struct push){ .source = mr_str(name), .number = 1 }, &pushed));
+    return pushed;
+}
+
+static struct core_fixture *fixture_with_sources(void) {
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_due = PIECE });
+    for (int i = 0; i < MANY_SOURCES; i++)
+        assert_false(push_of_source(t, i).repeat);
+    return t;
+}
+
+// U4: very many sources that are idle are looked at in pieces, and all are reached.
+static void U4_idle_sources_are_removed_in_pieces(void **state) {
+    struct core_fixture *t = fixture_with_sources();
+    int calls = 0;
+    (void)state;
+    t->now_ms += UINT64_C(2) * 3600000;
+    (void)core_take_steps(t->core);
+    do {
+        size_t before = t->log_count;
+        must(core_advance(t->core, t->now_ms));
+        assert_true(t->log_count - before <= 2 * PIECE); // a record for each that is dropped
+        assert_true(core_take_steps(t->core) < 100 * PIECE);
+        calls++;
+    } while (core_next(t->core) <= t->now_ms);
+    assert_true(calls >= MANY_SOURCES / (2 * PIECE));
+    for (int i = 0; i < MANY_SOURCES; i++)
+        assert_false(push_of_source(t, i).repeat);
+    core_fixture_destroy(t);
+}
+
+// U4: the same when their records are copied.
+static void U4_records_of_sources_are_copied_in_pieces(void **state) {
+    struct core_fixture *t = fixture_with_sources();
+    struct clean_cursor next = { 0 }, again = { 0 };
+    uint64_t upto = t->log_end;
+    size_t first = t->log_count;
+    int more = 1, calls = 0;
+    (void)state;
+    for (; more == 1; calls++) {
+        size_t before = t->log_count;
+        (void)core_take_steps(t->core);
+        more = core_clean_own(t->core, 0, upto, PIECE, &next);
+        assert_true(more >= 0);
+        assert_true(t->log_count - before <= PIECE + 2); // and the core's own marks
+        assert_true(core_take_steps(t->core) <= 2 * PIECE);
+    }
+    assert_true(calls > MANY_SOURCES / PIECE);
+    assert_true(t->log_count - first >= MANY_SOURCES);
+    size_t all = t->log_count;
+    must(core_clean_own(t->core, 0, upto, UINT32_MAX, &again));
+    assert_int_equal(t->log_count, all); // none was left out
+    replay(t);
+    core_fixture_destroy(t);
+}
+
 // An ended job does not name its dropped epic any more: neither the cleaner nor a restart brings
 // the epic back.
 static void rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs(void **state) {
@@ -1070,6 +1133,8 @@ int main(void) {
         CORE_TEST(U9_the_largest_numbers_are_replayed),
         CORE_TEST(rule12_a_number_whose_name_was_used_before_is_not_missing),
         CORE_TEST(rule12_an_idle_source_of_a_client_is_removed_an_epic_is_not),
+        CORE_TEST(U4_idle_sources_are_removed_in_pieces),
+        CORE_TEST(U4_records_of_sources_are_copied_in_pieces),
         CORE_TEST(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
         CORE_TEST(rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs),
         CORE_TEST(rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped),

@@ -387,7 +387,10 @@ static int reshard_load(struct reshard *c, uint32_t shard) {
     if (err == 0)
         err = core_open(f->core, 0, 0);
     log_look(f->log, &log);
-    return err < 0 ? err : core_clean_own(f->core, log.head, log.tail); // stages and sources first
+    struct clean_cursor all = { 0 };
+    if (err == 0) // stages and sources first
+        err = core_clean_own(f->core, log.head, log.tail, UINT32_MAX, &all);
+    return err;
 }
 
 static int deliver_emits(struct reshard *c, uint32_t from, uint32_t to) {
