@@ -470,12 +470,26 @@ static void clean_part(struct host *h, struct part *p) {
     snprintf(h->damage, sizeof h->damage, "%s", where);
 }
 
+// In rotation, as many as a turn has steps for.
+static void clean_parts(struct host *h) {
+    uint32_t count = h->end - h->first;
+    uint64_t until = h->steps + LIMIT_CLEAN_STEPS;
+    for (uint32_t i = 0; i < count && h->steps < until; i++) {
+        h->next_cleaned = h->next_cleaned < count ? h->next_cleaned : 0;
+        struct part *p = &h->parts[h->first + h->next_cleaned++];
+        if (!shard_can_clean(p->shard))
+            continue;
+        clean_part(h, p);
+        h->steps += core_take_steps(p->core);
+    }
+}
+
 static void end_parts(struct host *h) {
     h->turn++;
+    if (!h->stopped)
+        clean_parts(h);
     for (uint32_t i = h->first; i < h->end; i++) {
         struct part *p = &h->parts[i];
-        if (!h->stopped)
-            clean_part(h, p);
         note_written(p, h->turn, shard_end(p->shard));
     }
     fetch_for_shards(h);

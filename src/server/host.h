@@ -66,6 +66,7 @@ struct host {
     struct part *parts;      // its shards …
     uint32_t shards;         // … and how many the store has; 0: still loading
     uint32_t first, end;     // from the first to before the end they are this host's
+    uint32_t next_cleaned;   // of these, the one whose log is cleaned next: how many are before it
     uint32_t loop;           // which of the server's loops it is …
     struct loops *loops;     // … and what they share: see router.h; NULL: it is the only one
     struct list outgoing;    // struct remote: those with messages to be sent

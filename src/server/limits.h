@@ -22,6 +22,7 @@ enum {
     LIMIT_TURN_STEPS = 50000,        // … and of all deferred sessions together
     LIMIT_BUSY_STEPS = 100000,       // of all in a turn: then large commands are deferred …
     LIMIT_BUSY_SHARE = 50,           // … and a session gets this many
+    LIMIT_CLEAN_STEPS = 20000,       // of cleaning logs in a turn
     LIMIT_COMMAND_STEPS = 120000,    // of one command: larger ones are divided
     LIMIT_GATHERED = 8 << 20,        // bytes of a command that several loops answer
     LIMIT_QUEUED = 1 << 16,          // commands between MULTI and EXEC …

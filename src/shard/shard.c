@@ -386,6 +386,12 @@ int64_t shard_next_ms(struct shard *s) {
     return s->peers ? wait_shorter(ms, peers_retry_ms(s->peers)) : ms;
 }
 
+bool shard_can_clean(struct shard *s) {
+    struct log_state log;
+    log_look(s->log, &log);
+    return cleaner_next_ms(&s->cleaner, &log, core_now(s->core)) == 0;
+}
+
 int shard_clean(struct shard *s, bool *out_more) {
     struct log_state log;
     log_look(s->log, &log);

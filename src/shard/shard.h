@@ -125,6 +125,9 @@ bool shard_has_log_room(struct shard *);
 // now; -1: never.
 int64_t shard_next_ms(struct shard *);
 
+// Whether shard_clean would do something.
+bool shard_can_clean(struct shard *);
+
 // Does a bounded piece of cleaning if the log is too long (clean.c). Between shard_begin and
 // shard_end. `out_more`: there is more to do now. Errors are the core's and the log's; nothing is
 // lost by one, and shard_next_ms says when to retry.
