@@ -245,6 +245,11 @@ static bool made_up_for(struct lockstep *t, const struct command *c, uint64_t ne
     t->refuse_append = -1;
     if (core_advance(t->core, later_ms) < 0 || core_check(t->core) < 0)
         return lockstep_differs(t, "what was left over is not made up for: %s", error_text());
+    if (core_log_is_full(t->core)) {
+        core_log_has_room(t->core); // the push waits: its client is notified, and pushes again
+        t->failures++;
+        return core_check(t->core) == 0 || lockstep_differs(t, "room: %s", error_text());
+    }
     if (c->op == OP_TAKE || next_ms <= later_ms || model_next(t->model) <= later_ms)
         return true; // a take may give less; or other things have come due meanwhile
     for (int s = 0; s < STAGES; s++) {
