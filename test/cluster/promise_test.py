@@ -24,9 +24,12 @@ def set_standby_names(value):
                "PostgreSQL has read its settings")
 
 
-def info_of(node, section="CLUSTER"):
-    reply = ask(node, "INFO", section).decode()
+def info_lines(reply):
     return dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
+
+
+def info_of(node):
+    return info_lines(ask(node, "INFO", "CLUSTER").decode())
 
 
 @case
@@ -83,14 +86,19 @@ def H6_a_node_that_takes_over_checks_the_promise_again():
 
 @case
 def H5_an_outage_of_the_store_is_reported():
-    cluster = Cluster(primary, nodes=1, takeover="20s")  # so that it shows itself every 4 s
+    cluster = Cluster(primary, nodes=1, takeover="1h")  # the node does not give up meanwhile
     node, = cluster.nodes
+    pushing, asking = Client(node), Client(node)
     primary.stop(signal.SIGQUIT)
+    pushing.send("PUSH", "s", "meanwhile")
     check("warn" in node.wait_notice("commands wait"))
-    info = info_of(node)
-    check(int(info["outage_ms"]) > 0 and info["outage"], info)
+    asking.send("INFO", "CLUSTER")  # its reply waits for the push, and shows what was then
+    node.sleeps()  # the command has run
     primary.start()
     node.wait_notice("the store answers again")
+    pushing.receive()
+    info = info_lines(asking.receive())
+    check(int(info["outage_ms"]) > 0 and info["outage"], info)
     equal((info_of(node)["outage_ms"], info_of(node)["outage"]), ("0", ""))
     cluster.end()
 
