@@ -184,6 +184,13 @@ static void stream_log_flush(struct log *base, bool now) {
     stream_writer_run(l);
 }
 
+// Why an inline writer cannot go on.
+static int stream_not_written(const struct stream_log *l) {
+    if (l->full)
+        return error_set(MR_EFULL, "the store of shard %u has no space left", l->shard);
+    return error_set(MR_ENET, "the store of shard %u does not answer: %s", l->shard, l->outage);
+}
+
 // Waits until the writer has done something. Without a thread it does a piece of work itself; when
 // that has to wait for the store, and there is no clock to wait with, the caller hears it.
 static int stream_await(struct stream_log *l) {
@@ -196,7 +203,7 @@ static int stream_await(struct stream_log *l) {
         return 0;
     const struct log_clock *c = l->options.stream.clock;
     if (!c)
-        return error_set(MR_ENET, "the store of shard %u does not answer", l->shard);
+        return stream_not_written(l);
     uint64_t at_ms = stream_writer_next_ms(l);
     pthread_mutex_unlock(&l->lock);
     c->wait_until(c->arg, at_ms);
@@ -363,7 +370,11 @@ static struct stream_log *stream_log_make(uint32_t shard, const struct log_optio
         l->options.stream.beat_ms = STREAM_BEAT_MS;
     if (!l->options.stream.close_ms)
         l->options.stream.close_ms = STREAM_CLOSE_MS;
-    pthread_mutex_init(&l->reading_lock, NULL);
+    pthread_mutexattr_t nested; // a callback of a replay may read
+    pthread_mutexattr_init(&nested);
+    pthread_mutexattr_settype(&nested, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&l->reading_lock, &nested);
+    pthread_mutexattr_destroy(&nested);
     pthread_mutex_init(&l->lock, NULL);
     cond_init(&l->work);
     cond_init(&l->fetching);

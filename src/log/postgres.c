@@ -30,12 +30,13 @@ struct postgres {
     uint32_t connect_ms, call_ms;
     char purpose[CLUSTER_NAME_MOST + 32], cluster[CLUSTER_NAME_MOST + 1], synchronous_commit[16];
     char place[PLACE_MOST];
-    PGconn *connection; // NULL: none
-    uint32_t prepared;  // a bit for each statement
-    uint32_t sessions;  // how many there were
-    bool running;       // text was started whose end is still to come
-    bool warned;        // the server stopped waiting for its standby
-    int wake;           // readable once interrupted
+    PGconn *connection;  // NULL: none
+    uint32_t prepared;   // a bit for each statement
+    uint32_t sessions;   // how many there were
+    bool running;        // text was started whose end is still to come
+    bool warned;         // the server stopped waiting for its standby
+    bool in_transaction; // of postgres_begin
+    int wake;            // readable once interrupted
     atomic_bool interrupted;
 };
 
@@ -469,6 +470,10 @@ int postgres_connect(struct postgres *p) {
         postgres_disconnect(p);
     if (p->connection)
         return 0;
+    if (p->in_transaction)
+        return error_set(MR_ENET,
+                         "%s: the connection was lost, and with it the transaction; try again",
+                         postgres_place(p));
     int err = 0;
     for (uint32_t i = 0; i < p->hosts; i++) {
         uint32_t host = (p->host + i) % p->hosts;
@@ -547,6 +552,24 @@ int postgres_run_text(struct postgres *p, const char *sql, PGresult **out) {
     err = PQsendQuery(p->connection, sql) ? results_read(p, monotonic_ms() + p->call_ms, &r)
                                           : connection_failed(p);
     return outcome(p, err, true, r, out);
+}
+
+int postgres_do(struct postgres *p, const char *sql) {
+    PGresult *r = NULL;
+    int err = postgres_run_text(p, sql, &r);
+    if (!err)
+        PQclear(r);
+    return err;
+}
+
+int postgres_begin(struct postgres *p, const char *sql) {
+    int err = postgres_do(p, sql);
+    p->in_transaction = true;
+    return err;
+}
+
+int postgres_commit(struct postgres *p) {
+    return postgres_do(p, "COMMIT");
 }
 
 bool postgres_start_text(struct postgres *p, const char *sql) {

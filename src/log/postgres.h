@@ -57,8 +57,18 @@ int postgres_run(struct postgres *, const struct postgres_statement *,
 // Runs text of one or more statements; for setting up. Results as postgres_run, as text.
 int postgres_run_text(struct postgres *, const char *sql, PGresult **out);
 
+// The same without a result.
+int postgres_do(struct postgres *, const char *sql);
+
 // Connects if there is no connection, as postgres_run does.
 int postgres_connect(struct postgres *);
+
+// Begins a transaction with `sql`, in which everything runs until the connection is destroyed or
+// commits. A lost session is not replaced: every later call then answers MR_ENET.
+int postgres_begin(struct postgres *, const char *sql);
+
+// STREAM_IN_DOUBT: it may have been committed. Nothing may follow.
+int postgres_commit(struct postgres *);
 
 // How many sessions there were: tells whether there was a new one meanwhile.
 uint32_t postgres_sessions(const struct postgres *);

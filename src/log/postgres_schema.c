@@ -46,14 +46,6 @@ static int secret_make(char hex[2 * CLUSTER_SECRET + 1]) {
     return 0;
 }
 
-static int run_and_clear(struct postgres *p, const char *sql) {
-    PGresult *r = NULL;
-    int err = postgres_run_text(p, sql, &r);
-    if (!err)
-        PQclear(r);
-    return err;
-}
-
 static int tables_exist(struct postgres *p, const char *cluster, bool *out) {
     char sql[512];
     snprintf(sql, sizeof sql,
@@ -79,7 +71,7 @@ static int tables_make(struct postgres *p, const char *cluster, uint32_t shards)
         snprintf(sql, sizeof sql, tables, cluster, (int)SCHEMA_VERSION, (unsigned)shards, hex);
     if (length < 0 || (size_t)length >= sizeof sql)
         return error_set(MR_EINVAL, "the name of the cluster is too long");
-    return run_and_clear(p, sql);
+    return postgres_do(p, sql);
 }
 
 static int cluster_parse(struct postgres *p, const char *cluster, const PGresult *r,
@@ -125,7 +117,7 @@ static int cluster_compare(struct postgres *p, const char *name, uint32_t shards
                          "%s: cluster '%s' was made with %u shards, which cannot be changed; name "
                          "that number, or another cluster",
                          postgres_place(p), name, (unsigned)there.shards);
-    return run_and_clear(p, "COMMIT");
+    return postgres_do(p, "COMMIT");
 }
 
 static int cluster_make(struct postgres *p, const char *name, uint32_t shards, bool *out_made) {

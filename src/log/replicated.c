@@ -21,6 +21,19 @@ int stream_store_open(const struct store_url *s, const char *owner, struct strea
     return stream_postgres_create(&o, out);
 }
 
+// The commit of a large copy waits for the standby.
+enum { TRANSACTION_CALL_MS = 60000 };
+
+int stream_store_begin(const struct store_url *s, bool read_only, struct stream_store **out) {
+    struct stream_postgres_options o = postgres_options(s, NULL);
+    o.call_ms = TRANSACTION_CALL_MS;
+    return store_code(stream_postgres_begin(&o, read_only, out));
+}
+
+int stream_store_commit(struct stream_store *s) {
+    return store_code(stream_postgres_commit(s));
+}
+
 void stream_store_close(struct stream_store *s) {
     stream_postgres_destroy(s);
 }

@@ -14,6 +14,16 @@ static inline bool store_is_replicated(const struct store_url *s) {
 int stream_store_open(const struct store_url *, const char *owner, struct stream_store **out);
 void stream_store_close(struct stream_store *); // after its streams; takes NULL
 
+// Its streams in one transaction, for logs with an inline writer in a single thread; connects. Read
+// only, all shards are seen as they were at one moment, even while a node serves them. Otherwise
+// others see all that was written with stream_store_commit, or nothing. MR_ENET, also of later
+// calls: the session was lost; MR_EINVAL, MR_EPERM.
+int stream_store_begin(const struct store_url *, bool read_only, struct stream_store **out);
+
+// After closing its streams; then only stream_store_close may follow. MR_ENET: it may have happened
+// or not.
+int stream_store_commit(struct stream_store *);
+
 // How many shards it was made for. MR_ENET: it does not answer; MR_EINVAL: it was not made, and how
 // to make it; MR_EPERM.
 int stream_store_shards(const struct store_url *, uint32_t *out);

@@ -43,7 +43,8 @@ static const uint64_t position_most = INT64_MAX;
 
 struct postgres_stream {
     struct stream base;
-    struct postgres *session, *vacuum;
+    struct postgres *session;
+    struct postgres *vacuum; // NULL: the session is the store's, and so is its transaction
     uint32_t shard, checked; // checked: the last session in which the cluster was checked
     uint64_t claimer;        // a random number, and in its last CLAIM_BITS the count of its claims
     uint64_t vacuumed;       // the head when the last VACUUM began
@@ -313,7 +314,7 @@ static int trim_bound(struct postgres_stream *s, uint64_t upto, uint64_t *out_bo
 
 static void space_recover(struct postgres_stream *s, uint64_t head, uint64_t tail) {
     uint64_t part = (tail - head) / VACUUM_PART;
-    if (head - s->vacuumed < (part > VACUUM_LEAST ? part : VACUUM_LEAST))
+    if (!s->vacuum || head - s->vacuumed < (part > VACUUM_LEAST ? part : VACUUM_LEAST))
         return;
     // Skips what another shard's owner is doing, and leaves the table's size to be used again:
     // giving pages back would need an exclusive lock.
@@ -496,14 +497,17 @@ static int postgres_stream_promise(struct stream *base, struct stream_promise *o
 // --- opening ----------------------------------------------------------------------------------
 
 static void postgres_stream_interrupt(struct stream *base) {
-    postgres_interrupt(stream_of(base)->session);
-    postgres_interrupt(stream_of(base)->vacuum);
+    const struct postgres_stream *s = stream_of(base);
+    postgres_interrupt(s->session);
+    if (s->vacuum)
+        postgres_interrupt(s->vacuum);
 }
 
 static void postgres_stream_close(struct stream *base) {
     struct postgres_stream *s = stream_of(base);
+    if (s->vacuum)
+        postgres_destroy(s->session);
     postgres_destroy(s->vacuum);
-    postgres_destroy(s->session);
     mem_free(s);
 }
 
@@ -523,6 +527,7 @@ static const struct stream_impl postgres_stream_impl = {
 
 struct postgres_store {
     struct stream_store base;
+    struct postgres *transaction;           // shared by all streams; NULL: each has a session
     struct stream_postgres_options options; // points to what follows
     char cluster[CLUSTER_NAME_MOST + 1], owner[STREAM_OWNER], synchronous_commit[16];
     char url[];
@@ -539,8 +544,11 @@ static int stream_start(struct postgres_store *store, uint32_t shard, struct pos
     if (getrandom(&s->claimer, sizeof s->claimer, 0) != sizeof s->claimer)
         return error_set(MR_EIO, "no random bytes: %s", strerror(errno));
     s->claimer = s->claimer >> (CLAIM_BITS + 1) << CLAIM_BITS; // bigint has a sign
-    int err = postgres_create(&store->options, purpose, &s->session);
-    return err < 0 ? err : postgres_create(&store->options, cleaning, &s->vacuum);
+    s->session = store->transaction;
+    if (s->session)
+        return 0;
+    int err = postgres_create(&store->options, cleaning, &s->vacuum);
+    return err < 0 ? err : postgres_create(&store->options, purpose, &s->session);
 }
 
 static int postgres_store_open(struct stream_store *base, uint32_t shard, struct stream **out) {
@@ -581,6 +589,39 @@ int stream_postgres_create(const struct stream_postgres_options *o, struct strea
     return 0;
 }
 
+// A copy reads or writes for hours, and waits for the other store meanwhile. It does not wait for
+// the locks of another copy.
+static int transaction_begin(struct postgres_store *store, bool read_only) {
+    int err = postgres_create(&store->options, " transaction", &store->transaction);
+    if (err < 0)
+        return err;
+#define WAITS "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = '5s'"
+    return postgres_begin(store->transaction,
+                          read_only ? "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;" WAITS
+                                    : "BEGIN;" WAITS);
+#undef WAITS
+}
+
+int stream_postgres_begin(const struct stream_postgres_options *o, bool read_only,
+                          struct stream_store **out) {
+    struct stream_store *store;
+    int err = stream_postgres_create(o, &store);
+    if (err < 0)
+        return err;
+    err = transaction_begin((struct postgres_store *)store, read_only);
+    if (err)
+        stream_postgres_destroy(store);
+    else
+        *out = store;
+    return err;
+}
+
+int stream_postgres_commit(struct stream_store *base) {
+    return postgres_commit(((struct postgres_store *)base)->transaction);
+}
+
 void stream_postgres_destroy(struct stream_store *base) {
+    if (base)
+        postgres_destroy(((struct postgres_store *)base)->transaction);
     mem_free(base);
 }

@@ -780,6 +780,84 @@ static void a_promoted_standby_has_all_that_was_acknowledged(void **state) {
     (void)f;
 }
 
+// --- transactions -----------------------------------------------------------------------------
+
+static struct stream_store *transaction_of_test(bool read_only) {
+    struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
+    struct stream_store *store = NULL;
+    EXPECT(stream_postgres_begin(&o, read_only, &store), STREAM_DONE);
+    return store;
+}
+
+// A backup reads all shards as they were when it began, whatever is appended and trimmed meanwhile.
+static void a_transaction_reads_one_moment(void **state) {
+    struct fixture *f = *state;
+    struct stream *other = stream_open(f->store, 1);
+    struct stream_state second = claim_any(other), seen;
+    for (int i = 0; i < 5; i++)
+        EXPECT(append_next(f->a, &f->state, 100), STREAM_DONE);
+    EXPECT(append_next(other, &second, 10), STREAM_DONE);
+    uint64_t tail = f->state.tail, second_tail = second.tail;
+    struct stream_store *moment = transaction_of_test(true);
+    struct stream *s0 = stream_open(moment, 0), *s1 = stream_open(moment, 1);
+    EXPECT(s0->impl->look(s0, &seen), STREAM_DONE); // that is the moment
+    assert_int_equal(seen.tail, tail);
+    EXPECT(append_next(f->a, &f->state, 100), STREAM_DONE);
+    EXPECT(append_next(other, &second, 10), STREAM_DONE);
+    EXPECT(f->a->impl->trim(f->a, f->state.epoch, tail), STREAM_DONE);
+    assert_int_equal(read_all(f->b, true).count, 1);
+    assert_int_equal(read_all(s0, true).count, 5);
+    assert_int_equal(read_all(s1, true).count, 1);
+    EXPECT(s1->impl->look(s1, &seen), STREAM_DONE);
+    assert_int_equal(seen.tail, second_tail);
+    EXPECT(s0->impl->beat(s0, f->state.epoch), STREAM_UNAVAILABLE);
+    s0->impl->close(s0);
+    s1->impl->close(s1);
+    other->impl->close(other);
+    stream_postgres_destroy(moment);
+}
+
+// What a copy has written is there with its commit, and not before.
+static void a_transaction_is_seen_as_a_whole(void **state) {
+    struct fixture *f = *state;
+    for (int commits = 0; commits < 2; commits++) {
+        struct stream_store *store = transaction_of_test(false);
+        struct stream *s2 = stream_open(store, 2), *s3 = stream_open(store, 3);
+        struct stream_state third = claim_any(s2), fourth = claim_any(s3);
+        EXPECT(append_next(s2, &third, 100), STREAM_DONE);
+        EXPECT(append_next(s3, &fourth, 100), STREAM_DONE);
+        assert_int_equal(read_all(s2, true).count, 1);
+        assert_int_equal(SQL("SELECT count(*) FROM millrace_story.batch"), 0);
+        s2->impl->close(s2);
+        s3->impl->close(s3);
+        if (commits)
+            EXPECT(stream_postgres_commit(store), STREAM_DONE);
+        stream_postgres_destroy(store);
+        assert_int_equal(SQL("SELECT count(*) FROM millrace_story.batch"), 2 * commits);
+        assert_int_equal(SQL("SELECT sum(epoch) FROM millrace_story.shard"), 1 + 2 * commits);
+    }
+    assert_int_equal(f->state.epoch, 1);
+}
+
+// Nothing is written in a new session, which would be outside of the transaction.
+static void a_lost_transaction_is_not_continued(void **state) {
+    (void)state;
+    struct stream_store *store = transaction_of_test(false);
+    struct stream *s = stream_open(store, 2);
+    struct stream_state third = claim_any(s), again;
+    EXPECT(append_next(s, &third, 100), STREAM_DONE);
+    SQL("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = "
+        "'millrace story transaction'");
+    int result = append_next(s, &third, 100);
+    assert_true(result == MR_ENET || result == STREAM_IN_DOUBT);
+    EXPECT(s->impl->claim(s, third.epoch, &again), MR_ENET);
+    EXPECT(append_next(s, &third, 100), MR_ENET);
+    EXPECT(stream_postgres_commit(store), MR_ENET);
+    s->impl->close(s);
+    stream_postgres_destroy(store);
+    assert_int_equal(SQL("SELECT count(*) FROM millrace_story.batch"), 0);
+}
+
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 static int group_setup(void **state) {
@@ -824,6 +902,9 @@ int main(void) {
         CASE(an_interrupt_ends_the_wait_for_the_standby),
         CASE(a_silent_standby_is_given_up),
         CASE(the_promise_is_what_is_configured),
+        CASE(a_transaction_reads_one_moment),
+        CASE(a_transaction_is_seen_as_a_whole),
+        CASE(a_lost_transaction_is_not_continued),
         CASE(a_full_disk_is_FULL),
         CASE(a_read_only_server_is_unavailable),
         CASE(a_promoted_standby_has_all_that_was_acknowledged),
