@@ -91,8 +91,9 @@ static int url_parse(struct postgres *p, const char *url) {
     p->url = PQconninfoParse(url, &problem);
     if (p->url)
         return 0;
-    int err = problem ? error_set(MR_EINVAL, "the URL of PostgreSQL: %.*s",
-                                  (int)strcspn(problem, "\n"), problem)
+    const char *quoted = problem ? strstr(problem, ": \"") : NULL; // may have a password in it
+    size_t size = quoted ? (size_t)(quoted - problem) : problem ? strcspn(problem, "\n") : 0;
+    int err = problem ? error_set(MR_EINVAL, "the URL of PostgreSQL: %.*s", (int)size, problem)
                       : error_set(MR_ENOMEM, "out of memory for the URL of PostgreSQL");
     PQfreemem(problem);
     return err;
