@@ -283,18 +283,21 @@ static const struct cli_command store_commands[] = {
         .least = 1,
         .most = 1,
         .doc = "examine a store without starting it",
-        .help = "Reads the whole store that URL (file:DIR) names, changes nothing, and reports\n"
-                "damage: the frame and checksum of every entry, bodies included, and whether the\n"
-                "records together form a valid state. Also lists the content; \"live\" is what a\n"
-                "copy would keep.\n"
+        .help = "Reads the whole store that URL names (file:DIR, or postgres://USER@HOST/DB for a\n"
+                "cluster), changes nothing, and reports damage: the frame and checksum of every\n"
+                "entry, bodies included, and whether the records together form a valid state.\n"
+                "Also lists the content; \"live\" is what a copy would keep.\n"
                 "\n"
                 "Exits 0 if the store is undamaged, 1 if not (every problem is listed with file\n"
-                "and offset), 3 if it cannot be opened. A torn end after a crash is no damage: no\n"
-                "reply was sent for it. A store in use can be checked: the result is then of a\n"
-                "moment ago, and 3 means that the store changes too fast.\n",
+                "and offset, or shard and position), 3 if it cannot be opened. A torn end after a\n"
+                "crash is no damage: no reply was sent for it. A store in use can be checked: the\n"
+                "result is then of a moment ago, and 3 means that a directory changes too fast.\n"
+                "Of a cluster, 2 means that it was not made, 4 that the database refuses this\n"
+                "user.\n",
         .examples = "millrace store check file:./data\n"
-                    "millrace store check file:./data --json | jq .stages\n",
-        .options = { JSON },
+                    "millrace store check file:./data --json | jq .stages\n"
+                    "millrace store check postgres://localhost/app --cluster eu\n",
+        .options = { { "--cluster", "NAME", "of postgres:, which one (main)" }, JSON },
         .run = store_check_run,
     },
     {
@@ -307,7 +310,8 @@ static const struct cli_command store_commands[] = {
                 "oldest first; \"copy\" marks entries that the cleaner has moved. Several filters\n"
                 "can be combined. Of bodies, results and states only the size is printed; --body\n"
                 "prints them, with everything but printable text escaped. Changes nothing; a\n"
-                "store in use can be dumped.\n"
+                "store in use can be dumped. URL is file:DIR, or postgres://USER@HOST/DB for a\n"
+                "cluster.\n"
                 "\n"
                 "With several shards each line begins with the number of its shard; positions and\n"
                 "order are per shard.\n"
@@ -318,7 +322,8 @@ static const struct cli_command store_commands[] = {
                     "millrace store dump file:./data --id 17 --body\n"
                     "    the history of job 17\n"
                     "millrace store dump file:./data --stage mail --json | jq .kind\n",
-        .options = { { "--from", "POSITION", "begin at this position" },
+        .options = { { "--cluster", "NAME", "of postgres:, which one (main)" },
+                     { "--from", "POSITION", "begin at this position" },
                      { "--stage", "STAGE", "only what concerns this stage" },
                      { "--id", "ID", "only what concerns this job" },
                      { "--shard", "N", "only entries of this shard, counted from 0" },
@@ -354,19 +359,33 @@ static const struct cli_command store_commands[] = {
         .most = 2,
         .doc = "copy the live content of a store into a new one",
         .help = "Copies jobs in their order, results, states, names given with --once, policies,\n"
-                "counters and epics from FROM to TO (both file:DIR), without what is no longer\n"
-                "needed, so the copy can be much smaller. TO must be missing or empty; it gets\n"
-                "its name when everything is on disk and has been checked. FROM is not changed,\n"
-                "and must not be in use.\n"
+                "counters and epics from FROM to TO, without what is no longer needed, so the\n"
+                "copy can be much smaller. FROM and TO are file:DIR, or postgres://USER@HOST/DB\n"
+                "for a cluster. FROM is not changed.\n"
                 "\n"
-                "With --shards the copy has another number of shards than FROM; ids stay the\n"
-                "same.\n"
+                "A directory that is copied must not be in use. A cluster may be: the copy is of\n"
+                "the moment when it began, the same moment for all shards.\n"
+                "\n"
+                "TO must be new or empty: a missing or empty directory, or a cluster that was\n"
+                "made (millrace store init) and never used. With --shards it has that many\n"
+                "shards, and a missing cluster is made; ids stay the same. A copy that ends\n"
+                "early leaves nothing in TO: a directory gets its name, and a cluster its\n"
+                "content, when everything was written and checked.\n"
                 "\n"
                 "Both stores then have the same jobs: use only one of them, or each job will run\n"
-                "twice.\n",
+                "twice. Exits 1 if FROM is damaged, 3 if a store cannot be opened or TO holds\n"
+                "something, 5 if the disk is full. Of a cluster, 2 means that it was not made or\n"
+                "has another number of shards, 4 that the database refuses this user.\n",
         .examples = "millrace store copy file:./data file:/backup/data\n"
-                    "millrace store copy file:./data file:./spread --shards 4\n",
-        .options = { { "--shards", "N", "shards of the copy (as many as FROM)" }, JSON },
+                    "millrace store copy file:./data file:./spread --shards 4\n"
+                    "millrace store copy postgres://localhost/app file:/backup/today\n"
+                    "    a backup of a cluster, also while it serves\n"
+                    "millrace store copy file:./data postgres://localhost/app --shards 4\n"
+                    "    to grow from one machine to a cluster\n",
+        .options = { { "--cluster", "NAME", "of postgres:, which one (main); of both: FROM" },
+                     { "--to-cluster", "NAME", "which one TO is (main)" },
+                     { "--shards", "N", "shards of the copy (those of FROM, or of the cluster)" },
+                     JSON },
         .run = store_copy_run,
     },
     {

@@ -231,7 +231,7 @@ exits 0 store dump file:sound --id 9 && says 'fail .*job 9, stage mail, attempt 
 ok "dump --id"
 exits 0 store dump file:sound --stage mail && says 'fail .*job 9' && says "stage 2, name 'mail'" &&
     ! says 'orders\|bulk\|epoch' && exits 1 store dump file:sound --stage nosuch &&
-    complains 'store check file:sound'
+    complains 'file:sound; millrace store check'
 ok "dump --stage, also events of its jobs"
 exits 0 store dump file:sound && at=$(sed -n '20s/^ *\([0-9]*\) .*/\1/p' out) &&
     tail -n +20 out >rest && exits 0 store dump file:sound --from "$at" && cmp -s out rest &&

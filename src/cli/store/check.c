@@ -24,7 +24,7 @@ static uint64_t problems_listed(const struct findings *f) {
 // A problem of the whole directory has its place in the sentence.
 static void print_problem(const char *dir, const struct problem *p) {
     char size[SIZE_WORDS];
-    if (strcmp(p->file, dir) == 0) {
+    if (dir && strcmp(p->file, dir) == 0) {
         printf("  %s\n", p->what);
         return;
     }
@@ -34,12 +34,12 @@ static void print_problem(const char *dir, const struct problem *p) {
     printf("\n");
 }
 
-void problems_print(const char *dir, const struct findings *f) {
-    printf("file:%s is ", dir);
+void problems_print(const struct store_view *v, const struct findings *f) {
+    printf("%s is ", v->name);
     print_coloured(RED, "damaged");
     printf(":\n\n");
     for (uint64_t i = 0; i < problems_listed(f); i++)
-        print_problem(dir, &f->problems[i]);
+        print_problem(store_url_dir(&v->url), &f->problems[i]);
     if (f->problem_count > problems_listed(f))
         printf("  … and %" PRIu64 " more\n", f->problem_count - problems_listed(f));
 }
@@ -108,9 +108,9 @@ static void print_stages(const struct findings *f) {
     findings_stages(f, store_check_print_stage, &t);
 }
 
-static void print_sound(const char *dir, const struct findings *f) {
+static void print_sound(const struct store_view *v, const struct findings *f) {
     char size[SIZE_WORDS];
-    printf("file:%s is ", dir);
+    printf("%s is ", v->name);
     print_coloured(GREEN, "sound");
     printf(".\n\n");
     if (f->shards > 1)
@@ -163,10 +163,10 @@ static void json_content(struct json *j, const struct findings *f) {
     json_close(j, ']');
 }
 
-static void json_findings(const char *url, const struct findings *f) {
+static void json_findings(const char *name, const struct findings *f) {
     struct json j = { 0 };
     json_open(&j, NULL, '{');
-    json_text(&j, "store", url);
+    json_text(&j, "store", name);
     json_flag(&j, "sound", !f->problem_count);
     json_number(&j, "problem-count", f->problem_count);
     problems_json(&j, f);
@@ -176,24 +176,41 @@ static void json_findings(const char *url, const struct findings *f) {
     json_end(&j);
 }
 
-enum cli_exit store_check_run(const struct input *in) {
-    const char *dir = store_dir(in, in->arguments[0]);
-    if (!dir)
-        return CLI_USAGE;
-    store_note_use(dir);
+static void print_damaged(const struct store_view *v, const struct findings *f) {
+    problems_print(v, f);
+    if (v->streams)
+        printf("\nCopy a backup into another cluster: millrace store copy file:BACKUP "
+               "postgres://... --cluster NAME --shards N\n");
+    else
+        printf("\nTo see what a repair would do: millrace store repair %s --dry-run\n", v->name);
+}
+
+static enum cli_exit check_view(const struct input *in, const struct store_view *v) {
     struct findings f;
-    int err = store_look(dir, &f);
+    int err = store_look(v, &f);
     if (err < 0)
-        return store_failed(in, dir, err);
+        return store_failed(in, &v->url, err);
     if (input_option(in, "--json"))
-        json_findings(in->arguments[0], &f);
+        json_findings(v->name, &f);
     else if (!f.problem_count)
-        print_sound(dir, &f);
-    else {
-        problems_print(dir, &f);
-        printf("\nTo see what a repair would do: millrace store repair file:%s --dry-run\n", dir);
-    }
+        print_sound(v, &f);
+    else
+        print_damaged(v, &f);
     enum cli_exit code = f.problem_count ? CLI_FAILED : CLI_DONE;
     findings_finish(&f);
+    return code;
+}
+
+enum cli_exit store_check_run(const struct input *in) {
+    struct store_url url;
+    struct store_view v;
+    if (!store_read(in, in->arguments[0], input_option(in, "--cluster"), &url))
+        return CLI_USAGE;
+    int err = store_view_open(&url, &v);
+    if (err < 0)
+        return store_failed(in, &url, err);
+    store_note_use(&v);
+    enum cli_exit code = check_view(in, &v);
+    store_view_close(&v);
     return code;
 }

@@ -193,47 +193,54 @@ static int shard_dump(struct dump *d) {
     return err < 0 ? err : log_replay(d->log, dump_one, d);
 }
 
-static enum cli_exit dump_run(const struct input *in, const char *dir, struct dump *d,
+static enum cli_exit dump_run(const struct input *in, const struct store_view *v, struct dump *d,
                               uint64_t only) {
-    char path[LAYOUT_PATH];
     int err = 0;
     for (d->shard = 0; err == 0 && d->shard < d->shards; d->shard++) {
         if (only != ALL && only != d->shard)
             continue;
-        layout_path(path, dir, d->shards, d->shard);
-        err = store_open_to_look(dir, path, &d->log);
+        err = store_view_look(v, d->shard, &d->log);
         if (err < 0)
-            return store_failed(in, path, err);
+            return store_failed(in, &v->url, err);
         err = shard_dump(d);
         shard_forget(d);
     }
     if (err < 0)
         complain("%s: %s", in->command->name, error_text());
     else if (d->stage.size && !d->known)
-        complain("%s: there is no stage '%.*s'; millrace store check %s lists them",
-                 in->command->name, (int)d->stage.size, (const char *)d->stage.data,
-                 in->arguments[0]);
+        complain("%s: there is no stage '%.*s' in %s; millrace store check lists them",
+                 in->command->name, (int)d->stage.size, (const char *)d->stage.data, v->name);
     else
         return CLI_DONE;
     return CLI_FAILED;
 }
 
-enum cli_exit store_dump_run(const struct input *in) {
-    struct dump d = { 0 };
-    uint64_t only = ALL;
-    const char *dir = store_dir(in, in->arguments[0]);
-    if (!dir || !dump_read(in, &d) || !store_dump_number_read(in, "--shard", &only))
-        return CLI_USAGE;
-    store_note_use(dir);
-    int err = store_shards(dir, &d.shards);
-    if (err < 0)
-        return store_failed(in, dir, err);
-    if (only != ALL && only >= d.shards) {
+static enum cli_exit dump_view(const struct input *in, const struct store_view *v, struct dump *d,
+                               uint64_t only) {
+    store_note_use(v);
+    d->shards = v->shards;
+    if (only != ALL && only >= d->shards) {
         complain("%s: there is no shard %" PRIu64 "; they are numbered from 0 to %u",
-                 in->command->name, only, d.shards - 1);
+                 in->command->name, only, d->shards - 1);
         return CLI_USAGE;
     }
-    enum cli_exit code = dump_run(in, dir, &d, only);
-    buffer_finish(&d.content);
+    enum cli_exit code = dump_run(in, v, d, only);
+    buffer_finish(&d->content);
+    return code;
+}
+
+enum cli_exit store_dump_run(const struct input *in) {
+    struct dump d = { 0 };
+    struct store_url url;
+    struct store_view v;
+    uint64_t only = ALL;
+    if (!store_read(in, in->arguments[0], input_option(in, "--cluster"), &url) ||
+        !dump_read(in, &d) || !store_dump_number_read(in, "--shard", &only))
+        return CLI_USAGE;
+    int err = store_view_open(&url, &v);
+    if (err < 0)
+        return store_failed(in, &url, err);
+    enum cli_exit code = dump_view(in, &v, &d, only);
+    store_view_close(&v);
     return code;
 }

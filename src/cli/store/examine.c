@@ -79,6 +79,47 @@ static int examine_log(const char *dir, struct findings *f) {
     return err < 0 ? err : 0;
 }
 
+// ---- The stream of a cluster ------------------------------------------------------------------
+
+enum { PIECE = 4 << 20, PLACE_NAME = 32 };
+
+struct stream_check {
+    struct findings *findings;
+    char place[PLACE_NAME];
+};
+
+static void shard_name(char *out, uint32_t shard) {
+    snprintf(out, PLACE_NAME, "shard %u", (unsigned)shard);
+}
+
+static void stream_problem(const struct stream_check *c, uint64_t at) {
+    problem_add(c->findings,
+                &(struct log_problem){ .file = c->place, .offset = at, .what = error_text() });
+}
+
+static int check_entry(void *arg, const struct log_seen *seen) {
+    if (store_interrupted)
+        return error_set(MR_ECANCELLED, "interrupted");
+    if (seen->damaged || seen->restored)
+        stream_problem(arg, seen->at);
+    return 0;
+}
+
+// Reads everything, so that all checksums are tested.
+static int examine_stream(struct log *log, uint32_t shard, struct findings *f) {
+    struct stream_check c = { .findings = f };
+    struct log_state state;
+    int err = 0;
+    log_look(log, &state);
+    shard_name(c.place, shard);
+    for (uint64_t at = state.head; err == 0 && at < state.tail;) {
+        err = log_scan(log, at, PIECE, check_entry, &c, &at);
+        if (err == MR_ECORRUPT)
+            stream_problem(&c, at);
+    }
+    return err == MR_ECORRUPT ? 0 : err;
+}
+
 // ---- The records ------------------------------------------------------------------------------
 
 static int load_one(void *arg, const struct log_seen *seen) {
@@ -127,14 +168,20 @@ static const struct core_sink nowhere = { .append = nowhere_append, .read = nowh
 
 // ---- A shard ----------------------------------------------------------------------------------
 
-static void store_examine_note_refused(const char *dir, struct findings *f, uint64_t segment_size,
-                                       const struct loaded *l) {
-    char path[LOG_PATH];
-    snprintf(path, sizeof path, "%s", dir);
-    if (l->refused)
-        segment_path(path, dir, l->at / segment_size, "seg");
-    problem_in_records(f, path, l->refused ? l->at % segment_size : 0,
-                       l->refused ? l->what : error_text());
+static void store_examine_note_refused(const struct store_view *v, struct findings *f,
+                                       uint64_t segment_size, const struct loaded *l) {
+    char dir[LAYOUT_PATH], path[LOG_PATH];
+    uint64_t offset = l->refused ? l->at : 0;
+    if (v->streams) {
+        shard_name(path, l->shard);
+    } else {
+        layout_path(dir, v->url.text, v->shards, l->shard);
+        snprintf(path, sizeof path, "%s", dir);
+        if (l->refused)
+            segment_path(path, dir, l->at / segment_size, "seg");
+        offset = l->refused ? l->at % segment_size : 0;
+    }
+    problem_in_records(f, path, offset, l->refused ? l->what : error_text());
 }
 
 static int examine_core(struct log *log, struct loaded *l) {
@@ -144,19 +191,14 @@ static int examine_core(struct log *log, struct loaded *l) {
     return err < 0 ? err : core_check(l->core);
 }
 
-static int examine_records(const char *dir, uint32_t shard, struct findings *f) {
-    struct log *log;
+static int examine_records(const struct store_view *v, struct log *log, uint32_t shard,
+                           struct findings *f) {
     struct log_state state;
     struct loaded l = { .shard = shard, .shards = f->shards };
-    int err = log_file_open(dir, &(struct log_options){ .read_only = true }, &log);
-    if (err == MR_ECORRUPT)
-        store_examine_note_refused(dir, f, 0, &l);
-    if (err < 0)
-        return err == MR_ECORRUPT ? 0 : err;
     log_look(log, &state);
-    err = examine_core(log, &l);
+    int err = examine_core(log, &l);
     if (err == MR_ECORRUPT)
-        store_examine_note_refused(dir, f, state.segment_size, &l);
+        store_examine_note_refused(v, f, state.segment_size, &l);
     f->entries += l.entries;
     f->bytes += state.bytes;
     f->segments += state.tail / state.segment_size - state.head / state.segment_size + 1;
@@ -164,19 +206,39 @@ static int examine_records(const char *dir, uint32_t shard, struct findings *f) 
         f->cores[shard] = l.core;
     else
         core_destroy(l.core);
-    log_close(log);
     return err == MR_ECORRUPT ? 0 : err;
 }
 
 // If one of several is missing that is damage.
-static int examine_shard(const char *dir, uint32_t shard, struct findings *f) {
+static int examine_files(const struct store_view *v, uint32_t shard, struct findings *f) {
+    char dir[LAYOUT_PATH];
+    layout_path(dir, v->url.text, v->shards, shard);
+    if (f->shards == 1 || access(dir, F_OK) == 0)
+        return examine_log(dir, f);
+    problem_add(f, &(struct log_problem){ .file = dir, .what = "the shard is missing" });
+    return 0;
+}
+
+static int examine_opened(const struct store_view *v, uint32_t shard, struct findings *f) {
     uint64_t before = f->problem_count;
-    bool missing = f->shards > 1 && access(dir, F_OK) < 0;
-    if (missing)
-        problem_add(f, &(struct log_problem){ .file = dir, .what = "the shard is missing" });
-    int err = missing ? 0 : examine_log(dir, f);
+    struct log *log;
+    int err = store_view_shard(v, shard, &log);
+    if (err == MR_ECORRUPT)
+        store_examine_note_refused(v, f, 0, &(struct loaded){ .shard = shard });
+    if (err < 0)
+        return err == MR_ECORRUPT ? 0 : err;
+    err = v->streams ? examine_stream(log, shard, f) : 0;
     if (err == 0 && f->problem_count == before)
-        err = examine_records(dir, shard, f);
+        err = examine_records(v, log, shard, f);
+    log_close(log);
+    return err;
+}
+
+static int examine_shard(const struct store_view *v, uint32_t shard, struct findings *f) {
+    uint64_t before = f->problem_count;
+    int err = v->streams ? 0 : examine_files(v, shard, f);
+    if (err == 0 && f->problem_count == before)
+        err = examine_opened(v, shard, f);
     if (f->problem_count > before)
         f->damaged |= UINT64_C(1) << shard;
     return err;
@@ -191,14 +253,11 @@ static void forget_cores(struct findings *f) {
     }
 }
 
-int store_examine(const char *dir, struct findings *out) {
-    struct findings f = { 0 };
-    char path[LAYOUT_PATH];
-    int err = store_shards(dir, &f.shards);
-    for (uint32_t i = 0; err == 0 && i < f.shards; i++) {
-        layout_path(path, dir, f.shards, i);
-        err = examine_shard(path, i, &f);
-    }
+int store_examine(const struct store_view *v, struct findings *out) {
+    struct findings f = { .shards = v->shards };
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < f.shards; i++)
+        err = examine_shard(v, i, &f);
     if (err < 0) {
         findings_finish(&f);
         return err;

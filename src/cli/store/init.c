@@ -1,16 +1,12 @@
 // millrace store init: makes the store of a cluster.
 #include "base/errors.h"
-#include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/store/store.h"
 #include "cli/values.h"
 #include "core/route.h"
 #include "log/replicated.h"
 
 #include <stdio.h>
-
-static enum cli_exit init_exit_of(int err) {
-    return err == MR_EINVAL ? CLI_USAGE : err == MR_EPERM ? CLI_REFUSED : CLI_UNOPENED;
-}
 
 enum cli_exit store_init_run(const struct input *in) {
     struct store_url store;
@@ -27,7 +23,7 @@ enum cli_exit store_init_run(const struct input *in) {
     int err = stream_store_make(&store, shards, &made);
     if (err < 0) {
         complain("store init: %s", error_text());
-        return init_exit_of(err);
+        return store_exit_of(err);
     }
     printf("%s cluster %s with %u shard%s\n", made ? "made" : "there is",
            store.cluster ? store.cluster : STORE_CLUSTER, shards, shards == 1 ? "" : "s");

@@ -25,11 +25,11 @@ static void plan(const struct findings *f, uint64_t *out_segments, uint64_t *out
     }
 }
 
-static void plan_print(const char *dir, const struct findings *f) {
+static void plan_print(const struct store_view *v, const struct findings *f) {
     uint64_t segments, bytes;
     char size[SIZE_WORDS];
     plan(f, &segments, &bytes);
-    problems_print(dir, f);
+    problems_print(v, f);
     printf("\nA repair would ");
     if (segments)
         printf("copy %" PRIu64 " segment%s aside (as NUMBER.seg.damaged), ", segments,
@@ -122,13 +122,13 @@ static void done_json(const char *url, const struct shard_repair *all, uint32_t 
 // ---- The command ------------------------------------------------------------------------------
 
 // Those that are damaged; `out` has one for each.
-static int repair_all(const char *dir, const struct findings *f, bool json,
+static int repair_all(const struct store_view *v, const struct findings *f, bool json,
                       struct shard_repair *out) {
     char path[LAYOUT_PATH];
     for (uint32_t i = 0; i < f->shards; i++) {
         if (!(f->damaged >> i & 1))
             continue;
-        layout_path(path, dir, f->shards, i);
+        layout_path(path, v->url.text, f->shards, i);
         int err = shard_repair(
             &(struct shard_place){ .dir = path, .shard = i, .shards = f->shards }, &out[i]);
         if (err < 0)
@@ -140,45 +140,46 @@ static int repair_all(const char *dir, const struct findings *f, bool json,
 }
 
 // Examines it once more; prints what is still wrong.
-static enum cli_exit store_repair_finish(const struct input *in, const char *dir,
+static enum cli_exit store_repair_finish(const struct input *in, const struct store_view *v,
                                          const struct shard_repair *all) {
     struct findings after;
-    int err = store_examine(dir, &after);
+    int err = store_examine(v, &after);
     if (err < 0)
-        return store_failed(in, dir, err);
+        return store_failed(in, &v->url, err);
     bool sound = !after.problem_count, json = input_option(in, "--json");
     if (json)
         done_json(in->arguments[0], all, after.shards, sound);
     if (sound && !json)
-        printf("\nfile:%s is sound now.\n", dir);
+        printf("\n%s is sound now.\n", v->name);
     if (!sound && !json) {
-        problems_print(dir, &after);
+        problems_print(v, &after);
         printf("\nThat is beyond repair here; millrace store dump shows what there is.\n");
     }
     findings_finish(&after);
     return sound ? CLI_DONE : CLI_FAILED;
 }
 
-static enum cli_exit decide(const struct input *in, const char *dir, const struct findings *f) {
+static enum cli_exit decide(const struct input *in, const struct store_view *v,
+                            const struct findings *f) {
     bool json = input_option(in, "--json");
     if (json && (!f->problem_count || input_option(in, "--dry-run"))) {
         plan_json(in->arguments[0], f);
         return CLI_DONE;
     }
     if (!f->problem_count) {
-        printf("file:%s is sound; nothing was changed.\n", dir);
+        printf("%s is sound; nothing was changed.\n", v->name);
         return CLI_DONE;
     }
     if (input_option(in, "--dry-run")) {
-        plan_print(dir, f);
+        plan_print(v, f);
         return CLI_DONE;
     }
     if (!json)
-        problems_print(dir, f);
+        problems_print(v, f);
     struct shard_repair *all = mem_alloc(f->shards * sizeof *all);
     int err =
-        all ? repair_all(dir, f, json, all) : error_set(MR_ENOMEM, "no memory to repair %s", dir);
-    enum cli_exit code = err < 0 ? store_failed(in, dir, err) : store_repair_finish(in, dir, all);
+        all ? repair_all(v, f, json, all) : error_set(MR_ENOMEM, "no memory to repair %s", v->name);
+    enum cli_exit code = err < 0 ? store_failed(in, &v->url, err) : store_repair_finish(in, v, all);
     mem_free(all);
     return code;
 }
@@ -191,12 +192,16 @@ enum cli_exit store_repair_run(const struct input *in) {
     int err = store_hold(dir, &fd);
     if (fd >= 0)
         close(fd); // the repair takes the lock itself
+    struct store_url url = store_in(dir);
+    struct store_view v = { 0 };
     struct findings f;
     if (err >= 0)
-        err = store_examine(dir, &f);
+        err = store_view_open(&url, &v);
+    if (err >= 0)
+        err = store_examine(&v, &f);
     if (err < 0)
-        return store_failed(in, dir, err);
-    enum cli_exit code = decide(in, dir, &f);
+        return store_failed(in, &url, err);
+    enum cli_exit code = decide(in, &v, &f);
     findings_finish(&f);
     return code;
 }

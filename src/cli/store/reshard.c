@@ -10,6 +10,7 @@
 
 #define COPIED (UINT64_C(1) << 63) // added to positions in the copy: the store has none there
 enum { SHARD_SHIFT = 56 };         // which of its shards
+enum { FLUSH_BYTES = 4 << 20 };    // a log takes only so much that is not written
 
 // ---- Numbers and names -----------------------------------------------------------------------
 
@@ -214,8 +215,14 @@ static int write_to(struct reshard *c, uint32_t to, const struct record *r, mr_b
     int err = log_append(c->to[to], &e, 1, ROOM_PUSH, &c->last_at[to]);
     if (err < 0)
         return err;
+    uint64_t size = entry_size(e.head.size, e.body.size);
     c->copied++;
-    c->bytes += entry_size(e.head.size, e.body.size);
+    c->bytes += size;
+    c->unflushed[to] += size;
+    if (c->unflushed[to] >= FLUSH_BYTES) {
+        log_flush(c->to[to], false);
+        c->unflushed[to] = 0;
+    }
     return 0;
 }
 

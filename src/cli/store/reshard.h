@@ -52,6 +52,7 @@ struct reshard {
     struct reshard_from from[SHARDS_MOST]; // with logs open to look; the caller's
     struct log *to[SHARDS_MOST];           // empty; the caller's
     uint64_t last_at[SHARDS_MOST];         // in these
+    uint64_t unflushed[SHARDS_MOST];       // bytes
     struct roster stages, sources;
     struct record epoch; // the latest
     uint32_t job_to;     // where the job went that was written last

@@ -1,9 +1,10 @@
-// See store.h: URLs, locks, and messages about them.
+// See store.h: URLs, views, locks, and messages about them.
 #include "cli/store/store.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/output.h"
+#include "log/log_stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,12 +32,34 @@ const char *store_dir(const struct input *in, const char *url) {
                  name);
     else if (begins_with(url, "millrace"))
         complain("%s: the store of a server is examined on its machine, as file:DIR", name);
+    else if (begins_with(url, "postgres"))
+        complain("%s: this is for stores in files (file:DIR); a cluster is restored from a backup",
+                 name);
     else if (strstr(url, "://"))
-        complain("%s: '%.200s' is not the URL of a store; it is file:DIR", name, url);
+        complain("%s: '%.200s' is not the URL of a store; it is file:DIR or postgres://...", name,
+                 strchr(url, '@') ? "..." : url);
     else
         complain("%s: '%.200s' is not the URL of a store; did you mean file:%.200s?", name, url,
                  url);
     return NULL;
+}
+
+bool store_read(const struct input *in, const char *url, const char *cluster,
+                struct store_url *out) {
+    struct store_url store;
+    if (store_url_read(url, &store) == 0 && store_is_replicated(&store)) {
+        store.cluster = cluster;
+        *out = store;
+        return true;
+    }
+    const char *dir = store_dir(in, url);
+    if (dir && cluster)
+        complain("%s: a store in files has no cluster; leave out the name '%.50s'",
+                 in->command->name, cluster);
+    if (!dir || cluster)
+        return false;
+    *out = store_in(dir);
+    return true;
 }
 
 static bool is_journal(const char *dir) {
@@ -46,9 +69,19 @@ static bool is_journal(const char *dir) {
     return access(journal, F_OK) == 0 && access(store, F_OK) == 0;
 }
 
-enum cli_exit store_failed(const struct input *in, const char *dir, int err) {
+enum cli_exit store_exit_of(int err) {
+    if (err == MR_EFULL)
+        return CLI_FULL;
+    return err == MR_EINVAL ? CLI_USAGE : err == MR_EPERM ? CLI_REFUSED : CLI_UNOPENED;
+}
+
+enum cli_exit store_failed(const struct input *in, const struct store_url *store, int err) {
     struct stat st;
-    const char *name = in->command->name;
+    const char *name = in->command->name, *dir = store_url_dir(store);
+    if (!dir) {
+        complain("%s: %s", name, error_text());
+        return store_exit_of(err);
+    }
     if (stat(dir, &st) < 0)
         complain("%s: there is no store %s: %s", name, dir, strerror(errno));
     else if (!S_ISDIR(st.st_mode))
@@ -97,29 +130,62 @@ static bool store_in_use(const char *dir) {
     return err == MR_EBUSY;
 }
 
-void store_note_use(const char *dir) {
-    if (store_in_use(dir))
+void store_note_use(const struct store_view *v) {
+    const char *dir = store_url_dir(&v->url);
+    if (dir && store_in_use(dir))
         complain("%s; what follows is its present state", error_text());
 }
 
-// ---- Looking at what is being written ---------------------------------------------------------
+// ---- Reading ----------------------------------------------------------------------------------
+
+static int cluster_view_open(struct store_view *v) {
+    snprintf(v->name, sizeof v->name, "cluster %s",
+             v->url.cluster ? v->url.cluster : STORE_CLUSTER);
+    int err = stream_store_shards(&v->url, &v->shards);
+    if (err == 0 && v->shards > SHARDS_MOST)
+        err = error_set(MR_EINVAL, "%s has %u shards; this program reads at most %d", v->name,
+                        v->shards, SHARDS_MOST);
+    return err < 0 ? err : stream_store_begin(&v->url, true, &v->streams);
+}
+
+int store_view_open(const struct store_url *url, struct store_view *out) {
+    struct store_view v = { .url = *url };
+    const char *dir = store_url_dir(url);
+    int err = dir ? layout_read(NULL, dir, &v.shards) : cluster_view_open(&v);
+    if (err < 0)
+        return err;
+    if (dir)
+        snprintf(v.name, sizeof v.name, "file:%s", dir);
+    if (!v.shards)
+        v.shards = 1;
+    *out = v;
+    return 0;
+}
+
+void store_view_close(struct store_view *v) {
+    stream_store_close(v->streams);
+    *v = (struct store_view){ 0 };
+}
+
+int store_view_shard(const struct store_view *v, uint32_t shard, struct log **out) {
+    struct log_options o = { .read_only = true };
+    char path[LAYOUT_PATH];
+    if (v->streams)
+        return log_stream_open(v->streams, shard, &o, out);
+    layout_path(path, v->url.text, v->shards, shard);
+    return log_file_open(path, &o, out);
+}
 
 static int too_fast(const char *dir) {
     return error_set(MR_EBUSY, "%s changes faster than it can be read", dir);
 }
 
-int store_shards(const char *dir, uint32_t *out) {
-    int err = layout_read(NULL, dir, out);
-    if (err == 0 && !*out)
-        *out = 1;
-    return err;
-}
-
-int store_open_to_look(const char *dir, const char *shard_dir, struct log **out) {
+int store_view_look(const struct store_view *v, uint32_t shard, struct log **out) {
+    const char *dir = store_url_dir(&v->url);
     int err = MR_EBUSY;
     for (int i = 0; i < LOOKS; i++) {
-        bool in_use = store_in_use(dir);
-        err = log_file_open(shard_dir, &(struct log_options){ .read_only = true }, out);
+        bool in_use = dir && store_in_use(dir);
+        err = store_view_shard(v, shard, out);
         if ((err != MR_ECORRUPT && err != MR_EIO) || !in_use)
             return err;
     }
@@ -131,10 +197,12 @@ static bool problem_equals(const struct problem *a, const struct problem *b) {
 }
 
 // Half-written entries are at another place when the store is examined again; damage is not.
-static int examine_patiently(const char *dir, struct problem *before, struct findings *out) {
+static int examine_patiently(const struct store_view *v, struct problem *before,
+                             struct findings *out) {
+    const char *dir = store_url_dir(&v->url);
     for (int i = 0; i < LOOKS; i++) {
-        bool in_use = store_in_use(dir);
-        int err = store_examine(dir, out);
+        bool in_use = dir && store_in_use(dir);
+        int err = store_examine(v, out);
         if (!in_use || (err < 0 && err != MR_EIO) || (err == 0 && !out->problem_count))
             return err;
         if (err < 0 || !out->problems)
@@ -147,11 +215,11 @@ static int examine_patiently(const char *dir, struct problem *before, struct fin
     return too_fast(dir);
 }
 
-int store_look(const char *dir, struct findings *out) {
+int store_look(const struct store_view *v, struct findings *out) {
     struct problem *before = mem_alloc(sizeof *before);
     struct findings f = { 0 };
-    int err = before ? examine_patiently(dir, before, &f)
-                     : error_set(MR_ENOMEM, "no memory to examine %s", dir);
+    int err = before ? examine_patiently(v, before, &f)
+                     : error_set(MR_ENOMEM, "no memory to examine %s", v->name);
     mem_free(before);
     if (err == 0)
         *out = f;
