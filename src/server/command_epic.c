@@ -248,7 +248,9 @@ static bool read_from(struct session *s, mr_bytes from, mr_bytes only, uint64_t 
 void run_epics(struct session *s, struct arguments *a) {
     struct epics_options o = { .count = LIMIT_LISTED };
     struct listing l = { .more = list_epics };
-    if (!options_read(s, a, epics_options, &o) || !read_from(s, o.from, o.stage, &l.at))
+    if (!options_read(s, a, epics_options, &o) ||
+        (o.stage.size && !access_name(s, "stage", o.stage)) ||
+        !read_from(s, o.from, o.stage, &l.at))
         return;
     if (o.stage.size > STAGE_NAME_MOST) { // none has such a name
         reply_array(&s->reply, 0);
