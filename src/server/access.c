@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "server/answer.h"
+#include "server/gather.h"
 #include "server/shards.h"
 #include "wire/code.h"
 #include "wire/number.h"
@@ -69,6 +70,10 @@ bool access_sees_job(const struct session *s, uint64_t id) {
            auth_sees(s->who, job.stage);
 }
 
+bool access_is_limited(const struct session *s) {
+    return s->who && !s->who->all;
+}
+
 int access_no_job(uint64_t id) {
     return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
 }
@@ -95,6 +100,27 @@ bool access_all(struct session *s, const char *what) {
     return false;
 }
 
+// Whether only another loop can tell whether this job exists.
+static bool job_may_be_elsewhere(const struct session *s, uint64_t id) {
+    const struct host *h = s->host;
+    return h->loops && !s->remote && (h->foreign_ids || router_loop_of_id(h, id) != h->loop);
+}
+
+// A job out of bounds and an unknown job are refused here alike, before the rest of the command is
+// read: otherwise an error in it would distinguish the two. Exceptions: the commands that end a
+// lease, which check this themselves (read_lease); and MULTI, which checks no jobs: EXEC does.
+static bool access_job(struct session *s, const struct command *c, uint64_t id) {
+    struct job_info job;
+    if (!access_is_limited(s) || s->checks)
+        return true;
+    bool permitted = shards_look_job(s->host, id, &job) == 0
+                         ? auth_sees(s->who, job.stage)
+                         : c->role == ROLE_WORK || job_may_be_elsewhere(s, id);
+    if (!permitted)
+        answer_error(s, access_no_job(id));
+    return permitted;
+}
+
 bool access_scope(struct session *s, const struct command *c, const struct arguments *a) {
     uint64_t id;
     switch (c->scope) {
@@ -110,9 +136,7 @@ bool access_scope(struct session *s, const struct command *c, const struct argum
     case SCOPE_STAGE:
         return access_name(s, "stage", a->words[1]);
     case SCOPE_JOB:
-        if (number_parse(a->words[1], &id) < 0 || access_sees_job(s, id))
-            return true;
-        answer_error(s, access_no_job(id));
+        return number_parse(a->words[1], &id) < 0 || access_job(s, c, id);
     }
     return false;
 }

@@ -29,6 +29,7 @@ uint64_t access_steps(const struct session *);
 // Same check as access_name; writes no reply.
 bool access_sees(const struct session *, mr_bytes stage);
 bool access_sees_job(const struct session *, uint64_t id); // true for unknown jobs
+bool access_is_limited(const struct session *);            // there are stages it may not use
 
 // Whether the session may change settings of the whole server: its token is for all stages. False:
 // the error was replied.

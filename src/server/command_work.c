@@ -167,12 +167,22 @@ void run_take(struct session *s, struct arguments *a) {
         (void)fetch_grants(s, h->grants, count); // now or later
 }
 
+// Whether an unknown job is answered with GONE before anything else is checked, like one out of
+// bounds (access_scope).
+static bool must_answer_gone(const struct session *s, uint64_t id) {
+    struct job_info job;
+    return access_is_limited(s) && !s->checks && shards_look_job(s->host, id, &job) < 0;
+}
+
 // The id and token that stand at words 1 and 2.
 static bool read_lease(struct session *s, const mr_bytes *words, uint64_t *out_id,
                        struct token *out) {
     if (!read_id(s, words[0], out_id))
         return false;
     int err = token_read(words[1], out);
+    if (must_answer_gone(s, *out_id)) // the lease of a forgotten job may remain: the core ends it
+        err = err == 0 ? core_release(core_of_job(s->host, *out_id), *out_id, out)
+                       : access_no_job(*out_id);
     if (err < 0)
         answer_error(s, err);
     return err == 0;

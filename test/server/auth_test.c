@@ -44,9 +44,15 @@ static struct auth *auth_without(const char *name) {
     return auth;
 }
 
+static void set_auth_everywhere(struct dialogue *d) {
+    host_set_auth(&d->host, auth_without(NULL));
+    for (uint32_t i = 0; i + 1 < d->loops.count; i++)
+        host_set_auth(&d->others[i], auth_without(NULL));
+}
+
 static int setup(void **state) {
     struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
-    host_set_auth(&d->host, auth_without(NULL));
+    set_auth_everywhere(d);
     *state = d;
     return 0;
 }
@@ -495,6 +501,67 @@ static void jobs_and_stages_without_permission_are_hidden(void **state) {
     expect_no_reply(d, 2);
 }
 
+// %1$s is an id, %2$s the token of a job out of bounds. All but the first are wrong otherwise, too.
+static const char *const about_jobs[] = {
+    "DONE %1$s %2$s",
+    "DONE %1$s AAAA",
+    "DONE %1$s %2$s EMIT other '' ''",
+    "DONE %1$s %2$s EMIT other",
+    "DONE %1$s %2$s UNKNOWN",
+    "FAIL %1$s AAAA reason",
+    "FAIL %1$s %2$s reason UNKNOWN",
+    "FAIL %1$s %2$s reason NEVER RETRY 1",
+    "RELEASE %1$s AAAA",
+    "AWAIT %1$s UNKNOWN",
+    "JOB %1$s UNKNOWN",
+};
+
+// U10: no command shows whether a job out of bounds exists, whatever else is wrong with it.
+static void U10_a_job_out_of_bounds_is_answered_like_an_unknown_one(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 1, "admin");
+    ask(d, 1, "PUSH other a", "\"*");
+    struct job job = take(d, 1, "other LEASE 1000000 DETACHED");
+    come_as(d, 0, "mail");
+    const char *ids[] = { job.id, "990", "991", "992" }; // one in each of three loops
+    for (size_t i = 0; i < sizeof about_jobs / sizeof *about_jobs; i++)
+        for (size_t k = 0; k < sizeof ids / sizeof *ids; k++) {
+            char reply[64];
+            snprintf(reply, sizeof reply, "-GONE job %s is not known (any more)", ids[k]);
+            send_linef(d, 0, about_jobs[i], ids[k], job.token);
+            expect_reply(d, 0, reply);
+        }
+    for (size_t k = 0; k < sizeof ids / sizeof *ids; k++) {
+        ask(d, 0, "MULTI", "+OK");
+        send_linef(d, 0, "CANCEL %s", ids[k]);
+        expect_reply(d, 0, "+QUEUED");
+        send_linef(d, 0, "DONE %s %s", ids[k], job.token);
+        expect_reply(d, 0, "+QUEUED");
+        ask(d, 0, "EXEC", "[-GONE job * is not known (any more) -GONE job *]");
+    }
+    send_linef(d, 1, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 1, "+OK");
+}
+
+// U10: GONE for an unknown job does not keep its channel: the answer of a worker ends its lease.
+static void U10_the_answer_for_a_forgotten_job_ends_its_lease(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, "mail");
+    ask(d, 0, "STAGE mail.a overlap never retention 1ms,0", "+OK");
+    ask(d, 0, "PUSH mail.a x KEY k", "\"*");
+    ask(d, 0, "PUSH mail.a y KEY k", "\"*");
+    struct job job = take(d, 0, "mail.a LEASE 1000000");
+    send_linef(d, 0, "CANCEL %s", job.id);
+    expect_reply(d, 0, ":1");
+    pass_ms(d, 2000);
+    send_linef(d, 0, "JOB %s", job.id);
+    expect_reply(d, 0, "-GONE *");
+    ask(d, 0, "TAKE mail.a", "[]");
+    send_linef(d, 0, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 0, "-GONE *");
+    ask(d, 0, "TAKE mail.a", "[[*\"y\"*]]");
+}
+
 // Every command that is about stages has a line there.
 static void no_command_about_stages_is_left_out(void **state) {
     (void)state;
@@ -815,6 +882,8 @@ int main(void) {
         cmocka_unit_test(F24_F46_wrong_secrets_are_answered_when_the_log_has_failed),
         cmocka_unit_test(without_a_list_AUTH_is_refused),
         cmocka_unit_test(no_command_about_stages_is_left_out),
+        WITH_PEOPLE(U10_a_job_out_of_bounds_is_answered_like_an_unknown_one),
+        WITH_PEOPLE(U10_the_answer_for_a_forgotten_job_ends_its_lease),
         WITH_PEOPLE(its_own_takes_may_be_unblocked),
         WITH_PEOPLE(a_reloaded_list_keeps_sessions_of_remaining_tokens),
         cmocka_unit_test(patterns_are_names_with_asterisks),
