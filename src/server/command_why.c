@@ -138,7 +138,8 @@ void run_why(struct session *s, struct arguments *a) {
         why_job(s, &job);
     else if (!digits && !access_name(s, "stage", word))
         return;
-    else if (access_sees(s, word) && shards_look_stage(s->host, word, &stage) == 0)
+    else if (access_sees(s, word) && shards_own_stage(s->host, word) &&
+             shards_look_stage(s->host, word, &stage) == 0)
         why_stage(s, &stage);
     else
         answer_error(s,

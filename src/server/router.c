@@ -506,9 +506,9 @@ static struct destination destination_of_scope(const struct session *s, const st
     case SCOPE_JOB:
         return destination_of_id(h, words[1]);
     case SCOPE_EITHER:
-        return number_parse(words[1], &id) == 0
-                   ? destination_of_id(h, words[1])
-                   : destination_loop(h, router_loop_of_stage(h, words[1]));
+        if (number_parse(words[1], &id) == 0) // of a job, or the name of a stage anywhere
+            return (struct destination){ .kind = DESTINATION_GATHER };
+        return destination_loop(h, router_loop_of_stage(h, words[1]));
     case SCOPE_STAGES:
     case SCOPE_LEASES:
     case SCOPE_JOBS:

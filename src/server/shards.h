@@ -37,6 +37,12 @@ static inline struct core *core_of_stage(const struct host *h, mr_bytes stage) {
     return own_part(h, route_of(h->shards, stage))->core;
 }
 
+// Whether commands about the stage are this loop's.
+static inline bool shards_own_stage(const struct host *h, mr_bytes stage) {
+    uint32_t shard = route_of(h->shards, stage);
+    return shard >= h->first && shard < h->end;
+}
+
 // The shard whose log has an entry: grants, outcomes and jobs have its number beside the position.
 static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
     return own_part(h, shard)->shard;

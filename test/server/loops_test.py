@@ -128,6 +128,23 @@ def U10_tokens_are_reloaded_in_every_loop():
         equal(len(taken), LOOPS)  # those of the connections that were closed
 
 
+# U10: a number is the id of a job, or the name of a stage, in whichever loop.
+@case
+def U10_WHY_of_a_number_finds_a_job_or_a_stage_of_any_loop():
+    with Server() as server:
+        clients = [Client(server) for _ in range(LOOPS)]
+        for client in clients:
+            for number in range(1, 20):
+                client.refused("GONE", "WHY", number)
+        for number in range(100, 110):
+            clients[0].ask("STAGE", number, "lease", "1m")
+        job = clients[0].ask("PUSH", "s1", "x", "DELAY", 3600000)
+        for client in clients:
+            check(client.ask("WHY", job).startswith(f"Job {job} is delayed"))
+            for number in range(100, 110):
+                check(str(number) in client.ask("WHY", number))
+
+
 # ---- Memory ------------------------------------------------------------------------------------
 
 # U6: what clients leave unread counts wherever it is kept: also in the loops that have answered.

@@ -182,9 +182,11 @@ static inline void pg_proxy_set(struct pg_proxy *p, enum pg_proxy_mode mode) {
 static inline void pg_proxy_start(struct pg_proxy *p, const char *target) {
     snprintf(p->dir, sizeof p->dir, "/tmp/millrace-proxy-XXXXXX");
     assert_non_null(mkdtemp(p->dir));
-    snprintf(p->target, sizeof p->target, "%s", target);
+    int copied = snprintf(p->target, sizeof p->target, "%s", target);
+    assert_in_range(copied, 1, sizeof p->target - 1);
     char path[108];
-    snprintf(path, sizeof path, "%s/.s.PGSQL.5432", p->dir);
+    int size = snprintf(path, sizeof path, "%s/.s.PGSQL.5432", p->dir);
+    assert_in_range(size, 1, sizeof path - 1);
     struct sockaddr_un address = socket_named(path);
     p->listening = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(p->listening, (struct sockaddr *)&address, sizeof address), 0);
