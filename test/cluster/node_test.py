@@ -4,12 +4,13 @@ the store, the others pass their clients on to it and take over when it ends, is
 nothing that was acknowledged is lost. Speaks TAP."""
 import os
 import signal
+import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from cluster import Cluster, answer, bodies, millrace, skip_without_postgres
 from postgres import Postgres
-from served import Client
+from served import Client, Server
 from tap import case, check, equal, main
 
 skip_without_postgres()
@@ -85,6 +86,20 @@ def H1_a_store_in_use_is_not_taken_by_another_process():
     cluster.nodes[0].wait_notice("ready")
     equal(bodies(cluster.nodes[0], "s", 1), ["x"])
     cluster.end()
+
+
+@case
+def a_dump_of_the_database_restores_its_jobs():
+    cluster = Cluster(postgres, nodes=1)
+    Client(cluster.nodes[0]).ask("PUSH", "s", "kept")
+    dump = subprocess.run(["pg_dump", "-n", "millrace_main", cluster.url], capture_output=True, text=True, check=True)
+    cluster.nodes[0].stop()
+    postgres.sql("CREATE DATABASE again", database="postgres")
+    postgres.sql(dump.stdout, database="again")
+    with Server("--store", postgres.url("again"), "--takeover", "1s", ready=False) as node:
+        node.listens()
+        node.wait_notice("ready")
+        equal(bodies(node, "s", 1), ["kept"])
 
 
 # ---- Two nodes ---------------------------------------------------------------------------------

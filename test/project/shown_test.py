@@ -147,7 +147,8 @@ def prepare(line):
 
 def run_serve(line):
     """The words that Server adds go to bash, which leaves them alone."""
-    more = "--http off" + ("" if "--listen" in line else f" --listen {lasting_address()}")
+    line = re.sub(r"127.0.0.1:74\d1", lambda _: lasting_address(), line)  # which others may use
+    more = ("" if "--http" in line else "--http off") + ("" if "--listen" in line else f" --listen {lasting_address()}")
     shown_server = Server(ready=False, through=["bash", "-c", f"exec {line} {more}", "bash"])
     shown_server.wait_notice("ready")
     shown_server.stop()
