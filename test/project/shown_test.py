@@ -182,11 +182,24 @@ def run_with_token(line):
 
 @functools.cache
 def database():
-    """One with an inbox, and with the store of a cluster."""
+    """One with an inbox."""
     postgres = Postgres()
     postgres.sql("CREATE DATABASE app", database="postgres")
-    ok(f"millrace inbox install '{postgres.url()}' && millrace store init '{postgres.url()}'")
+    ok(f"millrace inbox install '{postgres.url()}'")
     return postgres
+
+
+def make_clusters(line):
+    """New ones for each line; a copy makes its own."""
+    url = f"'{database().url()}'"
+    database().sql("SET client_min_messages = error; "
+                   "DROP SCHEMA IF EXISTS millrace_main, millrace_eu, millrace_restored CASCADE")
+    if "copy file:" not in line:
+        ok(f"millrace store init {url}")
+    elif "copy-of-today" in line:
+        ok("millrace store copy file:./data file:./copy-of-today")
+    if "store check" in line:
+        ok(f"millrace store init {url} --cluster eu")
 
 
 def run_inbox(line):
@@ -216,6 +229,7 @@ def run_shown(line):
     if "postgres://localhost/app" in line:
         if why_not := why_no_database():
             return why_not
+        make_clusters(line)
         line = line.replace("postgres://localhost/app", f"'{database().url()}'")
     if "millrace serve" in line:
         return run_serve(line.rstrip("& "))
