@@ -236,15 +236,41 @@ int script_refuse(const char *program, const char *why) {
 
 // ---- Shell scripts ----------------------------------------------------------------------------
 
-enum { DEPTH = 32, WORD = 64 };
+// A list of bad commands cannot be complete, so the rule is the other way round: each command of
+// the script has a plain word as its name, and a placeholder is (part of) an argument or the file
+// of a redirection behind such a name. The names of commands that evaluate or run their arguments
+// are known for the shells themselves; for programs the list has the common ones.
+
+enum { DEPTH = 32, EXCERPT = 48 };
 
 // What a part of a script is within.
 enum within { PLAIN, PARENTHESES, SUBSTITUTION, QUOTES, PARAMETER };
 
+enum next_word { NAME, ARGUMENTS, PATTERN };
+
+// Where the arguments of a command may have placeholders.
+enum accepts {
+    NOWHERE,
+    ANYWHERE,
+    AS_OPERAND,    // of an operator of [ that compares text or looks at a file
+    BEHIND_FORMAT, // of printf
+    AS_FILE,       // of a redirection, as behind ) and done
+};
+
+struct script_word {
+    const char *text;
+    size_t size;
+};
+
+// The first three kinds of `within` have commands; quotes and parameters are in one of their words.
 struct level {
     enum within within;
-    bool command; // the next word is a command's name
-    bool reads;   // this command reads a script of its own: awk, sed …
+    enum next_word next;
+    enum accepts accepts;
+    bool refused;              // what this substitution writes is where no placeholder may be
+    const char *word;          // where the present word begins; NULL: between words
+    struct script_word before; // the word before it
+    const char *command;       // where the command begins; NULL: not yet
 };
 
 struct shell_reader {
@@ -254,15 +280,19 @@ struct shell_reader {
     const char *why; // the placeholder is refused; NULL: it is not
     struct level levels[DEPTH];
     int depth;
-    char word[WORD], before[WORD]; // so far, unquoted; and the one before it
-    size_t word_size;
-    bool word_begun;
+    bool blank; // the character before this one is a blank
 };
 
 static const char not_expanded[] = "a shell expands nothing within single quotes";
 static const char too_involved[] = "it stands where quotes are hard to follow";
 static const char arithmetic[] = "arithmetic and [[ would read what is in it";
-static const char other_reader[] = "a command in it may read it as a script once more";
+static const char other_reader[] = "a command in the script may run it, or evaluate it once more";
+static const char not_plain[] = "the name of each command in the script must be a plain word, "
+                                "without quotes, backslashes, variables or options before it";
+static const char with_parentheses[] =
+    "functions, arrays and patterns with parentheses are hard to follow";
+static const char early_redirection[] = "a redirection stands before the name of its command "
+                                        "(write: COMMAND >FILE 2>&1)";
 
 static struct level *top(struct shell_reader *s) {
     return &s->levels[s->depth];
@@ -272,20 +302,18 @@ static bool scripts_is_plain(struct shell_reader *s) {
     return top(s)->within <= SUBSTITUTION;
 }
 
+static struct level *command_level(struct shell_reader *s) {
+    struct level *level = top(s);
+    while (level->within > SUBSTITUTION)
+        level--;
+    return level;
+}
+
 static int copy(struct shell_reader *s, size_t size) {
     int err = buffer_append(s->out, s->at, size);
     s->at += size;
+    s->blank = size && strchr(" \t\n", s->at[-1]);
     return err;
-}
-
-static void enter(struct shell_reader *s, enum within within) {
-    if (s->depth + 1 == DEPTH) {
-        s->why = too_involved;
-        return;
-    }
-    bool reads = top(s)->reads;
-    s->depth++;
-    *top(s) = (struct level){ within, within != QUOTES && within != PARAMETER, reads };
 }
 
 static bool has_placeholder(const struct shell_reader *s, size_t size) {
@@ -296,73 +324,266 @@ static bool has_placeholder(const struct shell_reader *s, size_t size) {
     return false;
 }
 
+// ---- Names of commands ------------------------------------------------------------------------
+
+static const char of_names[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                               "0123456789_.+-/";
+
+static bool word_is_among(const char *const *names, struct script_word word) {
+    return is_one_of(names, word.text, word.size);
+}
+
+static struct script_word base_of(struct script_word word) {
+    size_t from = word.size;
+    while (from > 0 && word.text[from - 1] != '/')
+        from--;
+    return (struct script_word){ word.text + from, word.size - from };
+}
+
+static bool is_plain_name(struct script_word word) {
+    static const char *const others[] = { "[", "!", "{", "}", ":", NULL };
+    size_t tilde = *word.text == '~';
+    return word_is_among(others, word) ||
+           (*word.text != '-' && tilde + strspn(word.text + tilde, of_names) >= word.size);
+}
+
+static bool is_descriptor(struct script_word word) {
+    return strspn(word.text, "0123456789") >= word.size;
+}
+
+static bool is_assignment(struct script_word word) {
+    size_t size = 0;
+    while (isalnum((unsigned char)word.text[size]) || word.text[size] == '_')
+        size++;
+    if (!size || isdigit((unsigned char)*word.text))
+        return false;
+    size += word.text[size] == '+';
+    return size < word.size && word.text[size] == '=';
+}
+
 // Words behind which the name of a command still comes.
-static bool leads_to_command(const char *word) {
+static bool leads_to_command(struct script_word word) {
     static const char *const names[] = { "if",    "then",    "else",   "elif",    "while",
                                          "until", "do",      "!",      "{",       "time",
                                          "exec",  "command", "nohup",  "builtin", "sudo",
-                                         "env",   "nice",    "setsid", NULL };
-    return strchr(word, '=') || is_one_of(names, word, strlen(word));
+                                         "env",   "nice",    "setsid", "doas",    NULL };
+    return is_assignment(word) || word_is_among(names, base_of(word));
+}
+
+// Commands of the shells that evaluate an argument, run it, assign it, or calculate with it, in one
+// of the shells at least; and programs that run their arguments.
+static bool runs_arguments(struct script_word name) {
+    static const char *const names[] = {
+        ".",         "alias",    "autoload", "bind",       "break",       "caller",
+        "compgen",   "complete", "compopt",  "continue",   "coproc",      "declare",
+        "dirs",      "disown",   "emulate",  "enable",     "eval",        "exit",
+        "export",    "fc",       "float",    "for",        "foreach",     "function",
+        "functions", "getopts",  "hash",     "history",    "integer",     "jobs",
+        "let",       "limit",    "local",    "logout",     "mapfile",     "nameref",
+        "nocorrect", "noglob",   "popd",     "print",      "pushd",       "read",
+        "readarray", "readonly", "repeat",   "return",     "sched",       "select",
+        "set",       "setopt",   "shift",    "shopt",      "source",      "suspend",
+        "trap",      "typeset",  "ulimit",   "unalias",    "unfunction",  "unhash",
+        "unlimit",   "unset",    "unsetopt", "vared",      "wait",        "zcompile",
+        "zformat",   "zle",      "zmodload", "zparseopts", "zpty",        "zstyle",
+        "at",        "batch",    "choom",    "chpst",      "crontab",     "dbus-run-session",
+        "dumb-init", "entr",     "faketime", "fakeroot",   "firejail",    "gdb",
+        "gosu",      "linux32",  "linux64",  "perf",       "proxychains", "rlwrap",
+        "runcon",    "screen",   "setarch",  "setpriv",    "softlimit",   "start-stop-daemon",
+        "su-exec",   "tini",     "tmux",     "torsocks",   "unbuffer",    "bwrap",
+        "eatmydata", NULL
+    };
+    return word_is_among(names, name) || word_is_among(wrappers, name);
+}
+
+static enum accepts accepts_of(struct script_word name) {
+    static const char *const tests[] = { "[", "test", NULL };
+    static const char *const formats[] = { "printf", NULL };
+    static const char *const ends[] = { "}", "done", "fi", "esac", NULL };
+    if (word_is_among(tests, name))
+        return AS_OPERAND;
+    if (word_is_among(formats, name))
+        return BEHIND_FORMAT;
+    if (word_is_among(ends, name))
+        return AS_FILE;
+    return runs_arguments(name) ? NOWHERE : ANYWHERE;
+}
+
+// Whether printf takes this word for a format (not for -v NAME), which has it print text: some
+// shells calculate %d. Within quotes, or without any.
+static bool is_format_of_text(struct script_word word) {
+    char quote = *word.text == '\'' || *word.text == '"' ? *word.text : 0;
+    if (quote && (word.size < 2 || word.text[word.size - 1] != quote))
+        return false;
+    const char *from = word.text + (quote != 0), *to = word.text + word.size - (quote != 0);
+    if (from < to && (*from == '-' || (!quote && *from == '\\')))
+        return false;
+    for (; from < to; from++) {
+        if (strchr("'\"`$", *from))
+            return false;
+        if (*from != '%')
+            continue;
+        from++;
+        from += strspn(from, "-0123456789.");
+        if (from >= to || !strchr("sbq%", *from))
+            return false;
+    }
+    return true;
+}
+
+// ---- Words and commands -----------------------------------------------------------------------
+
+static void name_end(struct shell_reader *s, struct level *level, struct script_word word) {
+    if (leads_to_command(word))
+        return;
+    static const char *const function[] = { "function", NULL };
+    if (!is_plain_name(word))
+        s->why = not_plain;
+    else if (word_is_among(function, word))
+        s->why = with_parentheses;
+    level->next = ARGUMENTS;
+    level->accepts = accepts_of(base_of(word));
+}
+
+// In zsh a command may follow } and esac at once.
+static void argument_end(struct shell_reader *s, struct level *level, struct script_word word) {
+    static const char *const ends[] = { "}", "esac", NULL };
+    bool runs = strncmp(word.text, "-exec", 5) == 0 || strncmp(word.text, "-ok", 3) == 0; // find
+    if (level->accepts == BEHIND_FORMAT)
+        level->accepts = is_format_of_text(word) ? ANYWHERE : NOWHERE;
+    if (runs)
+        level->accepts = NOWHERE;
+    if (word_is_among(ends, word))
+        s->why = too_involved;
+}
+
+static void pattern_end(struct level *level, struct script_word word) {
+    static const char *const ends[] = { "esac", NULL };
+    if (level->before.size || !word_is_among(ends, word))
+        return;
+    level->next = ARGUMENTS;
+    level->accepts = AS_FILE;
 }
 
 static void word_end(struct shell_reader *s) {
-    if (!s->word_begun)
+    struct level *level = top(s);
+    if (!level->word)
         return;
-    s->word[s->word_size] = 0;
-    const char *name = base_name(s->word);
-    const struct reader_of_scripts *reader = find_reader(name, strlen(name));
-    top(s)->reads |= reader && reader->any_command && reader->place == FIRST;
-    top(s)->command &= leads_to_command(s->word);
-    memcpy(s->before, s->word, sizeof s->before);
-    s->word_size = 0;
-    s->word_begun = false;
+    struct script_word word = { level->word, (size_t)(s->at - level->word) }, base = base_of(word);
+    switch (level->next) {
+    case NAME:
+        name_end(s, level, word);
+        break;
+    case ARGUMENTS:
+        argument_end(s, level, word);
+        break;
+    case PATTERN:
+        pattern_end(level, word);
+        break;
+    }
+    const struct reader_of_scripts *reader = find_reader(base.text, base.size);
+    if (reader && reader->place == FIRST)
+        level->accepts = NOWHERE;
+    level->before = word;
+    level->word = NULL;
 }
 
-static void word_add(struct shell_reader *s, char c) {
-    s->word_begun = true;
-    if (s->word_size < WORD - 1)
-        s->word[s->word_size++] = c;
+static void word_begin(struct shell_reader *s) {
+    struct level *level = command_level(s);
+    if (!level->word)
+        level->word = s->at;
+    if (!level->command)
+        level->command = s->at;
 }
 
+// Behind the head of a case, and behind ;; comes a pattern.
 static void scripts_command_end(struct shell_reader *s) {
+    static const char *const heads[] = { "case", NULL };
+    struct level *level = top(s);
     word_end(s);
-    s->before[0] = 0;
-    top(s)->command = true;
-    top(s)->reads = s->depth && s->levels[s->depth - 1].reads;
+    bool head = level->command && level->next == ARGUMENTS &&
+                word_is_among(heads, (struct script_word){ level->command,
+                                                           strcspn(level->command, " \t\n") });
+    if (level->next != PATTERN)
+        level->next =
+            head || strncmp(s->at, ";;", 2) == 0 || strncmp(s->at, ";&", 2) == 0 ? PATTERN : NAME;
+    level->accepts = NOWHERE;
+    level->before = (struct script_word){ 0 };
+    level->command = NULL;
 }
 
-// Whether the value would be the name of a variable, or an index, both of which bash evaluates.
-static bool would_be_name(struct shell_reader *s) {
-    static const char *const anywhere[] = { ".", "-v", NULL };
-    static const char *const first[] = { "read", "local", "readonly", "export", "getopts", NULL };
-    size_t size = s->word_begun ? strlen(s->word) : 0;
-    bool index = scripts_is_plain(s) && size > 1 && s->word[size - 1] == '[' &&
-                 (isalnum((unsigned char)s->word[size - 2]) || s->word[size - 2] == '_');
-    return index || is_one_of(anywhere, s->before, strlen(s->before)) ||
-           (!s->word_begun && is_one_of(first, s->before, strlen(s->before)));
+// ---- Placeholders -----------------------------------------------------------------------------
+
+// Within [ and test a value could be an operator, and some shells calculate its operands; -v
+// evaluates an index.
+static bool is_operand(const struct level *level, const char *behind) {
+    static const char *const operators[] = { "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-L",
+                                             "-n", "-p", "-r", "-s", "-S", "-u", "-w", "-x", "-z",
+                                             "-O", "-G", "-N", "=",  "==", "!=", NULL };
+    static const char *const first[] = { "[", "test", "!", NULL };
+    if (word_is_among(operators, level->before))
+        return true;
+    behind += strspn(behind, "\"");
+    size_t blanks = strspn(behind, " ");
+    behind += blanks;
+    return blanks && behind[*behind == '!'] == '=' && word_is_among(first, level->before);
+}
+
+static bool is_file(const struct level *level) {
+    struct script_word operator= level->before;
+    return (level->word && strchr("<>", *level->word)) ||
+           (!level->word && operator.size && strspn(operator.text, "<>&|") >= operator.size);
+}
+
+// Why a value cannot stand here; `behind` is the text behind it. NULL: it can.
+static const char *scripts_refusal(struct shell_reader *s, const char *behind) {
+    const struct level *level = command_level(s);
+    if (top(s)->within == PARAMETER || level->next == PATTERN)
+        return too_involved;
+    if (level->next == NAME && level->word &&
+        is_assignment((struct script_word){ level->word, (size_t)(s->at - level->word) }))
+        return "a variable of the script would have it, and may be run";
+    if (level->next == NAME)
+        return "it would be the command itself (scripts are read from stdin: run --stdin -- sh, or "
+               "work STAGE -- sh)";
+    if (level->refused || level->accepts == NOWHERE)
+        return other_reader;
+    if (level->accepts == BEHIND_FORMAT)
+        return "printf could take it for an option (write: printf '%s\\n' {})";
+    if (level->accepts == AS_FILE && !is_file(level))
+        return too_involved;
+    if (level->accepts == AS_OPERAND && !is_operand(level, behind))
+        return "[ could take it for an operator, or calculate it (write: [ -f {} ], [ TEXT = {} ])";
+    return NULL;
 }
 
 // With `?` a shell stops if a wrapper (env -i, sudo) has taken the variable away, instead of going
 // on with an empty value.
 static int put_variable(struct shell_reader *s, const char *name, size_t size) {
     const char *quote = scripts_is_plain(s) ? "\"" : "";
-    char text[WORD];
-    if (top(s)->within == PARAMETER)
-        s->why = too_involved;
-    else if (top(s)->reads)
-        s->why = other_reader;
-    else if (scripts_is_plain(s) && !s->word_begun && top(s)->command)
-        s->why = "it would be the command itself (scripts are read from stdin: run --stdin -- sh, "
-                 "or work STAGE -- sh)";
-    else if (would_be_name(s))
-        s->why = other_reader;
+    char text[64];
+    s->why = scripts_refusal(s, s->at + size);
     if (s->why)
         return 0;
-    if (scripts_is_plain(s))
-        word_add(s, '"');
+    word_begin(s);
     s->at += size;
+    s->blank = false;
     snprintf(text, sizeof text, "%s${%s?}%s", quote, name, quote);
     return buffer_append(s->out, text, strlen(text));
+}
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+static void enter(struct shell_reader *s, enum within within) {
+    if (s->depth + 1 == DEPTH) {
+        s->why = too_involved;
+        return;
+    }
+    bool refused = within == PARENTHESES    ? top(s)->refused
+                   : within == SUBSTITUTION ? scripts_refusal(s, "") != NULL
+                                            : false;
+    s->depth++;
+    *top(s) = (struct level){ .within = within, .refused = refused };
 }
 
 // Text up to `end` in which nothing may be replaced.
@@ -372,7 +593,7 @@ static int copy_opaque(struct shell_reader *s, char end, const char *why) {
         size += end == '`' && s->at[size] == '\\' && s->at[size + 1] ? 2 : 1;
     if (!s->at[size] || has_placeholder(s, size))
         s->why = why;
-    word_add(s, end);
+    word_begin(s);
     return s->why ? 0 : copy(s, size + 1);
 }
 
@@ -383,60 +604,87 @@ static int read_dollar(struct shell_reader *s) {
         s->why = too_involved;
     if (s->why)
         return 0;
-    word_add(s, '$');
-    if (s->at[1] == '(') {
+    word_begin(s);
+    if (s->at[1] == '(')
         enter(s, SUBSTITUTION);
-        s->word_size = 0;
-        s->word_begun = false;
-    } else if (s->at[1] == '{') {
+    else if (s->at[1] == '{')
         enter(s, PARAMETER);
-    } else {
+    else
         return copy(s, 1);
-    }
     return copy(s, 2);
 }
 
+// A parenthesis that does not begin a command is a function, which may run its arguments, an array
+// or a pattern. One that ends no level is behind the pattern of a case.
 static int read_parenthesis(struct shell_reader *s) {
-    bool opens = *s->at == '(';
-    if (opens && s->at[1] == '(')
-        s->why = arithmetic;
-    scripts_command_end(s);
-    if (opens)
+    if (*s->at == '(') {
+        if (s->at[1] == '(')
+            s->why = arithmetic;
+        else if (top(s)->next != NAME || top(s)->word ||
+                 s->at[1 + strspn(s->at + 1, " \t\n")] == ')')
+            s->why = with_parentheses;
+        word_begin(s);
         enter(s, PARENTHESES);
-    else if (top(s)->within != PLAIN)
-        s->depth--;
-    if (!opens)
-        top(s)->command &= top(s)->within == PLAIN; // behind the pattern of a case
+        return copy(s, 1);
+    }
+    scripts_command_end(s);
+    enum within ended = top(s)->within;
+    s->depth -= ended != PLAIN;
+    if (ended == PARENTHESES) { // only redirections can follow
+        top(s)->word = NULL;
+        top(s)->next = ARGUMENTS;
+        top(s)->accepts = AS_FILE;
+    } else if (ended == PLAIN) {
+        top(s)->next = NAME;
+    }
     return copy(s, 1);
+}
+
+static int read_redirection(struct shell_reader *s) {
+    struct level *level = top(s);
+    bool number = !level->word ||
+                  is_descriptor((struct script_word){ level->word, (size_t)(s->at - level->word) });
+    if (level->next == NAME && number)
+        s->why = early_redirection;
+    if (strncmp(s->at, "<<", 2) == 0)
+        s->why = too_involved;
+    word_end(s);
+    if (level->next == NAME && !s->why)
+        s->why = early_redirection;
+    if (level->accepts == BEHIND_FORMAT)
+        level->accepts = NOWHERE;
+    word_begin(s); // what follows is a file's name, also behind a space
+    if (s->at[1] == '(') {
+        enter(s, SUBSTITUTION);
+        return copy(s, 2);
+    }
+    size_t size = 1 + (s->at[1] && strchr(">&|", s->at[1]));
+    return copy(s, size);
 }
 
 static int read_plain(struct shell_reader *s) {
     char c = *s->at;
     if (c == '(' || c == ')')
         return read_parenthesis(s);
+    if (c == '<' || c == '>')
+        return read_redirection(s);
     if (c == '\'')
         return copy_opaque(s, '\'', not_expanded);
     if (c == '"') {
-        word_add(s, c);
+        word_begin(s);
         enter(s, QUOTES);
     } else if (strchr(";&|\n", c)) {
         scripts_command_end(s);
+        if (s->at[1] == c && c != '\n')
+            return copy(s, 2);
     } else if (c == ' ' || c == '\t') {
         word_end(s);
-    } else if (c == '#' && !s->word_begun) {
+    } else if (c == '#' && !top(s)->word) {
         return copy(s, strcspn(s->at, "\n"));
-    } else if (strncmp(s->at, "<<", 2) == 0) {
-        s->why = too_involved;
-    } else if (strncmp(s->at, "[[", 2) == 0 && !s->word_begun) {
+    } else if (strncmp(s->at, "[[", 2) == 0 && !top(s)->word) {
         s->why = arithmetic;
-    } else if (c == '<' || c == '>') {
-        bool command = top(s)->command;
-        word_end(s);
-        top(s)->command = command;
-        memcpy(s->before, ">", 2);
-        word_add(s, c); // what follows is a file's name
     } else {
-        word_add(s, c);
+        word_begin(s);
     }
     return copy(s, 1);
 }
@@ -449,17 +697,23 @@ static int read_parameter(struct shell_reader *s) {
     return copy(s, 1);
 }
 
+// A line that ends with a backslash may continue only between words: it could join $ and (.
+static int read_backslash(struct shell_reader *s) {
+    bool joins = s->at[1] == '\n';
+    if (has_placeholder(s, 2) || (joins && (!scripts_is_plain(s) || !s->blank)))
+        s->why = too_involved;
+    if (!joins)
+        word_begin(s);
+    return copy(s, s->at[1] ? 2 : 1);
+}
+
 static int read_on(struct shell_reader *s) {
     size_t size;
     const char *name = s->variable(s->at, &size);
     if (name)
         return put_variable(s, name, size);
-    if (*s->at == '\\' && top(s)->within != PARAMETER) {
-        if (has_placeholder(s, 2))
-            s->why = too_involved;
-        word_add(s, '\\');
-        return copy(s, s->at[1] ? 2 : 1);
-    }
+    if (*s->at == '\\' && top(s)->within != PARAMETER)
+        return read_backslash(s);
     if (*s->at == '`')
         return copy_opaque(s, '`', too_involved);
     if (*s->at == '$' && top(s)->within != PARAMETER)
@@ -474,40 +728,53 @@ static int read_on(struct shell_reader *s) {
 }
 
 // Whether anything in it, quoted or not, is the name of a command that reads scripts, or that the
-// reader above cannot follow.
-static bool names_reader(const char *script) {
+// reader above cannot follow; NULL: nothing.
+static const char *find_named_reader(const char *script) {
     static const char *const names[] = { "eval",      "trap",    "let",    "declare",
                                          "typeset",   "unset",   "source", "mapfile",
                                          "readarray", "compgen", NULL };
-    static const char of_words[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                   "0123456789_.+-/";
-    bool has_case = strstr(script, "$(") != NULL; // its ) would be taken for that of $(
+    static const char *const heads[] = { "case", NULL };
+    bool parentheses = strchr(script, '(') != NULL; // the ) of a pattern would be taken for its end
     for (const char *p = script; *p;) {
-        p += strcspn(p, of_words);
-        size_t size = strspn(p, of_words), from = size;
-        while (from > 0 && p[from - 1] != '/')
-            from--;
-        const struct reader_of_scripts *reader = find_reader(p + from, size - from);
-        if (size && strncmp(p, "./", 2) != 0 && reader && !reader->any_command)
-            return true;
-        if (is_one_of(names, p, size) || (has_case && size == 4 && strncmp(p, "case", 4) == 0))
-            return true;
-        p += size;
+        p += strcspn(p, of_names);
+        struct script_word word = { p, strspn(p, of_names) }, base = base_of(word);
+        const struct reader_of_scripts *reader = find_reader(base.text, base.size);
+        if (word.size && strncmp(p, "./", 2) != 0 && reader && !reader->any_command)
+            return p;
+        if (word_is_among(names, word) || (parentheses && word_is_among(heads, word)))
+            return p;
+        p += word.size;
     }
-    return false;
+    return NULL;
+}
+
+// Says why, and shows the place: the script from there, up to the end of the line.
+static int refuse_at(const char *why, const char *place) {
+    char sentence[256];
+    size_t size = 0;
+    while (size < EXCERPT && place[size] && !iscntrl((unsigned char)place[size]))
+        size++;
+    while (size && ((unsigned char)place[size] & 0xC0) == 0x80) // not half a character
+        size--;
+    snprintf(sentence, sizeof sentence, "%s (at: %.*s)", why, (int)size, place);
+    return script_refuse("sh", sentence);
 }
 
 int script_rewrite(const char *script, script_variable *variable, struct buffer *out) {
     struct shell_reader s = { .at = script, .variable = variable, .out = out };
-    s.levels[0].command = true;
-    if (names_reader(script))
-        return script_refuse("sh", other_reader);
+    const char *reader = find_named_reader(script);
+    if (reader)
+        return refuse_at(other_reader, reader);
     int err = 0;
     while (*s.at && err >= 0 && !s.why)
         err = read_on(&s);
     if (!s.why && s.depth)
         s.why = too_involved;
-    if (s.why)
-        return script_refuse("sh", s.why);
+    if (!s.why)
+        word_end(&s);
+    if (s.why) {
+        const char *command = command_level(&s)->command;
+        return refuse_at(s.why, command ? command : s.at);
+    }
     return err < 0 ? err : buffer_append(out, "", 1);
 }

@@ -6,8 +6,10 @@
 //
 // Text from a job never becomes part of a script: otherwise a client that may push jobs, or the
 // author of a line, could run commands. In scripts of the shells that read ${NAME} a placeholder
-// becomes a variable. It is refused where the shell would not expand it (single quotes), or would
-// read what it expands to once more (eval, arithmetic, the script of another program).
+// becomes a variable, as (part of) an argument of a command or the file of a redirection behind it.
+// Every command of such a script must have a plain word as its name. A placeholder is refused where
+// the shell would not expand it (single quotes), would evaluate its value again (eval, arithmetic,
+// the script of another program), assign it (x={}, for x in {}), or run it ({}, timeout 5 {}).
 //
 // Programs are recognised by their names, also with a version behind; `scripts.c` has the table,
 // which knows some of their options. Behind an option that it does not know, and if any word there
@@ -32,7 +34,7 @@ enum script_kind script_kind_of(const char *const *words, size_t index, const ch
 typedef const char *script_variable(const char *text, size_t *out_size);
 
 // Appends a shell's script and its 0 byte, with variables for placeholders. MR_EINVAL: one cannot
-// stand where it does, and the sentence says why; MR_ENOMEM.
+// stand where it does, and the sentence says why and shows the place; MR_ENOMEM.
 int script_rewrite(const char *script, script_variable *, struct buffer *out);
 
 // Refuses a placeholder in a script. Returns MR_EINVAL.

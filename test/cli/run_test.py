@@ -416,11 +416,32 @@ def _():
     check(not os.path.exists("own"), os.listdir("."))
 
 
+@case("U1: common scripts run as written, in each shell, and run nothing of a line")
+def _():
+    scripts = {
+        "echo {} >>seen; cat seen; : >seen": "{}\n",
+        "[ {} = x ] || printf '<%s>' \"a {}\"": "<a {}>",
+        "if [ -n {} ]; then (echo {}) | cat; fi": "{}\n",
+        "case {} in none) exit 3 ;; *) echo {} ;; esac": "{}\n",
+        "echo \"$(printf %s {})\"": "{}\n",
+        "for i in 1 2; do { echo {}; }; done | \\\n sort -u": "{}\n",
+        "echo a >{#}.in; while read -r l; do echo \"$l {}\"; done <{#}.in; rm -- {#}.in": "a {}\n",
+    }
+    lines = ["; touch own", "$(touch own)", "`touch own`", "' ; touch own ; '", '" ; touch own ; "', "a[$(touch own)]"]
+    for shell in ("sh", "bash"):
+        for script, shown in scripts.items():
+            r = run("-k", "--jobs", "1", "--", shell, "-c", script, data=lines)
+            equal((r.code, r.out.decode()), (0, "".join(shown.replace("{}", line) for line in lines)), script, r)
+    check(not os.path.exists("own"), os.listdir("."))
+
+
 @case("U1: a placeholder that would become part of a script is refused with the way out, which works")
 def _():
     for command in (["sh", "-c", "echo '{}'"], ["sh", "-c", "{}"], ["sh", "-c"], ["bash", "-c", "echo $(({}))"],
                     ["python3", "-c", "print('{}')"], ["ssh", "host", "echo", "{}"], ["ssh", "host", "echo"],
-                    ["awk", "{}"], ["sh", "-c", "eval echo {}"]):
+                    ["awk", "{}"], ["sh", "-c", "eval echo {}"], ["sh", "-c", "ev\\al {}"],
+                    ["sh", "-c", "timeout 5 {}"], ["sh", "-c", "alias x={}\nx"], ["bash", "-c", "x={}; echo ${x@P}"],
+                    ["bash", "-c", "PS4={}; set -x; :"], ["sh", "-c", ">out {}"], ["sh", "-c", "for x in {}; do $x; done"]):
         r = run("--", *command, data=HOSTILE)
         check(r.code == 2 and b"sh -c 'SCRIPT' sh {}" in r.err and r.out == b"", command, r)
     r = run("-k", "--", "sh", "-c", "printf '%s\\n' \"$1\"", "sh", "{}", data=HOSTILE)
