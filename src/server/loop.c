@@ -803,7 +803,8 @@ int server_run(const struct server_options *options) {
     server->credentials = (struct credentials){ .auth = options->auth, .tls = options->tls };
     pthread_mutex_init(&server->lock, NULL);
     quota_init(&server->quota, options->max_clients ? options->max_clients : LIMIT_CLIENTS,
-               options->max_per_address ? options->max_per_address : LIMIT_CLIENTS_OF_ADDRESS);
+               options->max_per_address ? options->max_per_address : LIMIT_CLIENTS_OF_ADDRESS,
+               (struct quota_words){ "clients", "max-clients", "max-per-address" });
     loops_init(&server->loops, loops_wanted(options->loops));
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); // a file size limit is then an error of write

@@ -24,8 +24,9 @@ static uint32_t address_hash(const uint8_t *address) {
     return (uint32_t)bytes_hash((mr_bytes){ address, QUOTA_ADDRESS }, 0);
 }
 
-void quota_init(struct quota *c, uint32_t most, uint32_t most_of_address) {
-    *c = (struct quota){ .most = most, .most_of_address = most_of_address };
+void quota_init(struct quota *c, uint32_t most, uint32_t most_of_address,
+                struct quota_words words) {
+    *c = (struct quota){ .most = most, .most_of_address = most_of_address, .words = words };
     slab_init(&c->addresses, sizeof(struct quota_address), 0);
 }
 
@@ -51,10 +52,9 @@ static int address_enter(struct quota *c, const uint8_t *address, uint32_t *out)
     uint32_t hash = address_hash(address);
     uint32_t number = map_find(&c->by_address, hash, quota_is_address, c, address);
     if (number && address_at(c, number)->count >= c->most_of_address)
-        return error_set(MR_EFULL,
-                         "%u clients of this address are connected, which is the limit: "
-                         "max-per-address",
-                         address_at(c, number)->count);
+        return error_set(MR_EFULL, "%u %s of this address are connected, which is the limit: %s",
+                         address_at(c, number)->count, c->words.members,
+                         c->words.way_out_of_address);
     int err = number ? 0 : address_create(c, address, hash, &number);
     if (err < 0)
         return err;
@@ -66,8 +66,8 @@ static int address_enter(struct quota *c, const uint8_t *address, uint32_t *out)
 int quota_enter(struct quota *c, const uint8_t *address, struct quota_member *out) {
     uint32_t number = 0;
     if (c->count >= c->most)
-        return error_set(MR_EFULL, "%u clients are connected, which is the limit: max-clients",
-                         c->count);
+        return error_set(MR_EFULL, "%u %s are connected, which is the limit: %s", c->count,
+                         c->words.members, c->words.way_out);
     int err = address ? address_enter(c, address, &number) : 0;
     if (err < 0)
         return err;

@@ -12,8 +12,14 @@
 
 enum { QUOTA_ADDRESS = 16 };
 
+// The words of the refusals: "N members are connected, which is the limit: way_out".
+struct quota_words {
+    const char *members, *way_out, *way_out_of_address;
+};
+
 struct quota {
     uint32_t most, most_of_address;
+    struct quota_words words;
     uint32_t count;
     struct slab addresses; // struct quota_address, one for each address with connections
     struct map by_address;
@@ -25,11 +31,12 @@ struct quota_member {
     uint32_t address; // index of its address; 0: it counts only in the total
 };
 
-void quota_init(struct quota *, uint32_t most, uint32_t most_of_address);
+// Borrows the strings.
+void quota_init(struct quota *, uint32_t most, uint32_t most_of_address, struct quota_words);
 void quota_finish(struct quota *);
 
 // Counts one more connection, from an address of QUOTA_ADDRESS bytes; NULL: from this machine,
-// where the address does not distinguish clients. MR_EFULL: too many, with the name of the limit;
+// where the address does not distinguish clients. MR_EFULL: too many, with the quota's words;
 // MR_ENOMEM. It is not counted then.
 int quota_enter(struct quota *, const uint8_t *address, struct quota_member *out);
 

@@ -95,7 +95,9 @@ int web_start(const struct front_place *place, void **out) {
     w->bodies.ms = WEB_BODY_MS;
     w->idle.ms = WEB_IDLE_MS;
     w->lingering.ms = WEB_LINGER_MS;
-    quota_init(&w->quota, WEB_CONNECTIONS, WEB_CONNECTIONS_OF_ADDRESS);
+    quota_init(&w->quota, WEB_CONNECTIONS, WEB_CONNECTIONS_OF_ADDRESS,
+               (struct quota_words){ "HTTP clients", "close other HTTP connections first",
+                                     "close some of these HTTP connections first" });
     w->values = mem_alloc(WEB_VALUES * sizeof *w->values);
     if (!w->values || uv_timer_init(place->loop, &w->timeouts_timer) < 0 ||
         uv_timer_init(place->loop, &w->event_timer) < 0)

@@ -512,6 +512,34 @@ static void U4_samples_cost_what_they_show(void **state) {
     close_world();
 }
 
+// F44: HTTP has limits of its own, and the refusal does not name those of all clients.
+static void F44_a_refusal_names_the_limit_of_HTTP(void **state) {
+    (void)state;
+    static const uint8_t address[QUOTA_ADDRESS] = { 10 };
+    static struct session *open[WEB_CONNECTIONS];
+    struct session *late;
+    uint32_t count = 0;
+    open_world();
+    assert_int_equal(session_create(&w.host, &late), 0);
+    for (; count < WEB_CONNECTIONS_OF_ADDRESS; count++) {
+        assert_int_equal(session_create(&w.host, &open[count]), 0);
+        assert_int_equal(web_front()->open(w.web, open[count], address, &open[count]->front), 0);
+    }
+    assert_int_equal(web_front()->open(w.web, late, address, &late->front), MR_EFULL);
+    assert_string_equal(error_text(), "500 HTTP clients of this address are connected, which is "
+                                      "the limit: close some of these HTTP connections first");
+    while (count < WEB_CONNECTIONS)
+        open[count++] = http_session();
+    assert_int_equal(web_front()->open(w.web, late, NULL, &late->front), MR_EFULL);
+    assert_string_equal(error_text(), "2000 HTTP clients are connected, which is the limit: "
+                                      "close other HTTP connections first");
+    while (count)
+        leave(open[--count]);
+    host_begin(&w.host);
+    session_destroy(late);
+    close_world();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(U5_json_is_read_in_steps_of_any_size),
@@ -522,6 +550,7 @@ int main(void) {
         cmocka_unit_test(U4_JSON_is_the_same_in_pieces_of_any_size),
         cmocka_unit_test(U12_an_idle_gap_has_nothing_in_it),
         cmocka_unit_test(U4_samples_cost_what_they_show),
+        cmocka_unit_test(F44_a_refusal_names_the_limit_of_HTTP),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
