@@ -40,6 +40,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(source_idle_ms, 3600000);
     LIMIT(source_least_ms, SOURCE_LEAST_MS);
     LIMIT(maker_part, 4);
+    LIMIT(maker_least, 250);
     return l;
 }
 

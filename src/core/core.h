@@ -92,7 +92,9 @@ struct core_limits {
     uint32_t max_channels; // 100 million
     uint32_t max_stages;   // 10,000
     uint32_t max_sources;  // 10,000
-    uint32_t maker_part;   // one maker may have 1 / maker_part of all stages and of all sources: 4
+    uint32_t maker_part;   // one maker may have 1 / maker_part of max_stages and of max_sources,
+                           // divided by the number of shards: 4 …
+    uint32_t maker_least;  // … but at least this many in a shard, if that part is not less: 250
     uint32_t max_once_entries; // 100 million
     uint32_t max_block;        // jobs under one lease: 1,000
     uint32_t max_take;         // jobs in one answer: 1,000

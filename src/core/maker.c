@@ -27,6 +27,19 @@ uint32_t maker_count(const struct core *c, enum made made) {
     return index ? maker_at(c, index)->made[made] : 0;
 }
 
+// Shards do not know each other's counts, so each allows an equal part of what the whole store
+// allows. The epics of a stage are all in one shard: with many shards the part has a minimum.
+uint32_t maker_share(const struct core *c, uint32_t most) {
+    uint32_t of_all = most / c->limits.maker_part, share = of_all / c->config.shards;
+    if (share < c->limits.maker_least)
+        share = c->limits.maker_least;
+    return share < of_all ? share : of_all;
+}
+
+const char *maker_where(const struct core *c) {
+    return c->config.shards > 1 ? " in this shard" : "";
+}
+
 int maker_reserve(struct core *c, uint64_t name) {
     if (!name)
         return 0;

@@ -162,8 +162,7 @@ static uint32_t source_least_used(struct core *c, uint32_t maker) {
 
 // Dropped sources do not count, although their structs stay until their jobs are forgotten.
 static int source_make_room(struct core *c) {
-    size_t known = map_count(&c->source_by_name),
-           share = c->limits.max_sources / c->limits.maker_part;
+    size_t known = map_count(&c->source_by_name), share = maker_share(c, c->limits.max_sources);
     bool of_maker = c->maker && maker_count(c, MADE_SOURCE) >= share;
     if (!of_maker && known < c->limits.max_sources)
         return 0;
@@ -171,8 +170,8 @@ static int source_make_room(struct core *c) {
     if (least)
         return source_drop(c, least);
     return of_maker
-               ? error_set(MR_EFULL, "this token uses %zu sources and epics, its share of %u",
-                           share, c->limits.max_sources)
+               ? error_set(MR_EFULL, "this token uses %zu sources and epics%s, its share of %u",
+                           share, maker_where(c), c->limits.max_sources)
                : error_set(MR_EFULL, "%zu sources and epics are known, which is the limit", known);
 }
 

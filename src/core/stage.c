@@ -117,15 +117,15 @@ static void stages_drop_idle(struct core *, uint32_t maker);
 
 // Limits the stages of one maker.
 static int stage_check_share(struct core *c) {
-    uint32_t share = c->limits.max_stages / c->limits.maker_part;
+    uint32_t share = maker_share(c, c->limits.max_stages);
     if (!c->maker || maker_count(c, MADE_STAGE) < share)
         return 0;
     stages_drop_idle(c, maker_find(c));
     if (maker_count(c, MADE_STAGE) < share)
         return 0;
     return error_set(
-        MR_EFULL, "this token has made %u stages, its share of %u: STAGE name REMOVE forgets one",
-        share, c->limits.max_stages);
+        MR_EFULL, "this token has made %u stages%s, its share of %u: STAGE name REMOVE forgets one",
+        share, maker_where(c), c->limits.max_stages);
 }
 
 APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {

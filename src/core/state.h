@@ -579,6 +579,8 @@ void gaps_drop(struct core *, struct conn *);
 
 uint32_t maker_find(const struct core *); // the current one (core_act_for); 0: not known
 uint32_t maker_count(const struct core *, enum made);
+uint32_t maker_share(const struct core *, uint32_t most); // how many it may have here of `most`
+const char *maker_where(const struct core *);             // for messages about its share
 uint64_t maker_name(const struct core *, uint32_t maker); // as written in records; 0: not known
 int maker_reserve(struct core *, uint64_t name);
 // After maker_reserve; returns the maker.

@@ -863,6 +863,62 @@ static void U7_a_token_has_a_share_of_stages_and_sources(void **state) {
     ask(d, 2, "STAGE d", "-GONE *");
 }
 
+enum { MANY = 60 };
+
+// One token has 12 of 48, in all shards together. `maker_least`: and so many in each shard.
+static struct dialogue *open_with_share(uint32_t maker_least) {
+    struct core_limits limits = { .max_stages = 48, .max_sources = 48, .maker_least = maker_least };
+    struct dialogue *d = dialogue_create(STORE_MEMORY, limits);
+    set_auth_everywhere(d);
+    come_as(d, 0, "push");
+    return d;
+}
+
+static bool is_accepted(struct dialogue *d, const char *stage, const char *options) {
+    struct buffer *received = &d->clients[0].received;
+    send_linef(d, 0, "PUSH %s x %s", stage, options);
+    assert_true(received->size > 0);
+    bool accepted = received->data[0] == '$';
+    if (!accepted)
+        assert_memory_equal(received->data, "-FULL this token ", 17);
+    received->size = 0;
+    if (!accepted)
+        come_as(d, 0, "push"); // a connection keeps few refused numbers
+    return accepted;
+}
+
+// Counts the stages, and then the sources in them, that the token can make.
+static void expect_shares(struct dialogue *d, uint32_t share) {
+    char stages[MANY][16], source[32];
+    uint32_t made = 0, sources = 0;
+    for (int i = 0; i < MANY; i++) {
+        snprintf(stages[made], sizeof stages[made], "stage-%d", i);
+        made += is_accepted(d, stages[made], "");
+    }
+    assert_int_equal(made, share);
+    for (uint32_t i = 0; i < MANY; i++) {
+        snprintf(source, sizeof source, "SOURCE c%u 1", i);
+        sources += is_accepted(d, stages[i % made], source);
+    }
+    assert_int_equal(sources, share);
+}
+
+// U7: the share of a token is of the whole server, however many shards that has.
+static void U7_a_share_is_divided_among_shards(void **state) {
+    (void)state;
+    struct dialogue *d = open_with_share(1);
+    expect_shares(d, 12);
+    dialogue_destroy(d);
+}
+
+// U7: a shard allows the minimum also if its part is less.
+static void U7_a_share_of_a_shard_has_a_minimum(void **state) {
+    (void)state;
+    struct dialogue *d = open_with_share(5);
+    expect_shares(d, d->host.shards > 1 ? 15 : 12);
+    dialogue_destroy(d);
+}
+
 #define WITH_PEOPLE(test)                                                                          \
     { #test, test, setup, dialogue_teardown, NULL }
 
@@ -890,6 +946,8 @@ int main(void) {
         cmocka_unit_test(T1_a_list_that_is_wrong_is_refused_with_its_line),
         cmocka_unit_test(F51_lists_need_memory),
         cmocka_unit_test(F42_F45_unauthenticated_clients_have_little_time),
+        cmocka_unit_test(U7_a_share_is_divided_among_shards),
+        cmocka_unit_test(U7_a_share_of_a_shard_has_a_minimum),
         cmocka_unit_test(F45_U8_unauthenticated_clients_are_few_and_the_oldest_is_closed),
     };
     const struct CMUnitTest alone[] = {
