@@ -172,27 +172,49 @@ bool host_clients_exceed(const struct host *h) {
     return h->buffered > limit / h->loops->count && router_client_bytes(h) > limit;
 }
 
+// How much the clients of a token hold; those without a token count together.
+struct token_bytes {
+    const struct auth_entry *who;
+    uint64_t bytes;
+};
+
+enum { TOKENS_COMPARED = 32 }; // those that come later count as the last one
+
+// The token whose clients hold the most, so that nobody is closed for what others hold.
+static struct token_bytes *find_largest_token(const struct host *h,
+                                              struct token_bytes all[TOKENS_COMPARED]) {
+    size_t count = 0, largest = 0;
+    for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        const struct session *s = list_entry(l, struct session, of_host);
+        size_t i = 0;
+        while (i < count && all[i].who != s->who && i < TOKENS_COMPARED - 1)
+            i++;
+        if (i == count)
+            all[count++] = (struct token_bytes){ .who = s->who };
+        all[i].bytes += session_held(s);
+        largest = all[i].bytes > all[largest].bytes ? i : largest;
+    }
+    return &all[largest];
+}
+
 // Of two with equally much the older one is first.
-static size_t find_largest(const struct host *h, size_t (*size)(const struct session *),
-                           struct session *out[LARGEST_CLIENTS]) {
+size_t host_largest_clients(struct host *h, struct session *out[LARGEST_CLIENTS]) {
+    struct token_bytes all[TOKENS_COMPARED] = { 0 };
+    const struct auth_entry *who = find_largest_token(h, all)->who;
     size_t count = 0;
     for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         struct session *s = list_entry(l, struct session, of_host);
         bool is_full = count == LARGEST_CLIENTS;
-        if (!size(s) || (is_full && size(s) <= size(out[count - 1])))
+        size_t held = s->who == who ? session_held(s) : 0;
+        if (!held || (is_full && held <= session_held(out[count - 1])))
             continue;
         size_t at = is_full ? count - 1 : count++;
-        for (; at && size(s) > size(out[at - 1]); at--)
+        for (; at && held > session_held(out[at - 1]); at--)
             out[at] = out[at - 1];
         out[at] = s;
     }
-    return count;
-}
-
-size_t host_largest_clients(struct host *h, struct session *out[LARGEST_CLIENTS]) {
-    size_t count = find_largest(h, session_unread, out);
     h->steps += h->slots.used / STEP_SESSIONS;
-    return count ? count : find_largest(h, session_held, out);
+    return count;
 }
 
 void host_buffer_take(struct host *h, struct buffer *out) {

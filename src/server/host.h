@@ -213,10 +213,10 @@ uint64_t host_client_limit(const struct host *);
 // this loop more than its share.
 bool host_clients_exceed(const struct host *);
 
-// Which clients are to be closed if so, in this order and until there is room: those with the most
-// bytes of replies that they could have read and have not; if there are none, those whose requests
-// take the most. Returns their number; one search finds many, because it passes all sessions. They
-// may be remote sessions (router.h). Between turns.
+// Which clients are to be closed if so, in this order and until there is room: of the token whose
+// clients together hold the most, those that hold the most bytes of requests and unread replies.
+// Returns their number; one search finds many, because it passes all sessions. They may be remote
+// sessions (router.h). Between turns.
 enum { LARGEST_CLIENTS = 64 };
 size_t host_largest_clients(struct host *, struct session *out[LARGEST_CLIENTS]);
 

@@ -712,6 +712,28 @@ static void U6_the_client_that_left_most_unread_is_closed(void **state) {
     ask(d, 1, "PUSH s small", "\"*\"");
 }
 
+// U6: a token whose clients hold little is not closed for what those of another one hold together.
+static void U6_clients_are_closed_for_what_their_own_token_holds(void **state) {
+    struct dialogue *d = *state;
+    struct auth_entry many = { .name = mr_str("many") }, one = { .name = mr_str("one") };
+    struct session *s, *largest[LARGEST_CLIENTS];
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(session_create(&d->host, &s), 0);
+        s->who = &many;
+        session_hold(s, 60 << 10);
+    }
+    assert_int_equal(session_create(&d->host, &s), 0);
+    s->who = &one;
+    session_hold(s, 1 << 20); // the largest, but all of its token
+    size_t count = host_largest_clients(&d->host, largest);
+    assert_int_equal(count, LARGEST_CLIENTS);
+    for (size_t i = 0; i < count; i++)
+        assert_ptr_equal(largest[i]->who, &many);
+    session_hold(s, 8 << 20); // now it is the one with the most
+    assert_int_equal(host_largest_clients(&d->host, largest), 1);
+    assert_ptr_equal(largest[0], s);
+}
+
 // U4: to make room, very many clients may have to be closed: the largest, without a search for
 // each.
 static void U4_the_largest_clients_are_found_together(void **state) {
@@ -873,6 +895,7 @@ int main(void) {
         DIALOGUE(U4_the_largest_clients_are_found_together),
         DIALOGUE(U4_very_many_sockets_are_read_in_rotation),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),
+        DIALOGUE(U6_clients_are_closed_for_what_their_own_token_holds),
     };
     dialogue_in_one_loop = true; // a turn's work is counted in one host
     return DIALOGUES(any, alone);
