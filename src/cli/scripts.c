@@ -529,15 +529,18 @@ static bool is_operand(const struct level *level, const char *behind) {
     return blanks && behind[*behind == '!'] == '=' && word_is_among(first, level->before);
 }
 
-static bool is_file(const struct level *level) {
+// The operator whose file the present word is; NULL: it is an argument.
+static const char *redirection_of(const struct level *level) {
     struct script_word operator= level->before;
-    return (level->word && strchr("<>", *level->word)) ||
-           (!level->word && operator.size && strspn(operator.text, "<>&|") >= operator.size);
+    if (level->word && strchr("<>", *level->word))
+        return level->word;
+    return operator.size && strspn(operator.text, "<>&|") >= operator.size ? operator.text : NULL;
 }
 
 // Why a value cannot stand here; `behind` is the text behind it. NULL: it can.
 static const char *scripts_refusal(struct shell_reader *s, const char *behind) {
     const struct level *level = command_level(s);
+    const char *redirection = redirection_of(level);
     if (top(s)->within == PARAMETER || level->next == PATTERN)
         return too_involved;
     if (level->next == NAME && level->word &&
@@ -548,9 +551,11 @@ static const char *scripts_refusal(struct shell_reader *s, const char *behind) {
                "work STAGE -- sh)";
     if (level->refused || level->accepts == NOWHERE)
         return other_reader;
+    if (redirection && redirection[1] == '&')
+        return "bash expands what is behind >& twice (write: >FILE 2>&1)";
     if (level->accepts == BEHIND_FORMAT)
         return "printf could take it for an option (write: printf '%s\\n' {})";
-    if (level->accepts == AS_FILE && !is_file(level))
+    if (level->accepts == AS_FILE && !redirection)
         return too_involved;
     if (level->accepts == AS_OPERAND && !is_operand(level, behind))
         return "[ could take it for an operator, or calculate it (write: [ -f {} ], [ TEXT = {} ])";

@@ -278,6 +278,7 @@ static void U1_common_scripts_are_accepted(void **state) {
         "for i in 1 2 3; do curl -f {} && break; done",
         "while read -r l; do echo \"$l {key}\"; done <{} > {/}.out",
         "while read -r l; do echo \"$l\"; done < {}",
+        "while read -r l; do echo \"$l\"; done < \"a/{}\"",
         "{ head -1 {}; tail -1 {}; } >> {.}.txt",
         "(cd {//} && tar czf {/.}.tgz {/}) > log",
         "printf '%s\\n' {} \"<{key}>\"",
@@ -366,6 +367,10 @@ static const char *const refused_scripts[] = {
     "\"{}\"",
     "find . -exec {} ;",
     "time -p {}",
+    "ls >&{}", // bash expands it twice
+    "ls >& \"{}\"",
+    "ls >&2{}",
+    "ls >&$(echo {})",
     "( ( case x in a) {} ;; esac ) )",
     "case x in a) {} ;; esac",
     "case x in\na) b;;\n*) {} ;; esac",
