@@ -325,7 +325,7 @@ static uint32_t request_from_many(const char *path, struct session **clients, ui
     for (uint32_t i = 0; i < count; i++)
         say(clients[i], text, (size_t)size);
     for (; w.answered < count; turns++) {
-        assert_true(turn_steps() <= LIMIT_TURN_STEPS + LIMIT_SESSION_STEPS + LIMIT_COMMAND_STEPS);
+        assert_true(turn_steps() <= LIMIT_BUSY_STEPS + LIMIT_COMMAND_STEPS + LIMIT_CLEAN_STEPS);
         assert_true(turns < 1000);
     }
     return turns;
@@ -345,7 +345,7 @@ static void push_to_stages(struct session *s, int stages, const char *name) {
 // U4: large responses are written in pieces, however many connections ask for them at once.
 static void U4_large_responses_share_their_turns(void **state) {
     (void)state;
-    enum { CLIENTS = 8, STAGES = 1000 };
+    enum { CLIENTS = 60, STAGES = 1000 };
     struct session *clients[CLIENTS], *pusher;
     open_world();
     assert_int_equal(session_create(&w.host, &pusher), 0);
@@ -353,9 +353,9 @@ static void U4_large_responses_share_their_turns(void **state) {
     for (int i = 0; i < CLIENTS; i++)
         clients[i] = http_session();
     assert_true(request_from_many("/healthz", clients, CLIENTS) == 1);
-    assert_true(request_from_many("/metrics", clients, CLIENTS) > CLIENTS);
-    assert_true(request_from_many("/api/stages", clients, CLIENTS) > CLIENTS);
-    assert_true(request_from_many("/api/events", clients, CLIENTS) > CLIENTS);
+    assert_true(request_from_many("/metrics", clients, CLIENTS) > CLIENTS / 4);
+    assert_true(request_from_many("/api/stages", clients, CLIENTS) > CLIENTS / 4);
+    assert_true(request_from_many("/api/events", clients, CLIENTS) > CLIENTS / 4);
     for (int i = 0; i < CLIENTS; i++)
         leave(clients[i]);
     host_begin(&w.host);
