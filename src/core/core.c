@@ -217,7 +217,7 @@ struct stage_change {
 // Changes a stage and records it; on failure the stage is unchanged.
 static int stage_try(struct core *c, mr_bytes name, const struct stage_change *change) {
     uint32_t number = 0;
-    int err = stage_get(c, name, &number);
+    int err = stage_get_if_room(c, name, &number);
     if (err < 0)
         return err;
     struct stage *s = c->stages[number];

@@ -614,7 +614,7 @@ int source_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number,
 static int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out_stage,
                     uint32_t *out) {
     struct source_key k = { .epic = true, .name = name };
-    int err = stage_get(c, stage, &k.stage);
+    int err = stage_get_if_room(c, stage, &k.stage);
     if (err == 0)
         err = source_get_key(c, &k, out);
     if (err == 0)

@@ -163,6 +163,11 @@ int stage_get(struct core *c, mr_bytes name, uint32_t *out) {
     return 0;
 }
 
+int stage_get_if_room(struct core *c, mr_bytes name, uint32_t *out) {
+    int err = stage_find(c, name) ? 0 : memory_check(c, 0);
+    return err < 0 ? err : stage_get(c, name, out);
+}
+
 uint32_t stage_set_next(const struct stage_set *set, uint32_t from, uint32_t last) {
     for (uint32_t number = from; number <= last; number = (number | 63) + 1) {
         uint64_t bits = set->bits[number / 64] >> number % 64;

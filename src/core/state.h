@@ -471,8 +471,10 @@ bool channel_is_known(const struct core *, chan);
 
 // ---- stage.c ----------------------------------------------------------------------------------
 
-uint32_t stage_find(struct core *, mr_bytes name);                        // 0: not known
-int stage_get(struct core *, mr_bytes name, uint32_t *out);               // made when missing
+uint32_t stage_find(struct core *, mr_bytes name);          // 0: not known
+int stage_get(struct core *, mr_bytes name, uint32_t *out); // made when missing
+// The same, for commands that bring no job: MR_EFULL if it is missing and memory is short.
+int stage_get_if_room(struct core *, mr_bytes name, uint32_t *out);
 int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
 // Forgets the job that ended first; false: none.
 bool stage_forget_early(struct core *, struct stage *);

@@ -273,7 +273,7 @@ static void taker_stop_waiting(struct core *c, struct taker *t) {
 // Makes the stages that are not known yet.
 static int take_make_stages(struct core *c, const struct take *t, uint32_t *stages) {
     for (size_t i = 0; i < t->stage_count; i++) {
-        int err = stages[i] ? 0 : stage_get(c, t->stages[i], &stages[i]);
+        int err = stages[i] ? 0 : stage_get_if_room(c, t->stages[i], &stages[i]);
         if (err == 0)
             continue;
         while (i--)

@@ -600,6 +600,20 @@ static void rule13_memory_is_bounded(void **state) {
     core_fixture_destroy(t);
 }
 
+// U6: neither do commands that only name a new stage get beyond the limit.
+static void U6_no_stage_is_made_while_memory_is_short(void **state) {
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_memory = 4000 });
+    (void)state;
+    core_set_outside_memory(t->core, 4000);
+    refused(MR_EFULL, core_set(t->core, mr_str("new"), mr_str("high-mark"), mr_str("1")));
+    refused(MR_EFULL, core_pause(t->core, mr_str("new")));
+    refused(MR_EFULL, core_epic_end(t->core, mr_str("new"), mr_str("epic"), 1));
+    struct stage_info info;
+    assert_int_equal(core_look_stage(t->core, mr_str("new"), &info), MR_EGONE);
+    core_fixture_destroy(t);
+}
+
 static void end_with(struct core_fixture *t, mr_bytes result) {
     struct taken a = take(t);
     must(try_done(t, (struct done){ .id = a.id, .token = a.token, .result = result }));
@@ -1144,6 +1158,7 @@ int main(void) {
         CORE_TEST(rule13_more_room_is_reported_at_once),
         CORE_TEST(rule13_bytes_are_bounded),
         CORE_TEST(rule13_memory_is_bounded),
+        CORE_TEST(U6_no_stage_is_made_while_memory_is_short),
         CORE_TEST(rule13_many_that_are_retained_make_room_for_a_large_one),
         CORE_TEST(rule13_what_is_retained_makes_room),
         CORE_TEST(U4_no_more_pushes_are_woken_than_there_is_memory_for),
