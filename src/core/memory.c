@@ -38,7 +38,7 @@ uint64_t core_memory(const struct core *c) {
              of_map(&c->outbox_by_number) + of_map(&c->maker_by_name) + of_map(&c->recorded_leases);
     bytes += map_count(&c->recorded_leases) * sizeof(struct lease_record);
     bytes += (uint64_t)c->sources.used * SOURCE_WINDOW * sizeof(uint64_t);
-    bytes += (uint64_t)c->stage_count * (sizeof(struct stage) + 2 * sizeof(struct histogram));
+    bytes += (uint64_t)c->stage_count * STAGE_BYTES;
     return bytes + c->timers.capacity * sizeof *c->timers.entries;
 }
 

@@ -3,6 +3,7 @@
 #include "core/link.h"
 
 #include "base/errors.h"
+#include "base/histogram.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -115,9 +116,16 @@ static uint32_t stage_free_number(struct core *c) {
 
 static void stages_drop_idle(struct core *, uint32_t maker);
 
-// Limits the stages of one maker.
-static int stage_check_share(struct core *c) {
+// How many stages one maker may have: its share of all, and no more than fit in the same part of
+// the memory, so that they do not use up the room for the jobs of others.
+static uint32_t stage_share(const struct core *c) {
     uint32_t share = maker_share(c, c->limits.max_stages);
+    uint64_t fit = c->limits.max_memory / c->limits.maker_part / STAGE_BYTES;
+    return c->limits.max_memory && fit < share ? (uint32_t)fit + 1 : share;
+}
+
+static int stage_check_share(struct core *c) {
+    uint32_t share = stage_share(c);
     if (!c->maker || maker_count(c, MADE_STAGE) < share)
         return 0;
     stages_drop_idle(c, maker_find(c));

@@ -471,6 +471,9 @@ bool channel_is_known(const struct core *, chan);
 
 // ---- stage.c ----------------------------------------------------------------------------------
 
+// Memory that counts for a stage, with its histograms.
+#define STAGE_BYTES (sizeof(struct stage) + 2 * sizeof(struct histogram))
+
 uint32_t stage_find(struct core *, mr_bytes name);          // 0: not known
 int stage_get(struct core *, mr_bytes name, uint32_t *out); // made when missing
 // The same, for commands that bring no job: MR_EFULL if it is missing and memory is short.

@@ -614,6 +614,26 @@ static void U6_no_stage_is_made_while_memory_is_short(void **state) {
     core_fixture_destroy(t);
 }
 
+// U7: the stages of one token leave room in memory for the jobs of others.
+static void U7_the_stages_of_a_token_use_a_part_of_memory(void **state) {
+    struct core_fixture *t = core_fixture_create(
+        MODE_PLAIN, (struct core_limits){ .max_memory = 8 << 20, .maker_part = 4 });
+    (void)state;
+    int made = 0, err = 0;
+    core_act_for(t->core, 1);
+    for (char name[16]; err == 0; made += err == 0) {
+        snprintf(name, sizeof name, "a.%d", made);
+        err = core_set(t->core, mr_str(name), mr_str("high-mark"), mr_str("1"));
+    }
+    assert_int_equal(err, MR_EFULL);
+    assert_in_range(core_memory(t->core), 1 << 20, 3 << 20);
+    core_act_for(t->core, 2);
+    must(core_set(t->core, mr_str("b"), mr_str("high-mark"), mr_str("1")));
+    core_act_for(t->core, 0);
+    push(t, "", "there is room");
+    core_fixture_destroy(t);
+}
+
 static void end_with(struct core_fixture *t, mr_bytes result) {
     struct taken a = take(t);
     must(try_done(t, (struct done){ .id = a.id, .token = a.token, .result = result }));
@@ -1159,6 +1179,7 @@ int main(void) {
         CORE_TEST(rule13_bytes_are_bounded),
         CORE_TEST(rule13_memory_is_bounded),
         CORE_TEST(U6_no_stage_is_made_while_memory_is_short),
+        CORE_TEST(U7_the_stages_of_a_token_use_a_part_of_memory),
         CORE_TEST(rule13_many_that_are_retained_make_room_for_a_large_one),
         CORE_TEST(rule13_what_is_retained_makes_room),
         CORE_TEST(U4_no_more_pushes_are_woken_than_there_is_memory_for),
