@@ -164,8 +164,8 @@ static inline void log_look(struct log *l, struct log_state *out) {
 }
 
 // The latest instant (base/clock.h) at which this log is known to have owned its store: when the
-// last append or heartbeat that succeeded was sent. UINT64_MAX: nobody can take it away while it is
-// open. An owner answers nothing once that is too long ago. Any thread.
+// last append or heartbeat that succeeded was sent. UINT64_MAX: no other process can own it while
+// it is open. An owner answers nothing once that is too long ago. Any thread.
 static inline uint64_t log_owned_ms(struct log *l) {
     return l->impl->owned_ms ? l->impl->owned_ms(l) : UINT64_MAX;
 }

@@ -382,7 +382,7 @@ static struct stream_log *stream_log_make(uint32_t shard, const struct log_optio
     return l;
 }
 
-// Claims from whoever has it now, and from nobody else: a claim that the store carries out too late
+// Claims from the present owner, and from no other: a claim that the store carries out too late
 // must not take the stream from a later owner. A claim in doubt is repeated.
 static int stream_claim_first(struct stream_log *l, struct stream_state *out) {
     struct stream *s = l->appending;

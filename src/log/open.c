@@ -20,7 +20,7 @@ static int refuse_owned(const struct stream_state *seen, uint32_t shard) {
                      shard, seen->owner, OWNER_FORGOTTEN_MS / 1000);
 }
 
-// Looks at the owner. Claiming then expects that nobody else was faster.
+// Looks at the owner. The claim then expects that no other process was faster.
 static int expect_no_owner(struct stream_store *store, uint32_t shard,
                            struct log_stream_options *o) {
     struct stream *stream;

@@ -45,7 +45,7 @@ struct stream_state {
     uint64_t epoch;      // of the last claim; 0: never claimed
     uint64_t head, tail; // positions; equal when there are no batches
     uint64_t bytes;      // what the store needs for the stream, about
-    // Whom the last claim has named (stream_store), "" if nobody claimed it or the owner has
+    // Whom the last claim has named (stream_store), "" if it was never claimed or the owner has
     // released it; and for how long, by the store's clock, it has not appended or beaten. They only
     // suggest who should claim.
     char owner[STREAM_OWNER];

@@ -13,9 +13,9 @@
 
 enum { BODY_GUESS = 2048, HEAD_GUESS = 512 }; // bytes read before the size is known
 
-// ---- Patience ---------------------------------------------------------------------------------
+// ---- Retries ----------------------------------------------------------------------------------
 
-struct patience {
+struct retries {
     uint64_t until_ms; // 0: nothing has failed yet
     uint32_t pause_ms;
 };
@@ -37,12 +37,12 @@ static bool stream_pause(struct stream_log *l, uint64_t at_ms) {
 }
 
 // Whether the call should be repeated; waits before. Any thread, without locks.
-static bool patience_left(struct stream_log *l, struct patience *p, int result) {
+static bool may_retry(struct stream_log *l, struct retries *p, int result) {
     if (result != STREAM_UNAVAILABLE && result != STREAM_IN_DOUBT)
         return false;
     uint64_t now_ms = stream_now_ms(l);
     if (!p->until_ms)
-        *p = (struct patience){ .until_ms = now_ms + STREAM_READ_MS, .pause_ms = STREAM_RETRY_MS };
+        *p = (struct retries){ .until_ms = now_ms + STREAM_READ_MS, .pause_ms = STREAM_RETRY_MS };
     if (now_ms >= p->until_ms || !stream_pause(l, now_ms + p->pause_ms))
         return false;
     if (p->pause_ms < STREAM_RETRY_MAX_MS)
@@ -52,7 +52,7 @@ static bool patience_left(struct stream_log *l, struct patience *p, int result) 
 
 static int reading_get(struct stream_log *l, uint64_t at, enum stream_part part, size_t offset,
                        size_t size, struct buffer *out) {
-    struct patience p = { 0 };
+    struct retries p = { 0 };
     size_t before = out->size;
     int result;
     do {
@@ -60,7 +60,7 @@ static int reading_get(struct stream_log *l, uint64_t at, enum stream_part part,
         pthread_mutex_lock(&l->reading_lock);
         result = l->reading->impl->get(l->reading, at, part, offset, size, out);
         pthread_mutex_unlock(&l->reading_lock);
-    } while (patience_left(l, &p, result));
+    } while (may_retry(l, &p, result));
     if (result == MR_EGONE)
         return error_set(MR_EGONE, "the entry at %" PRIu64 " was trimmed", at);
     return stream_failed(result);
@@ -106,18 +106,18 @@ int stream_log_replay(struct log *base, log_each *each, void *arg) {
     struct stream_log *l = (struct stream_log *)base;
     struct stream_replay r = { .log = l, .each = each, .arg = arg };
     uint64_t from = l->head, upto = l->stored;
-    struct patience p = { 0 };
+    struct retries p = { 0 };
     while (from < upto) {
         uint64_t next = from;
         pthread_mutex_lock(&l->reading_lock);
         int result = l->reading->impl->read(l->reading, from, upto, STREAM_PIECE, false,
                                             replay_batch, &r, &next);
         pthread_mutex_unlock(&l->reading_lock);
-        if (result != STREAM_DONE && !patience_left(l, &p, result))
+        if (result != STREAM_DONE && !may_retry(l, &p, result))
             return stream_failed(result);
         if (result == STREAM_DONE && next <= from)
             return stream_missing(l, from, upto);
-        p = result == STREAM_DONE ? (struct patience){ 0 } : p;
+        p = result == STREAM_DONE ? (struct retries){ 0 } : p;
         from = result == STREAM_DONE ? next : r.at > from ? r.at : from;
     }
     if (upto > l->head && r.at != upto)
@@ -329,7 +329,7 @@ static int batch_locate(struct stream_log *l, uint64_t from, uint64_t *out_at) {
 
 static int batches_fetch(struct stream_log *l, uint64_t from, uint64_t upto, size_t bytes,
                          struct batch_collector *c, uint64_t *out_next) {
-    struct patience p = { 0 };
+    struct retries p = { 0 };
     uint64_t at;
     int result = batch_locate(l, from, &at);
     if (result < 0)
@@ -340,7 +340,7 @@ static int batches_fetch(struct stream_log *l, uint64_t from, uint64_t upto, siz
         result =
             l->reading->impl->read(l->reading, at, upto, bytes, true, collect_batch, c, out_next);
         pthread_mutex_unlock(&l->reading_lock);
-    } while (patience_left(l, &p, result));
+    } while (may_retry(l, &p, result));
     if (result == STREAM_DONE && ring_count(&c->batches) == 0)
         return stream_missing(l, from, upto);
     return stream_failed(result);
