@@ -31,7 +31,7 @@ static int expect_no_owner(struct stream_store *store, uint32_t shard,
     err = stream->impl->look(stream, &seen);
     stream->impl->close(stream);
     if (err != STREAM_DONE)
-        return err < 0 ? err : error_set(MR_ENET, "%s", error_text());
+        return stream_failed(err);
     if (seen.owner[0] && strcmp(seen.owner, o->owner) != 0 && seen.silent_ms < OWNER_FORGOTTEN_MS)
         return refuse_owned(&seen, shard);
     o->expects_epoch = true;

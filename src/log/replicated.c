@@ -1,7 +1,5 @@
 // See replicated.h.
 #include "log/replicated.h"
-
-#include "base/errors.h"
 #include "log/stream_postgres.h"
 
 static struct stream_postgres_options postgres_options(const struct store_url *s,
@@ -9,11 +7,6 @@ static struct stream_postgres_options postgres_options(const struct store_url *s
     return (struct stream_postgres_options){ .url = s->text,
                                              .cluster = s->cluster ? s->cluster : STORE_CLUSTER,
                                              .owner = owner };
-}
-
-// The outcome of a call of a store, as a code for those who know of no streams.
-static int store_code(int result) {
-    return result <= 0 ? result : error_set(MR_ENET, "%s", error_text());
 }
 
 int stream_store_open(const struct store_url *s, const char *owner, struct stream_store **out) {
@@ -27,11 +20,11 @@ enum { TRANSACTION_CALL_MS = 60000 };
 int stream_store_begin(const struct store_url *s, bool read_only, struct stream_store **out) {
     struct stream_postgres_options o = postgres_options(s, NULL);
     o.call_ms = TRANSACTION_CALL_MS;
-    return store_code(stream_postgres_begin(&o, read_only, out));
+    return stream_failed(stream_postgres_begin(&o, read_only, out));
 }
 
 int stream_store_commit(struct stream_store *s) {
-    return store_code(stream_postgres_commit(s));
+    return stream_failed(stream_postgres_commit(s));
 }
 
 void stream_store_close(struct stream_store *s) {
@@ -41,7 +34,7 @@ void stream_store_close(struct stream_store *s) {
 int stream_store_shards(const struct store_url *s, uint32_t *out) {
     struct stream_postgres_options o = postgres_options(s, NULL);
     struct stream_postgres_cluster cluster;
-    int err = store_code(stream_postgres_look(&o, &cluster));
+    int err = stream_failed(stream_postgres_look(&o, &cluster));
     if (err == 0)
         *out = cluster.shards;
     return err;
@@ -49,5 +42,5 @@ int stream_store_shards(const struct store_url *s, uint32_t *out) {
 
 int stream_store_make(const struct store_url *s, uint32_t shards, bool *out_made) {
     struct stream_postgres_options o = postgres_options(s, NULL);
-    return store_code(stream_postgres_init(&o, shards, out_made));
+    return stream_failed(stream_postgres_init(&o, shards, out_made));
 }

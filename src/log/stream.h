@@ -21,6 +21,7 @@
 #define LOG_STREAM_H
 
 #include "base/buffer.h"
+#include "base/errors.h"
 #include "millrace.h"
 
 #include <stdatomic.h>
@@ -109,5 +110,11 @@ struct stream_store {
     // Does not wait for the store: the first call connects. MR_ENOMEM, MR_EINVAL.
     int (*open)(struct stream_store *, uint32_t shard, struct stream **out);
 };
+
+// The code of a result for callers that know no streams: MR_ENET, with the same text, if the store
+// was not available or the call is in doubt.
+static inline int stream_failed(int result) {
+    return result <= 0 ? result : error_set(MR_ENET, "%s", error_text());
+}
 
 #endif

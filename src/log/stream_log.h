@@ -154,10 +154,6 @@ void stream_window_shrink(struct stream_log *);
 
 void *stream_writer_main(void *log);
 
-// The text of a negative code, STREAM_UNAVAILABLE or STREAM_IN_DOUBT is this thread's error_text().
-// Changes stream_result into a code for the callers of the log: MR_ENET.
-int stream_failed(int result);
-
 // Wakes all waiting threads and calls on_durable; drops the lock meanwhile.
 void stream_notify(struct stream_log *);
 

@@ -19,12 +19,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-int stream_failed(int result) {
-    if (result <= 0)
-        return result;
-    return error_set(MR_ENET, "%s", error_text());
-}
-
 void stream_notify(struct stream_log *l) {
     pthread_cond_broadcast(&l->done);
     if (!l->options.on_durable)
