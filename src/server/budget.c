@@ -1,17 +1,9 @@
 // See budget.h.
 #include "server/budget.h"
 
-#include "server/shards.h"
-
 void budget_defer(struct session *s) {
     if (list_empty(&s->of_backlog))
         list_append(&s->host->backlog, &s->of_backlog);
-}
-
-void budget_end(struct session *s, struct budget_mark mark, uint32_t words, uint64_t said) {
-    struct host *h = s->host;
-    h->steps += STEPS_COMMAND + words / STEP_WORDS + said / STEP_BYTES_OUT + shards_steps(h);
-    s->spent = mark.spent + h->steps - mark.steps;
 }
 
 // Sessions of disconnected clients share the steps of one session.
@@ -26,6 +18,7 @@ static void serve_leaving(struct host *h) {
 void budget_begin_turn(struct host *h) {
     h->crowded = budget_continues(h) ? h->crowded + 1 : 0;
     h->skipped = false;
+    h->busy_steps = h->crowded ? h->steps : h->turn_steps + LIMIT_BUSY_STEPS;
     if (!list_empty(&h->backlog))
         list_append(&h->backlog, &h->backlog_mark);
 }
@@ -35,7 +28,8 @@ void budget_serve(struct host *h) {
     struct list *mark = &h->backlog_mark;
     uint64_t until = h->steps + LIMIT_TURN_STEPS;
     serve_leaving(h);
-    h->serving = true;
+    uint64_t busy_steps = h->busy_steps;
+    h->busy_steps = UINT64_MAX;
     while (!list_empty(mark) && h->backlog.next != mark && h->steps < until) {
         struct session *s = list_entry(h->backlog.next, struct session, of_backlog);
         list_remove(&s->of_backlog);
@@ -50,5 +44,5 @@ void budget_serve(struct host *h) {
         session_offer(s); // its connection may have stopped reading meanwhile
     }
     list_remove(mark);
-    h->serving = false;
+    h->busy_steps = busy_steps;
 }

@@ -23,7 +23,7 @@
 #ifndef SERVER_BUDGET_H
 #define SERVER_BUDGET_H
 
-#include "server/session.h"
+#include "server/shards.h"
 
 enum {
     STEPS_COMMAND = 8,   // every command
@@ -54,7 +54,7 @@ static inline uint64_t budget_used(const struct host *h) {
 // Whether this turn has used so many steps that it runs only small commands. Commands of the
 // backlog are exempt: they have waited already.
 static inline bool budget_is_busy(const struct host *h) {
-    return !h->serving && ((h->in_turn && h->crowded) || budget_used(h) >= LIMIT_BUSY_STEPS);
+    return h->steps >= h->busy_steps;
 }
 
 // Whether the session has steps left in this turn. Starts a new budget in a new turn.
@@ -112,7 +112,12 @@ static inline struct budget_mark budget_begin(struct session *s) {
 
 // Counts the cost of a command of `words` words and a reply of `said` bytes, and the work of the
 // cores for it.
-void budget_end(struct session *, struct budget_mark, uint32_t words, uint64_t said);
+static inline void budget_end(struct session *s, struct budget_mark mark, uint32_t words,
+                              uint64_t said) {
+    struct host *h = s->host;
+    h->steps += STEPS_COMMAND + words / STEP_WORDS + said / STEP_BYTES_OUT + shards_steps(h);
+    s->spent = mark.spent + h->steps - mark.steps;
+}
 
 // Appends the session to the backlog: it continues in a later turn.
 void budget_defer(struct session *);

@@ -29,6 +29,7 @@ int host_init(struct host *h, const char *store) {
                                     .argument_size = UNAUTHENTICATED_ARGUMENT,
                                     .line_size = UNAUTHENTICATED_REQUEST,
                                     .size = UNAUTHENTICATED_REQUEST },
+        .busy_steps = UINT64_MAX,
     };
     struct list *lists[] = { &h->outgoing, &h->sessions, &h->touched, &h->held,
                              &h->resuming, &h->ready,    &h->backlog, &h->leaving };
@@ -539,6 +540,7 @@ void host_end(struct host *h) {
     if (h->loops)
         router_send(h);
     h->in_turn = false;
+    h->busy_steps = UINT64_MAX;
     mark_all(h);
 }
 

@@ -112,8 +112,8 @@ struct host {
     struct buffer scratch; // what is read from the log on its way into a reply
     struct buffer wanted;  // what the command has not found in memory: struct fetch_entry
     uint64_t steps;        // of work so far (see budget.h) …
-    uint64_t turn_steps;   // … and when this turn began
-    bool serving;          // the backlog is being served
+    uint64_t turn_steps;   // … when this turn began …
+    uint64_t busy_steps;   // … and when it is busy
     bool skipped;          // sockets without input could not be read in this turn …
     uint32_t crowded;      // … and how many turns in a row were there to read them: see budget.h
     uint64_t next_session;

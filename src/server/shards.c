@@ -218,13 +218,6 @@ void shards_epic_unwatch(struct session *s) {
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-uint64_t shards_steps(const struct host *h) {
-    uint64_t steps = 0;
-    for (uint32_t i = h->first; i < h->end; i++)
-        steps += core_take_steps(h->parts[i].core);
-    return steps;
-}
-
 uint64_t shards_memory(const struct host *h) {
     uint64_t bytes = 0;
     for (uint32_t i = h->first; i < h->end; i++)

@@ -107,7 +107,12 @@ void shards_epic_unwatch(struct session *);
 // ---- Memory -------------------------------------------------------------------------------------
 
 // Entries that the cores have examined since the last call.
-uint64_t shards_steps(const struct host *);
+static inline uint64_t shards_steps(const struct host *h) {
+    uint64_t steps = 0;
+    for (uint32_t i = h->first; i < h->end; i++)
+        steps += core_take_steps(h->parts[i].core);
+    return steps;
+}
 
 uint64_t shards_memory(const struct host *);
 uint64_t shards_live_bytes(const struct host *);
