@@ -172,7 +172,8 @@ static int entry_parse(mr_bytes line, struct auth_entry *out) {
         return error_set(MR_EINVAL, "a line must have four words: name, roles, stages and digest");
     *out = (struct auth_entry){ .name = words[0],
                                 .patterns = words[2],
-                                .all = text_is(words[2], "*") };
+                                .all = text_is(words[2], "*"),
+                                .maker = bytes_hash(words[0], 0) | 1 }; // stores contain it
     int err = auth_check_name(words[0]);
     if (err >= 0)
         err = roles_parse(words[1], &out->roles);

@@ -40,6 +40,7 @@ struct auth_entry {
     mr_bytes patterns; // separated by commas; an asterisk matches any text
     uint32_t roles;    // enum role
     bool all;          // the patterns are one asterisk
+    uint64_t maker;    // stands for the token in a core (core_act_for); a hash of the name
     uint8_t digest[DIGEST_SIZE];
 };
 

@@ -106,11 +106,11 @@ static void set_maker(struct host *h, uint64_t maker) {
 }
 
 // Stages and sources that a command makes count for its token, so that no token can use up the
-// limit. Stores contain this hash of the token's name, so it must not change.
+// limit.
 static bool maker_begin(struct session *s) {
     if (!s->who)
         return false;
-    set_maker(s->host, bytes_hash(s->who->name, 0) | 1);
+    set_maker(s->host, s->who->maker);
     return true;
 }
 
