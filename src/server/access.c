@@ -2,6 +2,7 @@
 #include "server/access.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "server/answer.h"
 #include "server/gather.h"
 #include "server/shards.h"
@@ -30,17 +31,8 @@ static int shown(mr_bytes b) {
     return b.size < SHOWN ? (int)b.size : SHOWN;
 }
 
-bool access_has_role(const struct session *s, enum role role) {
+APART bool access_refuse_role(struct session *s, enum role role) {
     const struct auth_entry *who = s->who;
-    if (!s->host->auth || role == ROLE_UNAUTHENTICATED)
-        return true;
-    return who && (role == ROLE_ANY || who->roles & (role | ROLE_ADMIN));
-}
-
-bool access_role(struct session *s, enum role role) {
-    const struct auth_entry *who = s->who;
-    if (access_has_role(s, role))
-        return true;
     if (!who) {
         access_refuse(s, CODE_NOAUTH, "this server requires a token: AUTH name secret");
         return false;
@@ -121,7 +113,7 @@ static bool access_job(struct session *s, const struct command *c, uint64_t id) 
     return permitted;
 }
 
-bool access_scope(struct session *s, const struct command *c, const struct arguments *a) {
+APART bool access_scope(struct session *s, const struct command *c, const struct arguments *a) {
     uint64_t id;
     switch (c->scope) {
     case SCOPE_NONE:

@@ -9,9 +9,21 @@
 
 #include "server/command.h"
 
-// Whether the session may run commands of this role. False: the error was replied.
-bool access_role(struct session *, enum role);
-bool access_has_role(const struct session *, enum role); // same check; writes no reply
+// Whether the session may run commands of this role.
+static inline bool access_has_role(const struct session *s, enum role role) {
+    const struct auth_entry *who = s->who;
+    if (!s->host->auth || role == ROLE_UNAUTHENTICATED)
+        return true;
+    return who && (role == ROLE_ANY || who->roles & (role | ROLE_ADMIN));
+}
+
+// Replies the error. Returns false.
+bool access_refuse_role(struct session *, enum role);
+
+// The same check. False: the error was replied.
+static inline bool access_role(struct session *s, enum role role) {
+    return access_has_role(s, role) || access_refuse_role(s, role);
+}
 
 // Whether the session may use the stage or job that the command's first argument names. False: the
 // error was replied.

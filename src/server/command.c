@@ -1,6 +1,7 @@
 // See command.h. A row is found by a hash of its name; options are parsed by their kinds.
 #include "server/command.h"
 
+#include "base/hints.h"
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/holds.h"
@@ -17,8 +18,8 @@
 bool word_is(mr_bytes word, const char *name) {
     const char *p = word.data;
     for (size_t i = 0; i < word.size; i++) {
-        char c = p[i] >= 'a' && p[i] <= 'z' ? (char)(p[i] - 32) : p[i];
-        if (!name[i] || c != name[i])
+        bool same = p[i] == name[i] || (p[i] >= 'a' && p[i] <= 'z' && p[i] - 32 == name[i]);
+        if (!same || !name[i])
             return false;
     }
     return !name[word.size];
@@ -33,38 +34,43 @@ static uint32_t command_hash(const char *name, size_t size) {
 }
 
 // Hash table of rows, numbered from 1; 0: empty.
-static uint8_t command_index[INDEX_SIZE];
+static struct { uint8_t row, name_size; } command_index[INDEX_SIZE];
 
 void commands_prepare(void) {
     memset(command_index, 0, sizeof command_index);
     for (uint8_t i = 0; command_table[i].name; i++) {
-        uint32_t at = command_hash(command_table[i].name, strlen(command_table[i].name));
-        while (command_index[at])
+        size_t size = strlen(command_table[i].name);
+        uint32_t at = command_hash(command_table[i].name, size);
+        while (command_index[at].row)
             at = (at + 1) & (INDEX_SIZE - 1);
-        command_index[at] = i + 1;
+        command_index[at].row = i + 1;
+        command_index[at].name_size = (uint8_t)size;
     }
 }
 
 const struct command *command_row(mr_bytes name) {
     if (!name.size || name.size > 32)
         return NULL;
-    const uint8_t *index = command_index;
-    for (uint32_t at = command_hash(name.data, name.size); index[at];
-         at = (at + 1) & (INDEX_SIZE - 1))
-        if (word_is(name, command_table[index[at] - 1].name))
-            return &command_table[index[at] - 1];
+    for (uint32_t at = command_hash(name.data, name.size); command_index[at].row;
+         at = (at + 1) & (INDEX_SIZE - 1)) {
+        const struct command *c = &command_table[command_index[at].row - 1];
+        if (name.size != command_index[at].name_size)
+            continue;
+        if (memcmp(name.data, c->name, name.size) == 0 || word_is(name, c->name))
+            return c;
+    }
     return NULL;
 }
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static void write_unknown(struct session *s, mr_bytes name) {
+APART static void write_unknown(struct session *s, mr_bytes name) {
     int shown = name.size < 64 ? (int)name.size : 64;
     session_usage(s, "unknown command '%.*s'; COMMAND lists all commands", shown,
                   (const char *)name.data);
 }
 
-static void write_arity(struct session *s, const struct command *c) {
+APART static void write_arity(struct session *s, const struct command *c) {
     session_usage(s, "wrong number of arguments for %s; syntax: %s %s", c->name, c->name,
                   c->syntax);
 }
@@ -76,14 +82,13 @@ static bool is_permitted(struct session *s, const struct command *c) {
 
 static bool may_run(struct session *s, const struct command *c, const struct arguments *a) {
     const struct host *h = s->host;
-    bool at_once = c->role == ROLE_ANY || c->role == ROLE_UNAUTHENTICATED;
-    if (!h->shards && !at_once) {
+    if (!h->shards && c->role != ROLE_ANY && c->role != ROLE_UNAUTHENTICATED) {
         reply_error(&s->reply, code_name(CODE_LOADING),
                     mr_str("the store is being read; try again later"));
         return false;
     }
     if (h->stopped && c->changes) {
-        reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(h->why_stopped));
+        session_answer_stopped(s);
         return false;
     }
     return !s->who || a->count < 2 || access_scope(s, c, a);
@@ -142,10 +147,10 @@ static void try_plain(struct session *s, const struct command *c, const mr_bytes
 }
 
 // After a numbered push is refused, for any reason, pushes with higher numbers are refused, too.
-void command_try(struct session *s, const struct command *c, const mr_bytes *words,
-                 uint32_t count) {
+APART static void try_numbered(struct session *s, const struct command *c, const mr_bytes *words,
+                               uint32_t count) {
     struct push_numbers n;
-    if (s->checks || !holds_read(c, words, count, &n)) {
+    if (!holds_read(c, words, count, &n)) {
         try_plain(s, c, words, count);
         return;
     }
@@ -155,6 +160,19 @@ void command_try(struct session *s, const struct command *c, const mr_bytes *wor
         try_plain(s, c, words, count);
     if (!gap && !s->wait.kind)
         holds_answered(s, &n, holds_is_refusal(s, before));
+}
+
+// The least words are PUSH stage body EPIC name n, and PUSHMANY stage EPIC name n.
+static bool may_be_numbered(const struct command *c, uint32_t count) {
+    return count >= 6 || (count == 5 && c && c->run == run_pushmany);
+}
+
+void command_try(struct session *s, const struct command *c, const mr_bytes *words,
+                 uint32_t count) {
+    if (!s->checks && may_be_numbered(c, count))
+        try_numbered(s, c, words, count);
+    else
+        try_plain(s, c, words, count);
 }
 
 void command_begin(struct session *s, const mr_bytes *words, uint32_t count) {
@@ -179,7 +197,7 @@ static void command_end(struct session *s, uint64_t replies_before) {
     session_touch(s);
 }
 
-void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
+HOT void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
     uint64_t before = s->replies;
     session_reply(s);
     command_begin(s, words, count);

@@ -7,6 +7,7 @@
 // Unlike in Redis EXEC is not atomic: if there are many commands, other clients are served in
 // between. Commands that wait, or that change the identity of the client, cannot be queued. The
 // replies are collected in a separate buffer, because a push message must not come between them.
+#include "base/hints.h"
 #include "server/budget.h"
 #include "server/command.h"
 #include "server/holds.h"
@@ -27,7 +28,7 @@ bool multi_queues(const struct session *s, const struct command *c) {
     return s->multi.open && !(c && c->in_multi == MULTI_RUN);
 }
 
-void multi_check(struct session *s, const struct command *c, struct arguments *a) {
+APART void multi_check(struct session *s, const struct command *c, struct arguments *a) {
     switch (c->in_multi) {
     case MULTI_CHECKED:
         c->run(s, a);
@@ -80,8 +81,8 @@ static void drop_queue(struct session *s) {
     buffer_finish(queue);
 }
 
-void multi_queue(struct session *s, const struct command *c, const mr_bytes *words,
-                 uint32_t count) {
+APART void multi_queue(struct session *s, const struct command *c, const mr_bytes *words,
+                       uint32_t count) {
     size_t before = s->out.size;
     s->checks = true;
     command_try(s, c, words, count);

@@ -2,6 +2,7 @@
 #include "server/router.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -358,7 +359,7 @@ void router_note_client_bytes(struct host *h) {
             l->inboxes[i].wake(l->inboxes[i].arg);
 }
 
-void router_identity_changed(struct session *s) {
+APART void router_identity_changed(struct session *s) {
     for (uint32_t i = 0; i < s->host->loops->count; i++)
         if (s->remotes[i])
             send_later(s->remotes[i]);
@@ -548,8 +549,8 @@ static bool is_in_exec(const struct session *s) {
     return multi_is_running(s);
 }
 
-bool router_is_here(struct session *s, const struct command *c, const mr_bytes *words,
-                    uint32_t count) {
+APART bool router_is_here(struct session *s, const struct command *c, const mr_bytes *words,
+                          uint32_t count) {
     struct destination to = destination_of(s, c, words, count);
     if (to.kind == DESTINATION_HERE)
         return true;

@@ -3,6 +3,7 @@
 #include "server/session.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -346,7 +347,7 @@ static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
     else
         command_resume(s);
     budget_end(s, mark, count, said_so_far(s) - said);
-    if (!s->wait.kind)
+    if (!s->wait.kind && s->fetched[FETCH_FOR_COMMAND])
         fetch_forget(s, FETCH_FOR_COMMAND);
     if (s->input_ended && wait_is_open(s))
         abandon(s);
@@ -487,7 +488,7 @@ void session_timer_expired(struct session *s) {
         host_plan_wait(s->host, s);
 }
 
-void session_answer_stopped(struct session *s) {
+APART void session_answer_stopped(struct session *s) {
     reply_error(session_reply(s), code_name(CODE_STOPPED), mr_str(s->host->why_stopped));
 }
 
@@ -541,7 +542,8 @@ bool session_introduce(struct session *s, mr_bytes secret) {
 struct reply *session_reply(struct session *s) {
     if (!s->out.capacity)
         host_buffer_take(s->host, &s->out);
-    s->out_sent = buffer_compact(&s->out, s->out_sent);
+    if (s->out_sent)
+        s->out_sent = buffer_compact(&s->out, s->out_sent);
     return &s->reply;
 }
 

@@ -1,6 +1,7 @@
 // See reply.h. Every value first reserves the most it can need, then writes without checks.
 #include "wire/reply.h"
 
+#include "base/hints.h"
 #include "wire/number.h"
 
 #include <assert.h>
@@ -50,7 +51,7 @@ void reply_simple(struct reply *r, const char *text) {
     reply_written(r, copy_bytes(copy_line(to, line), "\r\n", 2));
 }
 
-void reply_error(struct reply *r, const char *code, mr_bytes text) {
+APART void reply_error(struct reply *r, const char *code, mr_bytes text) {
     mr_bytes name = mr_str(code);
     uint8_t *to = reply_room(r, 1 + name.size + 1 + text.size + 2);
     if (!to)
