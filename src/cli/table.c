@@ -397,8 +397,9 @@ static const struct cli_command store_commands[] = {
         .most = 1,
         .doc = "make the store of a cluster in a database",
         .help = "Makes the tables of a cluster in the database that URL names, in a schema of\n"
-                "their own (millrace_NAME). Repeating it changes nothing. The nodes need the\n"
-                "rights of the user who has made them.\n"
+                "their own (millrace_NAME), or upgrades those of an older version of millrace.\n"
+                "Repeating it changes nothing. The nodes need the rights of the user who has\n"
+                "made them.\n"
                 "\n"
                 "Exits 0 if the store is there, 2 if it is there but not as wanted, 3 if the\n"
                 "database cannot be reached, 4 if it refuses this user.\n",

@@ -1,7 +1,8 @@
-// For a build without libpq: every call is refused. See replicated.h.
+// For a build without libpq: every call is refused. See replicated.h and board.h.
 #include "log/replicated.h"
 
 #include "base/errors.h"
+#include "log/board.h"
 
 static int no_postgres(void) {
     return error_set(MR_EINVAL, "this build has no PostgreSQL: it was made without libpq");
@@ -31,7 +32,12 @@ int stream_store_shards(const struct store_url *s, uint32_t *out) {
     return no_postgres();
 }
 
-int stream_store_make(const struct store_url *s, uint32_t shards, bool *out_made) {
-    (void)s, (void)shards, (void)out_made;
+int stream_store_make(const struct store_url *s, uint32_t shards, enum store_made *out) {
+    (void)s, (void)shards, (void)out;
+    return no_postgres();
+}
+
+int board_open(const struct store_url *s, struct board **out) {
+    (void)s, (void)out;
     return no_postgres();
 }

@@ -1,5 +1,7 @@
-// See replicated.h.
+// See replicated.h and board.h.
 #include "log/replicated.h"
+
+#include "log/board_postgres.h"
 #include "log/stream_postgres.h"
 
 static struct stream_postgres_options postgres_options(const struct store_url *s,
@@ -40,7 +42,12 @@ int stream_store_shards(const struct store_url *s, uint32_t *out) {
     return err;
 }
 
-int stream_store_make(const struct store_url *s, uint32_t shards, bool *out_made) {
+int stream_store_make(const struct store_url *s, uint32_t shards, enum store_made *out) {
     struct stream_postgres_options o = postgres_options(s, NULL);
-    return stream_failed(stream_postgres_init(&o, shards, out_made));
+    return stream_failed(stream_postgres_init(&o, shards, out));
+}
+
+int board_open(const struct store_url *s, struct board **out) {
+    struct stream_postgres_options o = postgres_options(s, NULL);
+    return board_postgres_create(&o, out);
 }

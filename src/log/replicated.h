@@ -28,8 +28,8 @@ int stream_store_commit(struct stream_store *);
 // to make it; MR_EPERM.
 int stream_store_shards(const struct store_url *, uint32_t *out);
 
-// Makes it, for so many shards; `out_made`: it was not there. MR_EINVAL: it is there with another
-// number or version; MR_EPERM, MR_ENET, MR_EFULL.
-int stream_store_make(const struct store_url *, uint32_t shards, bool *out_made);
+// Makes it, for so many shards, or upgrades it from an older version. MR_EINVAL: it is there with
+// another number, or of a newer version; MR_EPERM, MR_ENET, MR_EFULL.
+int stream_store_make(const struct store_url *, uint32_t shards, enum store_made *out);
 
 #endif

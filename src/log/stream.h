@@ -111,6 +111,9 @@ struct stream_store {
     int (*open)(struct stream_store *, uint32_t shard, struct stream **out);
 };
 
+// What making a store has done.
+enum store_made { STORE_THERE, STORE_MADE, STORE_UPGRADED };
+
 // The code of a result for callers that know no streams: MR_ENET, with the same text, if the store
 // was not available or the call is in doubt.
 static inline int stream_failed(int result) {

@@ -45,9 +45,10 @@ struct postgres_stream {
     struct stream base;
     struct postgres *session;
     struct postgres *vacuum; // NULL: the session is the store's, and so is its transaction
-    uint32_t shard, checked; // checked: the last session in which the cluster was checked
-    uint64_t claimer;        // a random number, and in its last CLAIM_BITS the count of its claims
-    uint64_t vacuumed;       // the head when the last VACUUM began
+    uint32_t shard;
+    struct schema_checked checked;
+    uint64_t claimer;  // a random number, and in its last CLAIM_BITS the count of its claims
+    uint64_t vacuumed; // the head when the last VACUUM began
     char cluster[CLUSTER_NAME_MOST + 1], owner[STREAM_OWNER];
 };
 
@@ -69,9 +70,6 @@ enum {
 
 // $1 is the shard. A batch that is behind `at <= position` is the last one that begins there or
 // before; looking for `ends` as well would walk the whole index when there is none.
-#define STATE                                                                                      \
-    "epoch, head, tail, owner, "                                                                   \
-    "greatest(extract(epoch FROM clock_timestamp() - seen_at) * 1000, 0)::bigint"
 #define READ(bodies, size)                                                                         \
     "SELECT at, ends, heads, " bodies " FROM (SELECT *, sum(" size                                 \
     ") OVER (ORDER BY at ROWS UNBOUNDED PRECEDING) - " size " AS "                                 \
@@ -86,7 +84,8 @@ static const struct postgres_statement statements[STATEMENTS] = {
     // in doubt, has sat in a backend, and must not raise the epoch any more.
     [CLAIM] = { "UPDATE shard SET epoch = epoch + 1, claimer = $3::bigint, owner = $4::text, "
                 "seen_at = clock_timestamp() WHERE shard = $1::bigint AND (epoch = $2::bigint OR "
-                "(claimer >> 24 = $3::bigint >> 24 AND claimer < $3::bigint)) RETURNING " STATE,
+                "(claimer >> 24 = $3::bigint >> 24 AND claimer < $3::bigint)) "
+                "RETURNING " SHARD_STATE,
                 CLAIM, true },
     // The first batch of an empty stream is its head.
     [APPEND] = { "WITH s AS (UPDATE shard SET head = CASE WHEN head = tail THEN $4::bigint ELSE "
@@ -119,7 +118,7 @@ static const struct postgres_statement statements[STATEMENTS] = {
     [BEAT] = { "UPDATE shard SET seen_at = clock_timestamp() WHERE shard = $1::bigint AND epoch = "
                "$2::bigint",
                BEAT, true },
-    [LOOK] = { "SELECT " STATE " FROM shard WHERE shard = $1::bigint", LOOK, false },
+    [LOOK] = { "SELECT " SHARD_STATE " FROM shard WHERE shard = $1::bigint", LOOK, false },
     [RELEASE] = { "UPDATE shard SET owner = '' WHERE shard = $1::bigint AND epoch = $2::bigint",
                   RELEASE, true },
     [PROMISE] = { "SELECT current_setting('fsync'), current_setting('full_page_writes'), "
@@ -143,43 +142,22 @@ static struct postgres_arguments arguments(const struct postgres_stream *s) {
 
 // --- the cluster ------------------------------------------------------------------------------
 
-// In every new session: after a change of the database's primary it may be another one.
-static int cluster_check(struct postgres_stream *s) {
-    int err = postgres_connect(s->session);
-    if (err || s->checked == postgres_sessions(s->session))
+static int shard_check(struct postgres_stream *s) {
+    int err = schema_check(s->session, s->cluster, &s->checked);
+    if (err || s->shard < s->checked.shards)
         return err;
-    struct stream_postgres_cluster found;
-    err = schema_look(s->session, s->cluster, &found);
-    if (err)
-        return err;
-    if (s->shard >= found.shards)
-        return error_set(MR_EINVAL, "%s: cluster '%s' has %u shards, there is no shard %u",
-                         postgres_place(s->session), s->cluster, (unsigned)found.shards,
-                         (unsigned)s->shard);
-    s->checked = postgres_sessions(s->session);
-    return 0;
+    return error_set(MR_EINVAL, "%s: cluster '%s' has %u shards, there is no shard %u",
+                     postgres_place(s->session), s->cluster, (unsigned)s->checked.shards,
+                     (unsigned)s->shard);
 }
 
 static int stream_run(struct postgres_stream *s, int statement, const struct postgres_arguments *a,
                       PGresult **out) {
-    int err = cluster_check(s);
+    int err = shard_check(s);
     return err ? err : postgres_run(s->session, &statements[statement], a, out);
 }
 
 // --- owning -----------------------------------------------------------------------------------
-
-static struct stream_state state_of(const PGresult *r) {
-    struct stream_state state = {
-        .epoch = postgres_number(r, 0, 0),
-        .head = postgres_number(r, 0, 1),
-        .tail = postgres_number(r, 0, 2),
-        .silent_ms = postgres_number(r, 0, 4),
-    };
-    mr_bytes owner = postgres_bytes(r, 0, 3);
-    state.bytes = state.tail - state.head;
-    snprintf(state.owner, sizeof state.owner, "%.*s", (int)owner.size, (const char *)owner.data);
-    return state;
-}
 
 static int postgres_stream_look(struct stream *base, struct stream_state *out) {
     struct postgres_stream *s = stream_of(base);
@@ -189,7 +167,7 @@ static int postgres_stream_look(struct stream *base, struct stream_state *out) {
     if (err)
         return err;
     if (PQntuples(r) == 1) {
-        *out = state_of(r);
+        *out = schema_shard_state(r, 0);
     } else {
         err = error_set(MR_EINVAL, "%s: cluster '%s' has lost the row of shard %u; restore it",
                         postgres_place(s->session), s->cluster, (unsigned)s->shard);
@@ -232,7 +210,7 @@ static int postgres_stream_claim(struct stream *base, uint64_t expected, struct 
     if (err)
         return err;
     if (PQntuples(r) == 1) {
-        *out = state_of(r);
+        *out = schema_shard_state(r, 0);
         s->vacuumed = out->head;
     } else {
         err = stream_refusal(base, expected, 0);

@@ -4,6 +4,7 @@
 //     cluster  one row: version, name, number of shards, the secret that nodes share
 //     shard    a row for each: epoch, head, tail, owner, and when it was seen last
 //     batch    shard, at, ends, epoch, heads, bodies
+//     note     key, value, and when it was put: what nodes tell each other (board.h)
 //
 // The fence is the row of the shard, not the key of a batch: after a trim the key of a stale
 // owner's batch would be free again. Every append changes the row where epoch and tail are the
@@ -47,10 +48,11 @@ int stream_postgres_begin(const struct stream_postgres_options *, bool read_only
                           struct stream_store **out);
 int stream_postgres_commit(struct stream_store *); // after closing its streams
 
-// Makes the cluster's schema and tables, or sees that they are as wanted; repeating it changes
-// nothing. `out_made` tells which. MR_EINVAL: they are of another version, or for another number of
-// shards; MR_EPERM; other results of streams.
-int stream_postgres_init(const struct stream_postgres_options *, uint32_t shards, bool *out_made);
+// Makes the cluster's schema and tables, upgrades those of an older version, or sees that they are
+// as wanted; repeating it changes nothing. MR_EINVAL: they are of a newer version, or for another
+// number of shards; MR_EPERM; other results of streams.
+int stream_postgres_init(const struct stream_postgres_options *, uint32_t shards,
+                         enum store_made *out);
 
 // Reads the table of the cluster. Results of streams.
 int stream_postgres_look(const struct stream_postgres_options *,

@@ -30,7 +30,7 @@ struct fixture {
 #ifdef STREAM_POSTGRES
 static void streams_make(struct fixture *f) {
     struct stream_postgres_options o = { .url = postgres_of_test(), .cluster = "contract" };
-    bool made;
+    enum store_made made;
     SQL("DROP SCHEMA IF EXISTS millrace_contract CASCADE");
     if (stream_postgres_init(&o, 1, &made) || stream_postgres_create(&o, &f->streams))
         fail_msg("%s", error_text());

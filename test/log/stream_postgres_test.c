@@ -104,9 +104,9 @@ static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof *f);
     struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
     SQL("DROP SCHEMA IF EXISTS millrace_story CASCADE");
-    bool made = false;
+    enum store_made made = STORE_THERE;
     EXPECT(stream_postgres_init(&o, SHARDS, &made), STREAM_DONE);
-    assert_true(made);
+    assert_int_equal(made, STORE_MADE);
     f->store = store_make(postgres_of_test(), 0);
     f->a = stream_open(f->store, 0);
     f->b = stream_open(f->store, 0);
@@ -130,10 +130,10 @@ static void init_twice_changes_nothing(void **state) {
     (void)state;
     struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
     struct stream_postgres_cluster before, after;
-    bool made = true;
+    enum store_made made = STORE_MADE;
     EXPECT(stream_postgres_look(&o, &before), STREAM_DONE);
     EXPECT(stream_postgres_init(&o, SHARDS, &made), STREAM_DONE);
-    assert_false(made);
+    assert_int_equal(made, STORE_THERE);
     EXPECT(stream_postgres_look(&o, &after), STREAM_DONE);
     assert_int_equal(after.shards, SHARDS);
     assert_memory_equal(before.secret, after.secret, CLUSTER_SECRET);
@@ -142,7 +142,7 @@ static void init_twice_changes_nothing(void **state) {
 static void init_refuses_what_is_there_otherwise(void **state) {
     struct fixture *f = *state;
     struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
-    bool made;
+    enum store_made made;
     EXPECT(stream_postgres_init(&o, SHARDS + 1, &made), MR_EINVAL);
     assert_non_null(strstr(error_text(), "made with 4 shards"));
     EXPECT(stream_postgres_init(&o, 0, &made), MR_EINVAL);
@@ -198,7 +198,7 @@ static void what_is_missing_is_named(void **state) {
     expect_look(guest, cluster, 0, MR_EPERM, "permission denied");
     expect_look(full, cluster, 0, STREAM_UNAVAILABLE, "too many connections");
     expect_look(absent, cluster, 0, STREAM_UNAVAILABLE, "does not exist");
-    bool made;
+    enum store_made made;
     struct stream_postgres_options o = options_for(guest, "other");
     EXPECT(stream_postgres_init(&o, 1, &made), MR_EPERM);
 }
@@ -208,7 +208,7 @@ static void two_clusters_share_a_database(void **state) {
     SQL("DROP SCHEMA IF EXISTS millrace_second CASCADE");
     struct stream_postgres_options o = options_for(postgres_of_test(), "second");
     struct stream_postgres_cluster first, second;
-    bool made;
+    enum store_made made;
     EXPECT(stream_postgres_init(&o, 2, &made), STREAM_DONE);
     EXPECT(stream_postgres_look(&o, &second), STREAM_DONE);
     o.cluster = cluster;

@@ -84,7 +84,7 @@ static int making_publish(const struct store_target *t) {
 // ---- A cluster --------------------------------------------------------------------------------
 
 static int cluster_begin(struct store_target *t, uint32_t shards) {
-    bool made;
+    enum store_made made;
     struct store_view *v = &t->view;
     int err = shards ? stream_store_make(&v->url, shards, &made) : 0;
     if (err == 0)
