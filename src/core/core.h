@@ -430,14 +430,22 @@ void core_epic_look_at(struct core *, uint32_t place, struct epic_info *out); //
 //
 // The owner transports entries and acknowledgements. It may lose, repeat and reorder them, and
 // start again at the oldest: the receiver accepts each entry once and in order.
+//
+// Shards may have different engine times, so an entry says how much time is left: the sender
+// subtracts its present from its instants, and the receiver adds its own. An entry may arrive
+// faster than the one before it; `now_ms` keeps delayed jobs in the order of the sender's instants.
+
+enum { LINK_EXPIRED = -1 };
 
 struct link_entry {
-    uint64_t number;              // increases within a link, with gaps
-    uint64_t after;               // the number of the previous unacknowledged entry; 0: none
-    uint64_t at;                  // the entry whose body is the job's body
-    mr_bytes stage, key, once;    // borrowed until the next command
-    uint64_t due_ms, deadline_ms; // instants; 0: none
-    uint32_t attempts;            // 0: as the stage says
+    uint64_t number;           // increases within a link, with gaps
+    uint64_t after;            // the number of the previous unacknowledged entry; 0: none
+    uint64_t at;               // the entry whose body is the job's body
+    mr_bytes stage, key, once; // borrowed until the next command
+    uint64_t now_ms;           // engine time of the sender, from which these count:
+    int64_t delay_ms;          // until the job is due; 0: it is
+    int64_t deadline_ms;       // until its deadline; 0: it has none; LINK_EXPIRED: that has passed
+    uint32_t attempts;         // 0: as the stage says
 };
 
 // The oldest entry to that shard with a number above `after` that was not acknowledged; 0: the

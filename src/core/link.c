@@ -108,7 +108,8 @@ static int outbox_create(struct core *c, uint32_t to, mr_bytes key, mr_bytes onc
     return 0;
 }
 
-// Delays become instants here: all shards of an engine have the same time.
+// Delays become instants of this shard, because the entry may wait for long; core_link_next says
+// what is left of them.
 int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct push_plan *out) {
     struct push_plan plan = { .push = p, .linked = true };
     int err = stage_get(c, p->stage, &plan.stage);
@@ -200,6 +201,16 @@ uint64_t core_linked(struct core *c, mr_bytes stage) {
     return number ? c->stages[number]->linked : 0;
 }
 
+static int64_t delay_left(const struct core *c, const struct outbox *o) {
+    return o->due_ms > c->now_ms ? (int64_t)(o->due_ms - c->now_ms) : 0;
+}
+
+static int64_t deadline_left(const struct core *c, const struct outbox *o) {
+    if (!o->deadline_ms)
+        return 0;
+    return o->deadline_ms > c->now_ms ? (int64_t)(o->deadline_ms - c->now_ms) : LINK_EXPIRED;
+}
+
 bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_entry *out) {
     if (to >= c->link_count)
         return false;
@@ -219,8 +230,9 @@ bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_ent
         .after = before ? outbox_at(c, before)->number : 0,
         .at = o->at,
         .stage = bytes_of(s->name, s->name_size),
-        .due_ms = o->due_ms,
-        .deadline_ms = o->deadline_ms,
+        .now_ms = c->now_ms,
+        .delay_ms = delay_left(c, o),
+        .deadline_ms = deadline_left(c, o),
         .attempts = o->attempts,
     };
     if (o->key)
@@ -336,7 +348,8 @@ static int arrival_make(struct core *c, struct push_plan *plan, uint32_t from,
         return err;
     if ((err = push_plan_prepare(c, plan)) < 0)
         return err;
-    plan->deadline_ms = e->deadline_ms;
+    if (e->deadline_ms == LINK_EXPIRED)
+        plan->deadline_ms = c->now_ms;
     if ((err = arrival_write(c, plan, from, e->number)) < 0)
         return err;
     size_t last = c->out.count - 1;
@@ -369,28 +382,47 @@ static int arrival_repeat(struct core *c, const struct push_plan *plan, uint32_t
     return 0;
 }
 
-// Milliseconds until an instant; at least 1, because 0 means none.
-static int64_t ms_until(const struct core *c, uint64_t at_ms) {
-    return !at_ms ? 0 : at_ms > c->now_ms ? (int64_t)(at_ms - c->now_ms) : 1;
+// A delayed job must not become due before one that the sender has made due earlier, although it
+// may have travelled faster. So, while such jobs are not due, the times of the two shards count as
+// far apart as for those. A larger difference is not the transport's: the sender's time has jumped.
+static int64_t link_delay(const struct core *c, const struct link_end *l,
+                          const struct link_entry *e) {
+    enum { TRANSPORT_MOST_MS = 1000 };
+    uint64_t faster = l->ahead_ms - (c->now_ms - e->now_ms);
+    bool adds = e->delay_ms && c->now_ms < l->ahead_until_ms && faster <= TRANSPORT_MOST_MS;
+    return e->delay_ms + (adds ? (int64_t)faster : 0);
+}
+
+static void link_note_delay(const struct core *c, struct link_end *l, const struct link_entry *e,
+                            int64_t delay_ms) {
+    uint64_t due_ms = c->now_ms + (uint64_t)delay_ms;
+    if (!e->delay_ms)
+        return;
+    l->ahead_ms = due_ms - (e->now_ms + (uint64_t)e->delay_ms);
+    l->ahead_until_ms = due_ms > l->ahead_until_ms ? due_ms : l->ahead_until_ms;
 }
 
 static int link_accept_entry(struct core *c, uint32_t from, const struct link_entry *e,
                              mr_bytes body) {
-    bool is_due = e->due_ms <= c->now_ms;
+    int64_t delay_ms = link_delay(c, &c->links[from], e);
     struct push push = { .stage = e->stage,
                          .body = body,
                          .job = { .key = e->key,
                                   .once = e->once,
-                                  .delay_ms = is_due ? 0 : ms_until(c, e->due_ms),
-                                  .deadline_ms = ms_until(c, e->deadline_ms),
+                                  .delay_ms = delay_ms,
+                                  .deadline_ms =
+                                      e->deadline_ms == LINK_EXPIRED ? 1 : e->deadline_ms,
                                   .attempts = e->attempts } };
     // No push_check: the sender checked the sizes, and the limits may be lower since.
     struct push_plan plan;
     int err = push_plan_begin(c, &push, &plan);
     if (err < 0)
         return err;
-    return plan.is_repeat ? arrival_repeat(c, &plan, from, e->number)
-                          : arrival_make(c, &plan, from, e);
+    err = plan.is_repeat ? arrival_repeat(c, &plan, from, e->number)
+                         : arrival_make(c, &plan, from, e);
+    if (err == 0)
+        link_note_delay(c, &c->links[from], e, delay_ms);
+    return err;
 }
 
 int core_link_accept(struct core *c, uint32_t from, const struct link_entry *e, mr_bytes body) {

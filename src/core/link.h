@@ -19,8 +19,10 @@ struct link_end {
     uint32_t first, last;     // unacknowledged entries, by number
     uint64_t acked, accepted; // highest number acknowledged by it; accepted from it
     uint64_t arrived;         // highest number it has accepted: those jobs count there
-    uint32_t unwritten;       // acknowledgements since the last LINK record
-    uint32_t size;            // of its home
+    uint64_t ahead_ms;       // how far this shard's time was ahead of the sender's, modulo 2^64 …
+    uint64_t ahead_until_ms; // … for delayed jobs from there, the last of which is due then
+    uint32_t unwritten;      // acknowledgements since the last LINK record
+    uint32_t size;           // of its home
     uint64_t at;
 };
 

@@ -6,9 +6,9 @@
 //                              DIR/lock        the process that uses them
 //                              DIR/shard-0 …   each a store of its own
 //
-// The group provides what the engine has as a whole: one time for all shards, and ids that no two
-// shards issue. Everything else belongs to a stage, and so to one shard (core/route.h). The owner
-// drives each shard, as it does for a single one.
+// The group provides what the engine has as a whole: one time for all shards that it has opened,
+// and ids that no two shards issue. Everything else belongs to a stage, and so to one shard
+// (core/route.h). The owner drives each shard, as it does for a single one.
 #ifndef SHARD_GROUP_H
 #define SHARD_GROUP_H
 

@@ -47,7 +47,8 @@ struct peers {
 
 // An emit in a batch; its stage, key, once and body follow it.
 struct message_emit {
-    uint64_t number, after, due_ms, deadline_ms;
+    uint64_t number, after, now_ms;
+    int64_t delay_ms, deadline_ms;
     uint32_t attempts, stage_size, key_size, once_size, body_size;
 };
 
@@ -139,7 +140,8 @@ static int emit_pack(struct peers *p, const struct link_entry *e, struct buffer 
     size_t before = out->size;
     struct message_emit head = { e->number,
                                  e->after,
-                                 e->due_ms,
+                                 e->now_ms,
+                                 e->delay_ms,
                                  e->deadline_ms,
                                  e->attempts,
                                  (uint32_t)e->stage.size,
@@ -240,7 +242,8 @@ static int emit_accept(struct peers *p, uint32_t from, const uint8_t **at, uint6
     *at += sizeof head;
     struct link_entry e = { .number = head.number,
                             .after = head.after,
-                            .due_ms = head.due_ms,
+                            .now_ms = head.now_ms,
+                            .delay_ms = head.delay_ms,
                             .deadline_ms = head.deadline_ms,
                             .attempts = head.attempts };
     e.stage = emit_unpack(at, head.stage_size);

@@ -59,13 +59,35 @@ static void E4_an_emit_for_another_shard_waits_in_the_outbox(void **state) {
     assert_string_equal(core_fixture_read(t, e.at), "linked");
     assert_true(bytes_equal(e.stage, mr_str(there)) && bytes_equal(e.key, mr_str("k")));
     assert_true(bytes_equal(e.once, mr_str("name")));
-    assert_int_equal(e.due_ms, t->now_ms + 20); // fixed with the commit
-    assert_int_equal(e.deadline_ms, t->now_ms + 50);
+    assert_int_equal(e.delay_ms, 20);
+    assert_int_equal(e.deadline_ms, 50);
     assert_int_equal(e.attempts, 3);
     assert_int_equal(e.after, 0);
     assert_false(core_link_next(t->core, 1, e.number, &e));
     assert_false(core_link_next(t->core, 0, 0, &e));
     assert_false(core_link_next(t->core, 63, 0, &e));
+}
+
+// Shards have different times: an entry says what is left of its delay and deadline when it is
+// sent, however long it has waited, and a deadline that has passed stays passed.
+static void rule15_an_entry_says_how_much_time_is_left(void **state) {
+    struct core_fixture *t = *state;
+    struct emit emit = { .stage = mr_str(there), .job.delay_ms = 20, .job.deadline_ms = 50 };
+    struct taken a = begun(t, "a");
+    must(try_done(t,
+                  (struct done){ .id = a.id, .token = a.token, .emits = &emit, .emit_count = 1 }));
+    static const int64_t left[][3] = {
+        { 0, 20, 50 }, { 19, 1, 31 },          { 1, 0, 30 },
+        { 29, 0, 1 },  { 1, 0, LINK_EXPIRED }, { 9, 0, LINK_EXPIRED }
+    };
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+        struct link_entry e;
+        pass_ms(t, (uint64_t)left[i][0]);
+        assert_true(core_link_next(t->core, 1, 0, &e));
+        assert_int_equal(e.delay_ms, left[i][1]);
+        assert_int_equal(e.deadline_ms, left[i][2]);
+        crash(t);
+    }
 }
 
 static void E2_entries_stay_in_order_until_they_are_acknowledged(void **state) {
@@ -262,13 +284,12 @@ static void rule12_names_count_where_the_job_arrives(void **state) {
     expect_take(t, "c");
 }
 
-static void rule15_instants_are_those_of_the_commit(void **state) {
+static void rule15_the_time_left_counts_from_the_arrival(void **state) {
     struct core_fixture *t = *state;
     struct link_entry late = entry(2, 0), due = entry(4, 2), soon = entry(6, 4), over = entry(8, 6);
-    late.due_ms = t->now_ms + 40;
-    due.due_ms = t->now_ms;
-    soon.deadline_ms = t->now_ms + 5;
-    over.deadline_ms = t->now_ms - 1;
+    late.delay_ms = 40;
+    soon.deadline_ms = 5;
+    over.deadline_ms = LINK_EXPIRED;
     must(arrive(t, 1, late, "late"));
     must(arrive(t, 1, due, "due"));
     must(arrive(t, 1, soon, "soon"));
@@ -280,6 +301,30 @@ static void rule15_instants_are_those_of_the_commit(void **state) {
     assert_int_equal(look_stage(t, "s").expired, 2);
     pass_ms(t, 35);
     expect_order(t, "k", "due late");
+}
+
+// The times of the shards differ, and the second entry travels faster than the first.
+static void rule15_delayed_jobs_keep_the_order_of_the_sender(void **state) {
+    struct core_fixture *t = *state;
+    struct link_entry first = entry(2, 0), second = entry(4, 2), third = entry(6, 4);
+    uint64_t there_ms = t->now_ms + 500;
+    first.now_ms = there_ms;
+    first.delay_ms = 10;
+    second.now_ms = there_ms + 5;
+    second.delay_ms = 5;
+    third.now_ms = there_ms + 3600000; // its time jumps
+    third.delay_ms = 30;
+    pass_ms(t, 4);
+    must(arrive(t, 1, first, "first"));
+    pass_ms(t, 2);
+    must(arrive(t, 1, second, "second"));
+    must(arrive(t, 1, third, "third"));
+    pass_ms(t, 7);
+    expect_order(t, "k", "");
+    pass_ms(t, 1);
+    expect_order(t, "k", "first second");
+    pass_ms(t, 22);
+    expect_order(t, "k", "first second third");
 }
 
 static void only_other_shards_have_links(void **state) {
@@ -309,6 +354,7 @@ static void ids_and_numbers_of_shards_never_meet(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         LINK_TALE(E4_an_emit_for_another_shard_waits_in_the_outbox),
+        LINK_TALE(rule15_an_entry_says_how_much_time_is_left),
         LINK_TALE(E2_entries_stay_in_order_until_they_are_acknowledged),
         LINK_TALE(E3_acknowledgements_are_written_lazily),
         LINK_TALE(U7_a_stage_goes_after_its_emits),
@@ -320,7 +366,8 @@ int main(void) {
         LINK_TALE(rule13_arrivals_are_accepted_without_room),
         LINK_TALE(rule13_arrivals_are_accepted_beyond_present_limits),
         LINK_TALE(rule12_names_count_where_the_job_arrives),
-        LINK_TALE(rule15_instants_are_those_of_the_commit),
+        LINK_TALE(rule15_the_time_left_counts_from_the_arrival),
+        LINK_TALE(rule15_delayed_jobs_keep_the_order_of_the_sender),
         LINK_TALE(only_other_shards_have_links),
         LINK_TALE(ids_and_numbers_of_shards_never_meet),
     };

@@ -385,18 +385,34 @@ static int reshard_read(void *owner, uint64_t at, struct buffer *out_body) {
 static int reshard_load(struct reshard *c, uint32_t shard) {
     struct reshard_from *f = &c->from[shard];
     struct loaded l = { .shard = shard, .shards = c->from_count };
-    struct log_state log;
     f->reshard = c;
     f->shard = shard;
     struct core_sink sink = { .append = reshard_append, .read = reshard_read, .owner = f };
     int err = store_load(f->log, &sink, &l);
     f->core = l.core;
-    if (err == 0)
-        err = core_open(f->core, 0, 0);
-    log_look(f->log, &log);
+    return err;
+}
+
+static int reshard_open(struct reshard *c, uint32_t shard, uint64_t now_ms) {
+    struct reshard_from *f = &c->from[shard];
     struct clean_cursor all = { 0 };
-    if (err == 0) // stages and sources first
-        err = core_clean_own(f->core, log.head, log.tail, UINT32_MAX, &all);
+    struct log_state log;
+    int err = core_open(f->core, now_ms, 0);
+    if (err < 0)
+        return err;
+    log_look(f->log, &log); // stages and sources first
+    return core_clean_own(f->core, log.head, log.tail, UINT32_MAX, &all);
+}
+
+// All shards are opened at one time, the latest that any has recorded: emits that are delivered
+// between them keep their instants.
+static int reshard_open_all(struct reshard *c) {
+    uint64_t now_ms = 0;
+    int err = 0;
+    for (uint32_t i = 0; i < c->from_count; i++)
+        now_ms = core_now(c->from[i].core) > now_ms ? core_now(c->from[i].core) : now_ms;
+    for (uint32_t i = 0; err == 0 && i < c->from_count; i++)
+        err = reshard_open(c, i, now_ms);
     return err;
 }
 
@@ -420,6 +436,8 @@ int reshard_begin(struct reshard *c) {
     int err = 0;
     for (uint32_t i = 0; err == 0 && i < c->from_count; i++)
         err = reshard_load(c, i);
+    if (err == 0)
+        err = reshard_open_all(c);
     c->epoch.kind = RECORD_EPOCH;
     if (err == 0)
         err = write_to_all(c, &c->epoch);
