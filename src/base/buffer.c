@@ -2,11 +2,12 @@
 #include "base/buffer.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 
 enum { SMALLEST = 64 };
 
-int buffer_grow(struct buffer *b, size_t more) {
+APART int buffer_grow(struct buffer *b, size_t more) {
     size_t limit = b->limit && b->limit < SIZE_MAX / 2 ? b->limit : SIZE_MAX / 2;
     if (b->size > limit || more > limit - b->size)
         return error_set(MR_ETOOBIG, "%zu bytes and %zu more are too many: the limit is %zu",

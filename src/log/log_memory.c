@@ -12,6 +12,7 @@
 #include "log/log.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 #include "log/ring.h"
 
@@ -206,8 +207,8 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
 }
 
 // Only the owner changes the table of cells, so it can read it without the lock.
-static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_head,
-                           struct buffer *out_body) {
+HOT static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_head,
+                               struct buffer *out_body) {
     const struct memory_log *l = (const struct memory_log *)base;
     if (at >= counter_get(&l->tail))
         return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);

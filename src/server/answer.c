@@ -2,6 +2,7 @@
 #include "server/answer.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 #include "core/record.h"
 #include "server/fetch.h"
@@ -89,11 +90,9 @@ int token_read(mr_bytes given, struct token *out) {
 
 // ---- Jobs -------------------------------------------------------------------------------------
 
-enum { BODY_GUESS = 64 };
-
 // Reads an entry's body from the log into the reply.
 static int answer_entry(struct session *s, uint32_t shard, uint64_t at) {
-    size_t begin = reply_bulk_begin(&s->reply, BODY_GUESS);
+    size_t begin = reply_bulk_begin(&s->reply);
     int err = s->reply.err;
     if (err == 0)
         err = fetch_look(s, shard, at, FETCH_BODY, s->reply.out);
@@ -102,28 +101,45 @@ static int answer_entry(struct session *s, uint32_t shard, uint64_t at) {
     return err;
 }
 
+// The body, or nil if there is none, at `*to`; and room for `room` bytes behind it.
+static int write_entry(struct session *s, uint32_t shard, uint64_t at, size_t room, uint8_t **to) {
+    struct reply *r = &s->reply;
+    if (!at) {
+        *to = null_write(*to, r->resp3);
+        return 0;
+    }
+    reply_written(r, *to);
+    int err = answer_entry(s, shard, at);
+    if (err == 0)
+        *to = reply_room(r, room);
+    return err == 0 ? r->err : err;
+}
+
 #define WRITE_GRANT(from, member, kind, ...) WRITE_GRANT_##kind(v.member)
-#define WRITE_GRANT_id(value) reply_id(r, value);
-#define WRITE_GRANT_bytes(value) reply_bulk(r, value);
-#define WRITE_GRANT_small(value) reply_integer(r, value);
-#define WRITE_GRANT_number(value) reply_integer(r, value);
+#define WRITE_GRANT_id(value) to = id_write(to, value);
+#define WRITE_GRANT_bytes(value) to = bulk_write(to, value);
+#define WRITE_GRANT_small(value) to = integer_write(to, value);
+#define WRITE_GRANT_number(value) to = integer_write(to, value);
 #define WRITE_GRANT_entry(at)                                                                      \
-    if (!(at))                                                                                     \
-        reply_null(r);                                                                             \
-    else if ((err = answer_entry(s, info->shard, at)) < 0)                                         \
+    if ((err = write_entry(s, info->shard, at, room, &to)) < 0)                                    \
         return err;
 
-static int answer_grant(struct session *s, const struct grant *info) {
+HOT static int answer_grant(struct session *s, const struct grant *info) {
     struct reply *r = &s->reply;
     char token[ANSWER_TOKEN];
     struct grant_reply v = { GRANT_FIELDS(FROM_INFO) };
-    int err = 0;
+    int err;
     token_write(&info->token, token);
     v.token = (mr_bytes){ token, sizeof token };
     v.body = info->at;
     v.state = info->state_at;
-    reply_array(r, GRANT_PLACES);
+    size_t room = (1 + GRANT_PLACES) * VALUE_ROOM + sizeof token + v.stage.size + v.key.size;
+    uint8_t *to = reply_room(r, room);
+    if (!to)
+        return r->err;
+    to = array_write(to, GRANT_PLACES);
     GRANT_FIELDS(WRITE_GRANT)
+    reply_written(r, to);
     return 0;
 }
 

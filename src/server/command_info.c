@@ -11,8 +11,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { LIKELY_SIZE = 1000 }; // bytes of all sections
-
 // ---- The table --------------------------------------------------------------------------------
 
 enum { SEEN_all = false, SEEN_whole = true, LOOPS_first = false, LOOPS_sum = true };
@@ -219,7 +217,7 @@ static void add_section(struct session *s, enum info_section section) {
 }
 
 void run_info(struct session *s, struct arguments *a) {
-    size_t begin = reply_bulk_begin(&s->reply, LIKELY_SIZE);
+    size_t begin = reply_bulk_begin(&s->reply);
     for (enum info_section i = INFO_SERVER; i < INFO_SECTIONS; i++)
         if (wants(a, sections[i].word))
             add_section(s, i);

@@ -2,6 +2,7 @@
 #include "server/fetch.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/shards.h"
@@ -11,8 +12,12 @@
 
 // ---- What is wanted, and what was read --------------------------------------------------------
 
-static const struct fetch_entry *fetched_find(struct session *s, uint32_t shard, uint64_t at,
-                                              enum fetch_part part, const char **out_error) {
+static bool has_fetched(const struct session *s) {
+    return s->fetched[FETCH_FOR_COMMAND] || s->fetched[FETCH_FOR_CALL];
+}
+
+APART static const struct fetch_entry *fetched_find(struct session *s, uint32_t shard, uint64_t at,
+                                                    enum fetch_part part, const char **out_error) {
     for (int purpose = 0; purpose < FETCH_PURPOSES; purpose++)
         for (struct fetch *f = s->fetched[purpose]; f; f = f->next)
             for (size_t tried = 0; tried < f->count; tried++) {
@@ -27,7 +32,7 @@ static const struct fetch_entry *fetched_find(struct session *s, uint32_t shard,
     return NULL;
 }
 
-static int fetch_note(struct session *s, uint32_t shard, uint64_t at, enum fetch_part part) {
+APART static int fetch_note(struct session *s, uint32_t shard, uint64_t at, enum fetch_part part) {
     struct fetch_entry e = { .at = at, .shard = shard, .part = part };
     int err = buffer_append(&s->host->wanted, &e, sizeof e);
     return err < 0 ? err : MR_EAGAIN;
@@ -37,7 +42,7 @@ int fetch_look(struct session *s, uint32_t shard, uint64_t at, enum fetch_part p
                struct buffer *out) {
     struct shard *of = shard_at(s->host, shard);
     const char *error = NULL;
-    const struct fetch_entry *e = fetched_find(s, shard, at, part, &error);
+    const struct fetch_entry *e = has_fetched(s) ? fetched_find(s, shard, at, part, &error) : NULL;
     if (e && e->err == 0)
         return buffer_append(out, e->bytes.data, e->bytes.size);
     if (e && e->err != MR_EGONE)

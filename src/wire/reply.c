@@ -2,34 +2,14 @@
 #include "wire/reply.h"
 
 #include "base/hints.h"
-#include "wire/number.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LINE_SIZE = 1 + NUMBER_DIGITS + 2 }; // "$" and twenty digits, or ":-" and nineteen
-
-// Room for `size` bytes, or NULL after a failure.
-static inline uint8_t *reply_room(struct reply *r, size_t size) {
-    if (r->err == 0)
-        r->err = buffer_reserve(r->out, size);
-    return r->err == 0 ? r->out->data + r->out->size : NULL;
-}
-
-static inline void reply_written(struct reply *r, const uint8_t *end) {
-    r->out->size = (size_t)(end - r->out->data);
-}
-
-static inline uint8_t *copy_bytes(uint8_t *to, const void *data, size_t size) {
-    if (size)
-        memcpy(to, data, size);
-    return to + size;
-}
-
 static void reply_head(struct reply *r, char kind, uint64_t number) {
-    uint8_t *to = reply_room(r, LINE_SIZE);
+    uint8_t *to = reply_room(r, LINE_ROOM);
     if (to)
         reply_written(r, number_line_write(to, kind, number));
 }
@@ -64,38 +44,27 @@ APART void reply_error(struct reply *r, const char *code, mr_bytes text) {
 }
 
 void reply_integer(struct reply *r, int64_t number) {
-    if (number >= 0) {
-        reply_head(r, ':', (uint64_t)number);
-        return;
-    }
-    uint8_t *to = reply_room(r, LINE_SIZE);
-    if (!to)
-        return;
-    *to++ = ':';
-    reply_written(r, number_line_write(to, '-', -(uint64_t)number));
+    uint8_t *to = reply_room(r, LINE_ROOM);
+    if (to)
+        reply_written(r, integer_write(to, number));
 }
 
 void reply_bulk(struct reply *r, mr_bytes bytes) {
-    uint8_t *to = reply_room(r, LINE_SIZE + bytes.size + 2);
-    if (!to)
-        return;
-    to = number_line_write(to, '$', bytes.size);
-    reply_written(r, copy_bytes(copy_bytes(to, bytes.data, bytes.size), "\r\n", 2));
+    uint8_t *to = reply_room(r, LINE_ROOM + bytes.size + 2);
+    if (to)
+        reply_written(r, bulk_write(to, bytes));
 }
 
 void reply_id(struct reply *r, uint64_t id) {
-    uint8_t *to = reply_room(r, LINE_SIZE + NUMBER_DIGITS + 2);
-    if (!to)
-        return;
-    size_t size = number_size(id);
-    to = number_line_write(to, '$', size);
-    reply_written(r, copy_bytes(number_write_sized(to, id, size), "\r\n", 2));
+    uint8_t *to = reply_room(r, VALUE_ROOM);
+    if (to)
+        reply_written(r, id_write(to, id));
 }
 
 void reply_null(struct reply *r) {
     uint8_t *to = reply_room(r, sizeof "$-1\r\n" - 1);
     if (to)
-        reply_written(r, r->resp3 ? copy_bytes(to, "_\r\n", 3) : copy_bytes(to, "$-1\r\n", 5));
+        reply_written(r, null_write(to, r->resp3));
 }
 
 // Prints the shorter of two forms that read back as the same number, with a decimal point in any
@@ -145,22 +114,22 @@ void reply_push(struct reply *r, uint64_t count) {
     reply_head(r, '>', count);
 }
 
-size_t reply_bulk_begin(struct reply *r, size_t likely_size) {
+enum { BULK_LINE = 1 + 2 + 2 }; // of 10 to 99 bytes
+
+size_t reply_bulk_begin(struct reply *r) {
     size_t begin = r->out->size;
-    reply_head(r, '$', likely_size);
+    if (reply_room(r, BULK_LINE))
+        r->out->size += BULK_LINE;
     return begin;
 }
 
 void reply_bulk_end(struct reply *r, size_t begin) {
-    if (!reply_room(r, LINE_SIZE + 2))
+    if (!reply_room(r, LINE_ROOM + 2))
         return;
-    uint8_t *line = r->out->data + begin;
-    const uint8_t *end = r->out->data + r->out->size;
-    const uint8_t *body = (const uint8_t *)memchr(line, '\n', LINE_SIZE) + 1;
-    size_t size = (size_t)(end - body);
-    uint8_t *to = line + number_line_size(size);
-    if (to != body)
-        memmove(to, body, size);
+    uint8_t *line = r->out->data + begin, *body = line + BULK_LINE;
+    size_t size = r->out->size - begin - BULK_LINE, line_size = number_line_size(size);
+    if (line_size != BULK_LINE)
+        memmove(line + line_size, body, size);
     number_line_write(line, '$', size);
-    reply_written(r, copy_bytes(to + size, "\r\n", 2));
+    reply_written(r, copy_bytes(line + line_size + size, "\r\n", 2));
 }

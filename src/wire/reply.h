@@ -20,6 +20,7 @@
 #define WIRE_REPLY_H
 
 #include "base/buffer.h"
+#include "wire/number.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,9 +46,66 @@ void reply_map(struct reply *, uint64_t pairs);
 void reply_push(struct reply *, uint64_t count); // RESP3 only
 
 // A bulk string whose bytes the caller appends to `out` itself between these two, which saves a
-// copy. `likely_size` may be a guess: if it has another number of digits than the size, the bytes
-// are moved. The end takes what the beginning returned.
-size_t reply_bulk_begin(struct reply *, size_t likely_size);
+// copy if it has 10 to 99 bytes; otherwise they are moved. The end takes what the beginning
+// returned.
+size_t reply_bulk_begin(struct reply *);
 void reply_bulk_end(struct reply *, size_t begin);
+
+// ---- Several values at once -------------------------------------------------------------------
+//
+// The caller makes room for all of them; the functions below write one each, where the last has
+// ended, without checks:
+//
+//     uint8_t *to = reply_room(r, VALUE_ROOM + name.size + VALUE_ROOM);
+//     if (to)
+//         reply_written(r, integer_write(bulk_write(to, name), count));
+
+enum {
+    LINE_ROOM = 1 + NUMBER_DIGITS + 2,         // "$" and twenty digits, or ":-" and nineteen
+    VALUE_ROOM = LINE_ROOM + NUMBER_DIGITS + 2 // an id, or a bulk string beside its bytes
+};
+
+// Room for `size` bytes behind what was written, or NULL after a failure.
+static inline uint8_t *reply_room(struct reply *r, size_t size) {
+    if (r->err == 0)
+        r->err = buffer_reserve(r->out, size);
+    return r->err == 0 ? r->out->data + r->out->size : NULL;
+}
+
+static inline void reply_written(struct reply *r, const uint8_t *end) {
+    r->out->size = (size_t)(end - r->out->data);
+}
+
+static inline uint8_t *copy_bytes(uint8_t *to, const void *data, size_t size) {
+    if (size)
+        memcpy(to, data, size);
+    return to + size;
+}
+
+static inline uint8_t *array_write(uint8_t *to, uint64_t count) {
+    return number_line_write(to, '*', count);
+}
+
+static inline uint8_t *integer_write(uint8_t *to, int64_t number) {
+    if (number >= 0)
+        return number_line_write(to, ':', (uint64_t)number);
+    *to = ':';
+    return number_line_write(to + 1, '-', -(uint64_t)number);
+}
+
+static inline uint8_t *bulk_write(uint8_t *to, mr_bytes bytes) {
+    to = number_line_write(to, '$', bytes.size);
+    return copy_bytes(copy_bytes(to, bytes.data, bytes.size), "\r\n", 2);
+}
+
+static inline uint8_t *id_write(uint8_t *to, uint64_t id) {
+    size_t size = number_size(id);
+    to = number_line_write(to, '$', size);
+    return copy_bytes(number_write_sized(to, id, size), "\r\n", 2);
+}
+
+static inline uint8_t *null_write(uint8_t *to, bool resp3) {
+    return resp3 ? copy_bytes(to, "_\r\n", 3) : copy_bytes(to, "$-1\r\n", 5);
+}
 
 #endif

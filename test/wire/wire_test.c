@@ -540,7 +540,7 @@ static void a_reply_that_does_not_fit_is_remembered(void **state) {
     reply_bulk(&r, TEXT("this is longer than what is left of forty"));
     assert_int_equal(r.err, MR_ETOOBIG);
     one_of_each(&r);
-    reply_bulk_end(&r, reply_bulk_begin(&r, 3));
+    reply_bulk_end(&r, reply_bulk_begin(&r));
     assert_int_equal(r.err, MR_ETOOBIG);
     expect_bytes(buffer_bytes(&out), TEXT("+OK\r\n"));
     buffer_finish(&out);
@@ -552,13 +552,12 @@ static void a_bulk_string_may_be_appended_by_the_caller(void **state) {
     struct buffer appended = { 0 }, copied = { 0 };
     struct reply a = { .out = &appended }, b = { .out = &copied };
     char *body = memset(malloc(20000), '\n', 20000);
-    for (size_t i = 0; i < LENGTH(sizes); i++)
-        for (size_t guess = 0; guess < LENGTH(sizes); guess++) {
-            size_t begin = reply_bulk_begin(&a, sizes[guess]);
-            assert_int_equal(buffer_append(&appended, body, sizes[i]), 0);
-            reply_bulk_end(&a, begin);
-            reply_bulk(&b, (mr_bytes){ body, sizes[i] });
-        }
+    for (size_t i = 0; i < LENGTH(sizes); i++) {
+        size_t begin = reply_bulk_begin(&a);
+        assert_int_equal(buffer_append(&appended, body, sizes[i]), 0);
+        reply_bulk_end(&a, begin);
+        reply_bulk(&b, (mr_bytes){ body, sizes[i] });
+    }
     assert_int_equal(a.err, 0);
     expect_bytes(buffer_bytes(&appended), buffer_bytes(&copied));
     free(body);
