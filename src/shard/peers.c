@@ -2,14 +2,13 @@
 // peer, so a message that could not be made now is made later.
 #include "shard/peers.h"
 
+#include "base/errors.h"
 #include "base/mem.h"
 #include "shard/shard.h"
 
 #include <string.h>
 
 enum {
-    BATCH_EMITS = 256,
-    BATCH_BYTES = 1 << 20,
     PEER_RETRY_MS = 100, // after a refusal
     PEER_READ_MS = 1000, // if a body that is being read does not come
 };
@@ -44,17 +43,6 @@ struct peers {
     bool dirty; // answers to other shards may be due
     struct peer peer[];
 };
-
-// An emit in a batch; its stage, key, once and body follow it.
-struct message_emit {
-    uint64_t number, after, now_ms;
-    int64_t delay_ms, deadline_ms;
-    uint32_t attempts, stage_size, key_size, once_size, body_size;
-};
-
-void message_finish(struct message *m) {
-    buffer_finish(&m->emits);
-}
 
 int peers_create(struct shard *shard, uint32_t index, uint32_t count, struct peers **out) {
     struct peers *p = mem_alloc(sizeof *p + count * sizeof p->peer[0]);
@@ -137,33 +125,15 @@ static void peer_note_next(struct peers *p, struct message *out) {
 // ---- Emits: the sender ------------------------------------------------------------------------
 
 static int emit_pack(struct peers *p, const struct link_entry *e, struct buffer *out) {
-    size_t before = out->size;
-    struct message_emit head = { e->number,
-                                 e->after,
-                                 e->now_ms,
-                                 e->delay_ms,
-                                 e->deadline_ms,
-                                 e->attempts,
-                                 (uint32_t)e->stage.size,
-                                 (uint32_t)e->key.size,
-                                 (uint32_t)e->once.size,
-                                 0 };
-    int err = buffer_append(out, &head, sizeof head);
-    if (err >= 0)
-        err = buffer_append(out, e->stage.data, e->stage.size);
-    if (err >= 0)
-        err = buffer_append(out, e->key.data, e->key.size);
-    if (err >= 0)
-        err = buffer_append(out, e->once.data, e->once.size);
-    size_t body = out->size;
+    size_t before = out->size, body;
+    int err = message_begin_emit(out, e, &body);
     if (err >= 0)
         err = shard_read_own(p->shard, e->at, out);
     if (err < 0) {
         out->size = before;
         return err;
     }
-    head.body_size = (uint32_t)(out->size - body);
-    memcpy(out->data + before, &head, sizeof head);
+    message_end_emit(out, body);
     return 0;
 }
 
@@ -189,7 +159,7 @@ static void peer_wait(struct peers *p, uint32_t to, uint64_t at, int err) {
 // Has the bodies behind this emit read with it.
 static void peer_want_next(struct peers *p, uint32_t to, uint64_t number, uint64_t durable) {
     struct link_entry e;
-    for (int i = 0; i < BATCH_EMITS && core_link_next(p->core, to, number, &e); i++) {
+    for (int i = 0; i < MESSAGE_EMITS_MOST && core_link_next(p->core, to, number, &e); i++) {
         if (e.at >= durable)
             return;
         shard_want(p->shard, e.at);
@@ -209,7 +179,7 @@ static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
     uint32_t count = 0;
     uint64_t last = 0;
     do {
-        if (e.at >= log.durable || out->emits.size > BATCH_BYTES)
+        if (e.at >= log.durable || out->emits.size > MESSAGE_EMITS_BYTES)
             break;
         int err = emit_pack(p, &e, &out->emits);
         if (err == MR_EAGAIN)
@@ -219,38 +189,26 @@ static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
         if (err < 0)
             break;
         last = e.number;
-    } while (++count < BATCH_EMITS && core_link_next(p->core, to, last, &e));
+    } while (++count < MESSAGE_EMITS_MOST && core_link_next(p->core, to, last, &e));
     if (!count)
         return false;
     peer->retry_at_ms = peer->reading_at = 0;
     out->kind = MESSAGE_EMITS;
+    out->now_ms = core_now(p->core);
     out->number = peer->sent = last;
     return true;
 }
 
 // ---- Emits: the receiver ----------------------------------------------------------------------
 
-static mr_bytes emit_unpack(const uint8_t **at, uint32_t size) {
-    mr_bytes b = { *at, size };
-    *at += size;
-    return b;
-}
-
-static int emit_accept(struct peers *p, uint32_t from, const uint8_t **at, uint64_t *out_number) {
-    struct message_emit head;
-    memcpy(&head, *at, sizeof head);
-    *at += sizeof head;
-    struct link_entry e = { .number = head.number,
-                            .after = head.after,
-                            .now_ms = head.now_ms,
-                            .delay_ms = head.delay_ms,
-                            .deadline_ms = head.deadline_ms,
-                            .attempts = head.attempts };
-    e.stage = emit_unpack(at, head.stage_size);
-    e.key = emit_unpack(at, head.key_size);
-    e.once = emit_unpack(at, head.once_size);
-    mr_bytes body = emit_unpack(at, head.body_size);
-    int err = core_link_accept(p->core, from, &e, body);
+static int emit_accept(struct peers *p, const struct message *m, struct reader *emits,
+                       uint64_t *out_number) {
+    struct link_entry e;
+    mr_bytes body;
+    if (!message_next_emit(emits, &e, &body))
+        return MR_EINVAL;
+    e.now_ms = m->now_ms;
+    int err = core_link_accept(p->core, m->from, &e, body);
     if (err >= 0)
         *out_number = e.number;
     return err;
@@ -258,11 +216,11 @@ static int emit_accept(struct peers *p, uint32_t from, const uint8_t **at, uint6
 
 static void emits_accept(struct peers *p, const struct message *m) {
     struct peer *peer = &p->peer[m->from];
-    const uint8_t *at = m->emits.data, *end = at + m->emits.size;
+    struct reader emits = reader_of(buffer_bytes(&m->emits));
     int err = 0;
     peer->arrived_sent = 0; // ARRIVED is sent again for each batch
-    while (err >= 0 && at < end)
-        err = emit_accept(p, m->from, &at, &peer->accepted);
+    while (err >= 0 && emits.at < emits.size)
+        err = emit_accept(p, m, &emits, &peer->accepted);
     peer->accepted_at = shard_position(p->shard);
     peer->refused = err < 0;
     peer->missing = err == MR_EGAP;
@@ -326,6 +284,9 @@ static int peer_acked(struct peers *p, const struct message *m) {
 }
 
 int peers_receive(struct peers *p, const struct message *m) {
+    if (m->from >= p->count || m->from == p->index)
+        return error_set(MR_EINVAL, "shard %u of %u has no messages of shard %u", p->index,
+                         p->count, m->from);
     struct peer *peer = &p->peer[m->from];
     mr_bytes stage = { m->stage, m->stage_size },
              downstream = { m->downstream, m->downstream_size };
@@ -346,6 +307,8 @@ int peers_receive(struct peers *p, const struct message *m) {
     case MESSAGE_REFUSED:
         core_link_arrived(p->core, m->from, m->number);
         return peer_refused(p, peer, m);
+    case MESSAGE_KINDS:
+        break;
     }
     return 0;
 }

@@ -12,41 +12,17 @@
 // (EDGE, OVER) are sent before everything else: so a stage that goes over its high mark by an emit
 // is reported before the sender stops counting that emit.
 //
-// One thread at a time, which the shard's owner ensures; message_finish: any thread.
+// One thread at a time, which the shard's owner ensures.
 #ifndef SHARD_PEERS_H
 #define SHARD_PEERS_H
 
-#include "base/buffer.h"
-#include "base/limits.h"
-#include "core/core.h"
+#include "shard/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct peers;
 struct shard;
-
-enum message_kind {
-    MESSAGE_EDGE,    // `stage` emits to `downstream`
-    MESSAGE_OVER,    // `stage` is over its high mark (`over`), or no longer
-    MESSAGE_EMITS,   // jobs for stages of the receiver, in `emits`
-    MESSAGE_ARRIVED, // the sender has accepted emits up to `number`
-    MESSAGE_ACKED,   // the same, durably
-    MESSAGE_REFUSED, // the sender could not accept what follows `number`: repeat it later
-};
-
-struct message {
-    enum message_kind kind;
-    uint32_t from, to;
-    bool over;
-    bool missing; // of REFUSED: an earlier emit is missing, so all have to be sent again
-    uint64_t high_mark, number;
-    uint32_t stage_size, downstream_size;
-    char stage[STAGE_NAME_MOST], downstream[STAGE_NAME_MOST];
-    struct buffer emits;
-};
-
-void message_finish(struct message *);
 
 // For a shard that is one of several. MR_ENOMEM.
 int peers_create(struct shard *, uint32_t index, uint32_t count, struct peers **out);
@@ -61,7 +37,7 @@ void peers_start(struct peers *, struct core *);
 bool peers_next(struct peers *, bool emits, struct message *out);
 
 // Handles a message from another shard, within a turn. MR_ENOMEM and the log's errors: it has to be
-// delivered again.
+// delivered again. MR_EINVAL: there is no such shard.
 int peers_receive(struct peers *, const struct message *);
 
 // Whether there is a message now, or will be when the log is durable up to `out_at`.
