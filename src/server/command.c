@@ -80,9 +80,14 @@ static bool is_permitted(struct session *s, const struct command *c) {
     return access_role(s, c ? c->role : ROLE_ANY);
 }
 
+// Whether the command is about the server or the connection, not about jobs.
+static bool is_about_server(const struct command *c) {
+    return c->role == ROLE_ANY || c->role == ROLE_UNAUTHENTICATED;
+}
+
 static bool may_run(struct session *s, const struct command *c, const struct arguments *a) {
     const struct host *h = s->host;
-    if (!h->shards && c->role != ROLE_ANY && c->role != ROLE_UNAUTHENTICATED) {
+    if (!h->shards && !is_about_server(c)) {
         reply_error(&s->reply, code_name(CODE_LOADING),
                     mr_str("the store is being read; try again later"));
         return false;
@@ -175,8 +180,15 @@ void command_try(struct session *s, const struct command *c, const mr_bytes *wor
         try_plain(s, c, words, count);
 }
 
+// Replies about the server are sent while the store does not answer, too: they say so. The replies
+// of EXEC are those of any commands.
+static bool is_prompt(const struct command *c) {
+    return c && is_about_server(c) && c->in_multi != MULTI_RUN;
+}
+
 void command_begin(struct session *s, const mr_bytes *words, uint32_t count) {
     const struct command *c = command_row(words[0]);
+    s->is_prompt = is_prompt(c);
     s->host->commands += !s->remote;
     if (multi_queues(s, c))
         multi_queue(s, c, words, count);
@@ -193,8 +205,7 @@ static void command_end(struct session *s, uint64_t replies_before) {
         s->forwarded = false;
         return;
     }
-    s->replies++;
-    session_touch(s);
+    session_count_reply(s);
 }
 
 HOT void command_run(struct session *s, const mr_bytes *words, uint32_t count) {

@@ -280,7 +280,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
         budget_receive(&c->loop->host, (size_t)size);
         front_receive(c->session, (size_t)size);
         if (front_is_over(c->session))
-            session_touch(c->session);
+            session_touch_prompt(c->session);
         rest_if_busy(c);
     }
 }

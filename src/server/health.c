@@ -73,6 +73,17 @@ const char *health_word(const struct host *h, const char **out_why) {
                         : "ok";
 }
 
+uint64_t health_waiting_ms(const struct host *h) {
+    uint64_t since_ms = UINT64_MAX;
+    struct log_state log;
+    for (uint32_t i = 0; i < h->shards; i++) {
+        shard_look(group_shard(h->group, i), &log);
+        if (log.outage[0] && log.waiting_since_ms < since_ms)
+            since_ms = log.waiting_since_ms;
+    }
+    return since_ms == UINT64_MAX ? 0 : monotonic_ms() - since_ms;
+}
+
 void health_look(struct health *e, const struct host *h) {
     if (h->stopped && !e->stopped) {
         e->stopped = true;

@@ -22,4 +22,7 @@ void health_look(struct health *, const struct host *);
 // answer) or "ok"; `out_why` is a sentence, empty for "ok".
 const char *health_word(const struct host *, const char **out_why);
 
+// For how long the store has not answered; 0: it does.
+uint64_t health_waiting_ms(const struct host *);
+
 #endif

@@ -559,11 +559,24 @@ void session_push_end(struct session *s, struct buffer *replies) {
     session_touch(s);
 }
 
-void session_touch(struct session *s) {
+void session_touch_prompt(struct session *s) {
     if (s->reply.err)
         s->broken = true;
     if (list_empty(&s->of_touched))
         list_append(&s->host->touched, &s->of_touched);
+}
+
+void session_touch(struct session *s) {
+    s->is_gated = true;
+    session_touch_prompt(s);
+}
+
+void session_count_reply(struct session *s) {
+    s->replies++;
+    if (s->is_prompt)
+        session_touch_prompt(s);
+    else
+        session_touch(s);
 }
 
 void session_close(struct session *s) {
@@ -575,7 +588,9 @@ void session_close(struct session *s) {
 void session_mark(struct session *s, uint64_t turn, bool durable) {
     count_buffers(s);
     uint64_t upto = s->sent + session_unsent(s);
-    if (durable && !s->mark_count) {
+    bool at_once = durable || !s->is_gated;
+    s->is_gated = false;
+    if (at_once && !s->mark_count) {
         s->released = upto;
         s->released_replies = s->replies;
         session_offer(s);

@@ -73,6 +73,8 @@ struct session {
         uint64_t upto, turn, replies; // bytes up to here may be sent when this turn is durable
     } marks[SESSION_MARKS];
     uint32_t mark_count;
+    bool is_prompt;   // the reply to the command that runs does not wait for the log …
+    bool is_gated;    // … but another one of this turn does
     bool input_ended; // the client sends no more: the session ends with its last reply
     bool closing;     // runs nothing more; closes when everything was sent
     bool broken;      // closes at once
@@ -212,7 +214,9 @@ static inline bool session_has_work(const struct session *s) {
 
 struct reply *session_reply(struct session *); // for writing a reply
 void session_offer(struct session *);          // the loop checks whether to send, close or read
-void session_touch(struct session *);          // it has new replies
+void session_touch(struct session *);          // it has new replies, which wait for the log
+void session_touch_prompt(struct session *);   // it has some that do not, unless others do
+void session_count_reply(struct session *);    // its command is answered
 void session_mark(struct session *, uint64_t turn, bool durable);
 void session_release(struct session *, uint64_t durable); // replies up to that turn may be sent
 void session_release_stopped(struct session *,

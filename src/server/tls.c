@@ -12,7 +12,7 @@ int tls_pour(struct tls *t, struct session *s) {
         host_begin(s->host);
         front_receive(s, (size_t)size);
         if (front_is_over(s))
-            session_touch(s);
+            session_touch_prompt(s);
     }
     return 0;
 }

@@ -83,8 +83,7 @@ void wait_answered(struct session *s) {
         wait_wake(s, WAKE_READY);
         return;
     }
-    s->replies++;
-    session_touch(s);
+    session_count_reply(s);
     wait_go_on(s);
 }
 

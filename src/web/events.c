@@ -110,7 +110,7 @@ static void snapshot_send(struct web_connection *v, struct snapshot *s) {
         return;
     v->snapshot = s;
     s->readers++;
-    session_touch(v->session);
+    session_touch_prompt(v->session);
 }
 
 static void snapshot_send_all(struct web_connection *v) {

@@ -64,10 +64,18 @@ void web_write_info(struct doc *d, const char *name, mr_bytes info) {
 
 // ---- Health -------------------------------------------------------------------------------------
 
+// Only during an outage of the store.
+static void write_waiting(struct doc *d, const struct host *h) {
+    uint64_t waiting_ms = health_waiting_ms(h);
+    if (waiting_ms)
+        doc_number(d, "waiting-ms", (int64_t)waiting_ms);
+}
+
 void write_health(struct doc *d, const struct host *h) {
     const char *why;
     doc_text(d, "health", mr_str(health_word(h, &why)));
     doc_text(d, "why", mr_str(why));
+    write_waiting(d, h);
 }
 
 static void respond_doc(struct web_connection *v, struct doc *d, enum http_status status) {
@@ -90,6 +98,7 @@ void respond_health(struct web_connection *v, const struct replies *replies) {
     (void)replies;
     struct doc d = doc_begin(v);
     doc_text(&d, "health", mr_str(health));
+    write_waiting(&d, v->web->place.host);
     doc_close(&d, '}');
     bool well = strcmp(health, "loading") != 0 && strcmp(health, "stopped") != 0;
     respond_doc(v, &d, well ? HTTP_OK : HTTP_FULL);

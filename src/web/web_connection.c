@@ -336,7 +336,7 @@ static void process_input(struct web_connection *v) {
     wait_on(v);
     web_count_buffers(v);
     if (unsent(v) || v->closing || v->session->broken)
-        session_touch(v->session);
+        session_touch_prompt(v->session);
 }
 
 void web_connection_end_request(struct web_connection *v) {
@@ -362,7 +362,7 @@ void web_connection_time_out(struct web_connection *v) {
         web_refuse(v, HTTP_SLOW);
         v->lingers = false; // no more input is expected
     }
-    session_touch(v->session);
+    session_touch_prompt(v->session);
 }
 
 // ---- Replies ------------------------------------------------------------------------------------

@@ -957,6 +957,33 @@ static void T18_nothing_is_shown_before_it_is_durable(void **state) {
     dialogue_destroy(d);
 }
 
+// What is about the server or the connection does not wait, so that it can be asked what a change
+// waits for; but replies keep their order.
+static void replies_about_the_server_do_not_wait_for_the_log(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
+    push(d, "s first"); // ids are reserved
+    connect_client(d, 2);
+    ask(d, 2, "MULTI", "+OK");
+    ask(d, 2, "STAGES", "+QUEUED");
+    hold_syncs(d, true);
+    send_line(d, 0, "PUSH s a");
+    turn(d);
+    send_line(d, 0, "PING");
+    send_line(d, 1, "PING");
+    send_line(d, 1, "INFO persistence");
+    expect_reply(d, 1, "+PONG");
+    expect_reply(d, 1, "*log_full:0*");
+    send_line(d, 2, "EXEC");
+    expect_no_reply(d, 2);
+    expect_no_reply(d, 0);
+    hold_syncs(d, false);
+    expect_reply(d, 0, "\"#2\"");
+    expect_reply(d, 0, "+PONG");
+    expect_reply(d, 2, "[[[*]]]");
+    dialogue_destroy(d);
+}
+
 // T18: also when more turns have been written than the host records separately.
 static void T18_however_many_turns_wait_for_the_disk(void **state) {
     (void)state;
@@ -1357,6 +1384,7 @@ int main(void) {
         cmocka_unit_test(T17_while_the_store_is_read_clients_get_LOADING),
         cmocka_unit_test(T18_nothing_is_shown_before_it_is_durable),
         cmocka_unit_test(T18_however_many_turns_wait_for_the_disk),
+        cmocka_unit_test(replies_about_the_server_do_not_wait_for_the_log),
         cmocka_unit_test(F24_held_replies_become_errors_when_the_log_fails),
         cmocka_unit_test(F24_a_reply_that_came_late_becomes_an_error_too),
         cmocka_unit_test(F51_any_allocation_may_fail),
