@@ -11,51 +11,11 @@ import time
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server
 from tap import MILLRACE, TIMEOUT_S, as_shown, case, check, equal, main, top
+from terminal import Terminal
 
 server = Server("--store", "mem:")
 client = Client(server)
-os.environ.update(MILLRACE_URL=server.url, LC_ALL="C.UTF-8")
-os.environ.pop("NO_COLOR", None)
-os.environ.pop("TMUX", None)
-
-
-class Terminal:
-    """millrace top in a separate terminal, which stays after it has ended, and shows its exit code."""
-
-    count = 0
-
-    def __init__(self, columns=80, rows=24, url=None):
-        Terminal.count += 1
-        self.socket = f"{top}/tmux.{Terminal.count}"
-        command = f"{MILLRACE} top --at {url or server.url}; echo ended with $?; exec cat"
-        self.tmux("new-session", "-d", "-s", "top", "-x", str(columns), "-y", str(rows), command)
-
-    def tmux(self, *words):
-        return subprocess.run(["tmux", "-u", "-S", self.socket, "-f", "/dev/null", *words],
-                              check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.tmux("kill-server")
-
-    def press(self, *keys):
-        for key in keys:
-            self.tmux("send-keys", "-t", "top", key)
-
-    def lines(self):
-        return self.tmux("capture-pane", "-p", "-t", "top").splitlines()
-
-    def shows(self, *texts):
-        """Waits until the screen has all of them; its lines."""
-        end = time.monotonic() + TIMEOUT_S
-        while True:
-            lines = self.lines()
-            if all(any(text in line for line in lines) for text in texts):
-                return lines
-            check(time.monotonic() < end, f"never shown: {texts}", *lines)
-            time.sleep(0.02)  # between two samples
+os.environ.update(MILLRACE_URL=server.url)
 
 
 def push(stage, count, *options):
@@ -82,7 +42,7 @@ def row(lines, name):
 
 @case("the stages fill 80 columns and no more; figures are aligned with their titles")
 def _():
-    with Terminal() as terminal:
+    with Terminal(server.url) as terminal:
         lines = terminal.shows("STAGE", "mail", "sms", "q quit")
         check(max(map(len, lines)) <= 80, *lines)
         equal(row(lines, "mail")[1:4], ["5", "0", "0"])
@@ -98,7 +58,7 @@ def _():
 
 @case("keys sort, select, open and go back; an unknown key is reported")
 def _():
-    with Terminal() as terminal:
+    with Terminal(server.url) as terminal:
         terminal.shows("sort: name")
         terminal.press("s")
         lines = terminal.shows("sort: waiting")
@@ -117,7 +77,7 @@ def _():
 
 @case("p pauses, r resumes, and the reason of a wait is shown with the command to type")
 def _():
-    with Terminal() as terminal:
+    with Terminal(server.url) as terminal:
         terminal.shows("mail", "sort: name")
         terminal.press("Enter")
         terminal.shows("anna")
@@ -131,7 +91,7 @@ def _():
 
 @case("a worker and what is worked off are seen as they come and go")
 def _():
-    with Terminal() as terminal:
+    with Terminal(server.url) as terminal:
         terminal.shows("mail")
         terminal.press("Enter")
         terminal.shows("no worker takes from this stage")
@@ -147,11 +107,11 @@ def _():
 
 @case("it fits other sizes, and shows that there are no stages")
 def _():
-    with Terminal(40, 8) as terminal:
+    with Terminal(server.url, 40, 8) as terminal:
         lines = terminal.shows("STAGE", "mail")
         check(max(map(len, lines)) <= 40 and len(lines) <= 8, *lines)
     empty = Server("--store", "mem:")
-    with Terminal(url=empty.url) as terminal:
+    with Terminal(empty.url) as terminal:
         terminal.shows("There are no stages yet")
     empty.stop()
 
@@ -161,7 +121,7 @@ def _():
     keys = "\033[2J\033]0;mine\a", "ü" * 40, "水" * 40, "u\u0308" * 40, "-" + "水" * 40
     for key in keys:
         push("odd", 2, "KEY", key)
-    with Terminal() as terminal:
+    with Terminal(server.url) as terminal:
         terminal.shows("odd")
         terminal.press("Down", "Enter")
         lines = terminal.shows(r"\x1b[2J\x1b]0;mine\x07", "ü" * 32 + " ", "q quit")
@@ -179,7 +139,7 @@ def _():
 @case("a small terminal still shows the keys and the selected stage")
 def _():
     for rows in range(1, 9):
-        with Terminal(80, rows) as terminal:
+        with Terminal(server.url, 80, rows) as terminal:
             lines = terminal.shows("q quit", *(["mail "] if rows > 3 else []))
             check("q quit" in lines[-1] and len(lines) <= rows, *lines)
             if rows > 3:
@@ -192,7 +152,7 @@ def _():
 @case("a lost server is reported and waited for; then it continues by itself")
 def _():
     other = Server("--store", "mem:")
-    with Terminal(url=other.url) as terminal:
+    with Terminal(other.url) as terminal:
         terminal.shows("There are no stages yet")
         other.kill()
         terminal.shows("trying again: cannot reach a server at ", "There are no stages yet")
@@ -213,7 +173,7 @@ def _():
         terminal.press("q")
         terminal.shows("ended with 0")
         other.kill()
-    with Terminal(url=other.url) as terminal:
+    with Terminal(other.url) as terminal:
         terminal.shows("millrace: top: cannot reach a server at ", "ended with 3")
 
 
@@ -222,7 +182,7 @@ def _():
     token = subprocess.check_output([MILLRACE, "auth", "add", "ops", "--role", "read,push", "--auth",
                                      f"{top}/auth"], text=True).strip()
     other = Server("--store", "mem:", "--auth", f"{top}/auth")
-    with Terminal(url=other.url.replace("://", f"://:{token}@")) as terminal:
+    with Terminal(other.url.replace("://", f"://:{token}@")) as terminal:
         terminal.shows("There are no stages yet")
         other.stop()
         subprocess.run([MILLRACE, "auth", "remove", "ops", "--auth", f"{top}/auth"], check=True,
@@ -234,7 +194,7 @@ def _():
 
 @case("it fits a terminal that becomes larger and smaller")
 def _():
-    with Terminal() as terminal:
+    with Terminal(server.url) as terminal:
         terminal.shows("STAGE", "mail", "q quit")
         for columns, rows in (120, 40), (30, 8), (80, 24):
             terminal.tmux("resize-window", "-t", "top", "-x", str(columns), "-y", str(rows))
@@ -247,7 +207,7 @@ def _():
 
 @case("Ctrl-Z leaves no shell in a terminal that shows nothing of what is typed")
 def _():
-    with Terminal() as terminal:
+    with Terminal(server.url) as terminal:
         terminal.shows("sms")
         terminal.press("C-z")
         terminal.shows("that key does nothing here", "sms")
@@ -256,7 +216,7 @@ def _():
 @case("q ends it with 0, Ctrl-C with 130; the terminal is as before")
 def _():
     for keys, code in (["q"], 0), (["C-c"], 130):
-        with Terminal() as terminal:
+        with Terminal(server.url) as terminal:
             terminal.shows("sms")
             terminal.press(*keys)
             lines = terminal.shows(f"ended with {code}")

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """promise_test.py BUILD: a node asks its store what an acknowledged job survives, and says so; it refuses a store
 that promises less than was demanded; it reports when the store does not answer. Speaks TAP."""
+import json
 import os
 import signal
 import sys
+import urllib.request
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from cluster import Cluster, ask, millrace, skip_without_postgres
 from postgres import Postgres
 from running import wait_until
-from served import Client
-from tap import case, check, equal, main
+from served import Client, lasting_address
+from tap import TIMEOUT_S, case, check, equal, main
+from terminal import Terminal
 
 skip_without_postgres()
 primary = Postgres(["fsync=on"])
@@ -26,6 +29,11 @@ def set_standby_names(value):
 
 def info_lines(reply):
     return dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
+
+
+def get_json(url):
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+        return json.load(response)
 
 
 def info_of(node):
@@ -86,20 +94,28 @@ def H6_a_node_that_takes_over_checks_the_promise_again():
 
 @case
 def H5_an_outage_of_the_store_is_reported():
-    cluster = Cluster(primary, nodes=1, takeover="1h")  # the node does not give up meanwhile
+    cluster = Cluster(primary, nodes=1, takeover="1h", http=lasting_address())  # it does not give up meanwhile
     node, = cluster.nodes
-    pushing, asking = Client(node), Client(node)
-    primary.stop(signal.SIGQUIT)
-    pushing.send("PUSH", "s", "meanwhile")
-    check("warn" in node.wait_notice("commands wait"))
-    asking.send("INFO", "CLUSTER")  # its reply waits for the push, and shows what was then
-    node.sleeps()  # the command has run
-    primary.start()
+    pushing, asking, looking = Client(node), Client(node), Client(node)
+    with Terminal(f"millrace://127.0.0.1:{node.port}") as terminal:
+        terminal.shows(f"cluster main: owner 127.0.0.1:{node.port}, epoch 1")
+        primary.stop(signal.SIGQUIT)
+        pushing.send("PUSH", "s", "meanwhile")
+        looking.send("STAGES")
+        check("warn" in node.wait_notice("commands wait"))
+        info = info_lines(asking.ask("INFO", "CLUSTER"))  # at once, although the push waits
+        check(int(info["outage_ms"]) > 0 and info["outage"], info)
+        health = get_json(f"http://{node.http}/healthz")
+        check(health["health"] == "waiting" and health["waiting-ms"] > 0, health)
+        equal(millrace("push", "--at", cluster.url, "s", "x").returncode, 3)
+        terminal.shows("the store has not answered for")
+        primary.start()
+        terminal.shows("1 stage ")
     node.wait_notice("the store answers again")
     pushing.receive()
-    info = info_lines(asking.receive())
-    check(int(info["outage_ms"]) > 0 and info["outage"], info)
+    equal(len(looking.receive()), 1)  # it shows jobs, so it has waited
     equal((info_of(node)["outage_ms"], info_of(node)["outage"]), ("0", ""))
+    equal(get_json(f"http://{node.http}/healthz"), {"health": "ok"})
     cluster.end()
 
 

@@ -22,10 +22,10 @@ class Cluster:
     """A store in a database of its own, and its nodes. Takeovers after a loss are quick."""
     count = 0
 
-    def __init__(self, postgres, nodes=2, takeover="3s", more=()):
-        """`more`: further options of the nodes."""
+    def __init__(self, postgres, nodes=2, takeover="3s", more=(), http="off"):
+        """`more`: further options of the nodes; `http`: where the first one has its page."""
         Cluster.count += 1
-        self.postgres, self.more = postgres, more
+        self.postgres, self.more, self.http = postgres, more, http
         self.database = f"jobs{Cluster.count}"
         postgres.sql(f"CREATE DATABASE {self.database}", database="postgres")
         self.url, self.takeover = postgres.url(self.database), takeover
@@ -34,7 +34,9 @@ class Cluster:
         self.nodes = [self.add(first=i == 0) for i in range(nodes)]
 
     def add(self, first=False):
-        node = Server("--store", self.url, "--takeover", self.takeover, *self.more, ready=False)
+        http = self.http if first else "off"
+        node = Server("--store", self.url, "--takeover", self.takeover, *self.more, ready=False, http=http)
+        node.http = http
         node.port = int(node.command[node.command.index("--listen") + 1].split(":")[1])
         node.wait_notice("ready" if first else "owns the store")
         return node

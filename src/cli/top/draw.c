@@ -101,8 +101,10 @@ static void draw_head(const struct top *t, struct screen *s) {
     }
     if (s->rows >= NARROW)
         draw_sums(t, s);
-    if (roomy)
+    if (roomy) {
+        screen_put(s, STYLE_DIM, "%s", t->cluster);
         screen_next(s);
+    }
 }
 
 static int name_width(const struct screen *s) {

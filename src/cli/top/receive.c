@@ -1,10 +1,12 @@
 // Reads replies of the engine into rows and figures, with their past.
 #include "cli/top/top.h"
 
+#include "base/bytes.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/output.h"
 #include "cli/show.h"
+#include "wire/number.h"
 #include "wire/replies.h"
 
 #include <stdio.h>
@@ -141,4 +143,38 @@ void workers_read(struct top *t, const struct response_value *reply) {
         w->ended = (int64_t)worker.ended;
         w->age_ms = (int64_t)worker.age_ms;
     }
+}
+
+// ---- The cluster --------------------------------------------------------------------------------
+
+// The value of a line "name:value" of INFO; empty if there is none.
+static mr_bytes info_value(mr_bytes info, const char *name) {
+    const char *at = info.data, *end = at + info.size;
+    size_t length = strlen(name);
+    while (at < end) {
+        const char *stop = memmem(at, (size_t)(end - at), "\r\n", 2);
+        stop = stop ? stop : end;
+        size_t size = (size_t)(stop - at);
+        if (size > length && at[length] == ':' && memcmp(at, name, length) == 0)
+            return (mr_bytes){ at + length + 1, size - length - 1 };
+        at = stop + 2;
+    }
+    return (mr_bytes){ "", 0 };
+}
+
+void top_cluster_read(struct top *t, const struct response_value *reply) {
+    char name[64], owner[128], epoch[32];
+    mr_bytes info = reply->bytes;
+    t->cluster[0] = 0;
+    t->outage_ms = 0;
+    if (reply->type != RESPONSE_BULK || !info_value(info, "cluster").size)
+        return;
+    (void)number_parse(info_value(info, "outage_ms"), &t->outage_ms); // it stays 0
+    text_plain(name, sizeof name, info_value(info, "cluster"));
+    text_plain(owner, sizeof owner, info_value(info, "owner"));
+    text_plain(epoch, sizeof epoch, info_value(info, "epoch"));
+    bool is_replicated = bytes_equal(info_value(info, "replicated"), mr_str("1"));
+    snprintf(t->cluster, sizeof t->cluster, "cluster %s%s%s, epoch %s, %s", name,
+             owner[0] ? ": owner " : "", owner, epoch,
+             is_replicated ? "replicated" : "not replicated");
 }

@@ -83,13 +83,50 @@ struct watch {
     struct screen screen;
     struct talks *talks;
     struct talk *talk;
-    bool lost; // the connection, when it was used last
+    struct talk *info; // for INFO, which is answered while the other one waits for the store
+    bool asks_info;    // its reply is to come
+    bool lost;         // the connection, when it was used last
     bool end;
 };
 
 static int top_redraw(struct watch *w) {
     top_draw(&w->top, &w->screen);
     return screen_show(&w->screen);
+}
+
+// ---- The cluster --------------------------------------------------------------------------------
+
+// Takes the reply of INFO if it is there. A lost connection is not reported twice.
+static void info_receive(struct watch *w) {
+    const struct response_value *reply;
+    int received = w->asks_info ? talk_receive(w->info, &reply) : 0;
+    if (received > 0)
+        top_cluster_read(&w->top, reply);
+    if (received != 0)
+        w->asks_info = false;
+}
+
+static void info_ask(struct watch *w) {
+    struct words words = { 0 };
+    info_receive(w);
+    if (w->asks_info)
+        return;
+    words_text(&words, "INFO");
+    words_text(&words, "CLUSTER");
+    w->asks_info = talk_send(w->info, &words) == 0;
+    words_finish(&words);
+}
+
+static void note_silence(struct watch *w, uint64_t silent_ms) {
+    struct top *t = &w->top;
+    if (t->outage_ms)
+        snprintf(t->trouble, sizeof t->trouble,
+                 "the store has not answered for %d s: commands wait for it",
+                 (int)(t->outage_ms / 1000));
+    else
+        snprintf(t->trouble, sizeof t->trouble, "no answer for %d s from %s",
+                 (int)(silent_ms / 1000), t->where);
+    info_ask(w);
 }
 
 // A server that does not answer is shown as such, and q still works.
@@ -108,8 +145,7 @@ static int top_receive(struct watch *w, const struct response_value **out) {
         uint64_t silent_ms = monotonic_ms() - since_ms;
         if (silent_ms < LOOK_MS)
             continue;
-        snprintf(w->top.trouble, sizeof w->top.trouble, "no answer for %d s from %s",
-                 (int)(silent_ms / 1000), w->top.where);
+        note_silence(w, silent_ms);
         int err = top_redraw(w);
         if (err < 0)
             return err;
@@ -161,6 +197,7 @@ static int look_at_chosen(struct watch *w) {
 static int top_look(struct watch *w) {
     struct top *t = &w->top;
     const struct response_value *reply;
+    info_ask(w);
     int err = ask(w, "STAGES", NULL, &reply);
     if (err < 0)
         return err;
@@ -276,6 +313,11 @@ enum cli_exit top_run(const struct input *in) {
     enum cli_exit code = talk_begin(in, STORE_MUST_EXIST, &w.talks, &w.talk);
     if (code != CLI_DONE)
         return code;
+    code = talk_open(w.talks, &w.info);
+    if (code != CLI_DONE) {
+        talks_close(w.talks);
+        return code;
+    }
     w.top.where = w.talks->address.url.where;
     if (screen_begin(&w.screen) < 0) {
         complain("top: %s", error_text());

@@ -1,6 +1,6 @@
 // Top: shows the stages of an engine on the whole terminal, once a second.
 //
-//     STAGES, CHANNELS, WORKERS, WHY ─► struct top: the latest replies ─► top_draw ─► screen
+//     INFO, STAGES, CHANNELS, WORKERS, WHY ─► struct top: the latest replies ─► top_draw ─► screen
 //     keys ─► what is chosen, opened, paused ───────────┘
 //
 // Drawing uses nothing but struct top.
@@ -43,7 +43,9 @@ struct top_worker {
 enum top_order { BY_NAME, BY_WAITING, BY_RATE, BY_AGE, BY_DEAD, TOP_ORDERS };
 
 struct top {
-    const char *where; // the engine
+    const char *where;      // the engine
+    char cluster[TOP_TEXT]; // of which the server is a node, and who owns the store; "": of none
+    uint64_t outage_ms;     // how long the store of the cluster has not answered; 0: it does
     struct top_stage *stages;
     uint32_t stage_count, room;
     double rates[TOP_PAST], depths[TOP_PAST]; // of all stages
@@ -69,8 +71,9 @@ struct top_stage *top_named(const struct top *, const char *name); // or NULL
 // Reads a reply that is an array of maps. MR_ENOMEM.
 struct response_value;
 int stages_read(struct top *, const struct response_value *);
-void channels_read(struct top *, const struct response_value *); // of the chosen stage, as …
-void workers_read(struct top *, const struct response_value *);  // … its workers
+void channels_read(struct top *, const struct response_value *);    // of the chosen stage, as …
+void workers_read(struct top *, const struct response_value *);     // … its workers
+void top_cluster_read(struct top *, const struct response_value *); // of INFO
 
 void top_draw(struct top *, struct screen *);
 
