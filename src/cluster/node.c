@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "cluster/standby.h"
 #include "log/replicated.h"
+#include "log/stream_postgres.h"
 #include "server/host.h"
 #include "server/limits.h"
 #include "server/notice.h"
@@ -12,6 +13,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 struct node {
     const struct node_options *options;
@@ -21,6 +24,7 @@ struct node {
     struct stream *stream; // of the first shard, to watch its owner
     struct relay_place wire, http;
     uint64_t takeover_ms;
+    _Atomic uint64_t known_ends[CLUSTER_SHARDS_MOST]; // see log_stream_options
     struct stream_promise promise;
     char address[STREAM_OWNER];
     struct host_node info; // for INFO: points to what is above
@@ -49,6 +53,28 @@ static int place_check(const char *given, const struct relay_place *listens,
     if (!given)
         *out = *listens;
     return 0;
+}
+
+// As a server alone: without HTTP, if its address is in use and was not chosen by the user.
+static void node_check_http(struct node *n) {
+    struct sockaddr_storage address = { 0 };
+    const char *host = n->server.front_host;
+    int fd = -1, on = 1;
+    if (!n->server.front || n->server.front_asked ||
+        (uv_ip4_addr(host, n->server.front_port, (struct sockaddr_in *)&address) < 0 &&
+         uv_ip6_addr(host, n->server.front_port, (struct sockaddr_in6 *)&address) < 0))
+        return;
+    fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_free = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                   bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (is_free)
+        return;
+    notice(NOTICE_WARN,
+           "%s:%u is in use: running without the page and the API; --http sets another address",
+           host, n->server.front_port);
+    n->server.front = NULL;
 }
 
 // Known once it listens, because its port may have been chosen then.
@@ -80,6 +106,7 @@ static int node_wait(struct node *n, enum standby_end *out_end) {
                                  .own = n->own,
                                  .wire = &n->wire,
                                  .http = n->server.front ? &n->http : NULL,
+                                 .known_end = n->known_ends,
                                  .most_connections = most,
                                  .takeover_ms = n->takeover_ms,
                                  .on_owner = on_node_owner,
@@ -95,6 +122,7 @@ static bool node_goes_on(int err) {
 static int node_serve_store(struct node *n) {
     n->server.stream.owner = n->own;
     n->server.stream.expects_epoch = true;
+    n->server.stream.known_ends = n->known_ends;
     n->server.port = n->wire.port;
     n->server.front_port = n->http.port;
     return server_run(&n->server);
@@ -163,6 +191,7 @@ int node_run(const struct node_options *options) {
     n.server.max_unowned_ms = n.takeover_ms * 3 / 5;
     n.server.stream.beat_ms = (uint32_t)(n.takeover_ms / 5);
     place_set(&n.wire, n.server.host, n.server.port);
+    node_check_http(&n);
     if (n.server.front)
         place_set(&n.http, n.server.front_host, n.server.front_port);
     int err = node_places_find(&n);

@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "server/notice.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,7 +117,26 @@ static void note_outage(struct standby *s) {
     s->is_outage = s->result != STREAM_DONE;
 }
 
+// A stream that is shorter than it was is that of a database that has lost commits: a standby of it
+// was promoted that did not have them, or a backup was restored.
+static void check_known_end(struct standby *s) {
+    uint64_t known = atomic_load(s->options->known_end);
+    if (s->result != STREAM_DONE)
+        return;
+    if (s->state.tail >= known) {
+        atomic_store(s->options->known_end, s->state.tail);
+        return;
+    }
+    s->result = MR_ECORRUPT;
+    snprintf(s->text, sizeof s->text,
+             "the store has lost acknowledged entries: the log of shard 0 had ended at %" PRIu64
+             ", now it ends at %" PRIu64 "; bring back the server that has them, or start the "
+             "nodes again to go on without them",
+             known, s->state.tail);
+}
+
 static void standby_decide(struct standby *s) {
+    check_known_end(s);
     if (s->result < 0) {
         s->err = error_set(s->result, "%s", s->text);
         standby_finish(s);
@@ -170,7 +190,8 @@ static int standby_start(struct standby *s) {
     if (err == 0 && o->http)
         err = relay_open(&s->loop, o->http, o->most_connections, &s->http);
     if (err < 0)
-        return err;
+        return error_set(err, "%s; %s sets another address", error_text(),
+                         s->wire ? "--http" : "--listen");
     int failed = uv_signal_start(&s->interrupt, on_standby_signal, SIGINT);
     if (failed == 0)
         failed = uv_signal_start(&s->terminate, on_standby_signal, SIGTERM);

@@ -16,10 +16,11 @@
 enum { STANDBY_LOOK_MS = 1000 };
 
 struct standby_options {
-    struct stream *stream;    // of the first shard
-    const char *own;          // how other nodes reach this one: struct node_places
-    struct relay_place *wire; // where clients connect; a port of 0 is set
-    struct relay_place *http; // NULL: nowhere
+    struct stream *stream;       // of the first shard
+    const char *own;             // how other nodes reach this one: struct node_places
+    struct relay_place *wire;    // where clients connect; a port of 0 is set
+    struct relay_place *http;    // NULL: nowhere
+    _Atomic uint64_t *known_end; // of the stream, see log_stream_options
     uint32_t most_connections;
     uint64_t takeover_ms; // an owner that is silent for this time has stopped (node.h)
     // Called when clients can connect, and whenever another node, or none (NULL), owns the store.
@@ -31,7 +32,7 @@ enum standby_end { STANDBY_TAKES_OVER, STANDBY_STOPPED };
 
 // Waits until this node should claim the store, whose epoch is then in `out_epoch`, or for SIGINT
 // or SIGTERM. Errors: MR_ENET (cannot listen), and those of the stream that waiting does not end
-// (MR_EPERM, MR_EINVAL, MR_ECORRUPT).
+// (MR_EPERM, MR_EINVAL, MR_ECORRUPT, also if the stream is shorter than it was).
 int standby_run(const struct standby_options *, enum standby_end *out_end, uint64_t *out_epoch);
 
 // How other nodes reach a node, as the store keeps it: "HOST:PORT", or "HOST:PORT HOST:PORT" with

@@ -194,6 +194,9 @@ struct log_stream_options {
     const char *owner;             // what a claim writes; NULL: nothing
     bool expects_epoch;            // MR_EBUSY unless the epoch is `expected_epoch` when it claims
     uint64_t expected_epoch;
+    // For each shard, the end of what this process has seen in its stream; the log keeps it up to
+    // date. MR_ECORRUPT if the stream ends before: the store has lost commits. NULL: none is known.
+    _Atomic uint64_t *known_ends;
     void (*close_store)(struct stream_store *); // called when the log is closed; NULL: it is not
 };
 

@@ -23,6 +23,24 @@ int stream_damaged(const struct stream_log *l, uint64_t at, const char *what) {
                      l->shard, at, what);
 }
 
+int stream_has_lost(const struct stream_log *l, uint64_t known_end, uint64_t tail) {
+    return error_set(MR_ECORRUPT,
+                     "the store has lost acknowledged entries: the log of shard %u was durable up "
+                     "to %" PRIu64 ", the store ends at %" PRIu64 "; bring back the server that "
+                     "has them, or start the nodes again to go on without them",
+                     l->shard, known_end, tail);
+}
+
+void stream_note_end(const struct stream_log *l, uint64_t end) {
+    if (l->options.stream.known_ends)
+        atomic_store(&l->options.stream.known_ends[l->shard], end);
+}
+
+static uint64_t stream_known_end(const struct stream_log *l) {
+    const _Atomic uint64_t *ends = l->options.stream.known_ends;
+    return ends ? atomic_load(&ends[l->shard]) : 0;
+}
+
 // ---- Batches in memory ------------------------------------------------------------------------
 
 void memory_batch_destroy(struct memory_batch *b) {
@@ -391,6 +409,8 @@ static int stream_claim_first(struct stream_log *l, struct stream_state *out) {
     int looked = s->impl->look(s, &seen), result = looked;
     if (looked == STREAM_DONE && o->expects_epoch && seen.epoch != o->expected_epoch)
         return STREAM_FENCED;
+    if (looked == STREAM_DONE && seen.tail < stream_known_end(l))
+        return stream_has_lost(l, stream_known_end(l), seen.tail); // and it is not claimed
     for (int i = 0; i < STREAM_CLAIMS && looked == STREAM_DONE; i++) {
         atomic_store(&l->owned_ms, stream_now_ms(l));
         result = s->impl->claim(s, seen.epoch, out);
@@ -450,6 +470,7 @@ static int stream_log_fill(struct stream_log *l, struct stream_store *store) {
         return err;
     l->epoch = state.epoch;
     l->stored = state.tail;
+    stream_note_end(l, l->stored);
     l->tail = l->durable = position_first(state.tail);
     l->head = state.head < state.tail ? position_first(state.head) : l->tail;
     return 0;

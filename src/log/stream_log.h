@@ -125,6 +125,12 @@ static inline uint64_t memory_batch_size(const struct memory_batch *b) {
 // "the stream of shard N: what": MR_ECORRUPT.
 int stream_damaged(const struct stream_log *, uint64_t at, const char *what);
 
+// The store ends at `tail`, below what is known to have been acknowledged: MR_ECORRUPT.
+int stream_has_lost(const struct stream_log *, uint64_t known_end, uint64_t tail);
+
+// Notes the end of what is in the store (log_stream_options.known_ends).
+void stream_note_end(const struct stream_log *, uint64_t end);
+
 // Ends the gathering of a batch, so that it never changes again. Moves the tail to its end.
 void stream_batch_close(struct stream_log *, struct memory_batch *);
 

@@ -36,11 +36,7 @@ static void stream_stop(struct stream_log *l) {
 }
 
 static void stream_stop_lost(struct stream_log *l, uint64_t tail) {
-    (void)error_set(MR_ECORRUPT,
-                    "the store has lost acknowledged entries: the log of shard %u was durable up "
-                    "to %" PRIu64 ", the store ends at %" PRIu64 "; bring back the server that has "
-                    "them, and check that the store replicates synchronously",
-                    l->shard, l->stored, tail);
+    (void)stream_has_lost(l, l->stored, tail);
     stream_stop(l);
 }
 
@@ -129,6 +125,7 @@ static struct memory_batch *batch_unsent(const struct stream_log *l) {
 
 static void batch_is_durable(struct stream_log *l, struct memory_batch *b) {
     l->stored = l->durable = b->batch.end;
+    stream_note_end(l, l->stored);
     l->unsent++;
     l->unsent_bytes -= memory_batch_size(b);
     l->window_bytes += memory_batch_size(b);

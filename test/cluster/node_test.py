@@ -4,13 +4,14 @@ the store, the others pass their clients on to it and take over when it ends, is
 nothing that was acknowledged is lost. Speaks TAP."""
 import os
 import signal
+import socket
 import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from cluster import Cluster, answer, bodies, millrace, skip_without_postgres
 from postgres import Postgres
-from served import Client, Server
+from served import Client, Server, lasting_address
 from tap import case, check, equal, main
 
 skip_without_postgres()
@@ -52,6 +53,26 @@ def H6_a_node_says_what_is_wrong_with_its_store():
         done = millrace("serve", "--http", "off", *where, *words)
         equal(done.returncode, code, words, done.stderr)
         check(text in done.stderr, words, done.stderr)
+
+
+@case
+def a_node_without_a_free_address_for_its_page_runs_without_it_unless_that_was_chosen():
+    cluster = Cluster(postgres)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = "127.0.0.1:%d" % other.getsockname()[1]
+        chosen = millrace("serve", "--store", cluster.url, "--listen", lasting_address(), "--http", taken)
+        equal(chosen.returncode, 3, chosen.stderr)
+        check(f"cannot listen on {taken}" in chosen.stderr and "--http sets another" in chosen.stderr, chosen.stderr)
+    try:
+        held = socket.create_server(("127.0.0.1", 7412))  # the default
+    except OSError:
+        held = None  # another program has it
+    with Server("--store", cluster.url, http=None, ready=False) as node:
+        node.wait_notice("running without the page")
+        node.wait_notice("owns the store")
+    if held:
+        held.close()
+    cluster.end()
 
 
 # ---- One node ----------------------------------------------------------------------------------
