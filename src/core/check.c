@@ -280,6 +280,9 @@ int core_check(const struct core *c) {
     EXPECT(!leased, "leased jobs are miscounted");
     EXPECT(recorded == map_count(&c->recorded_leases), "recorded leases are miscounted");
     EXPECT(makers_are_right(c), "makers are miscounted");
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        EXPECT(!c->stages[i]->known_only || (c->stages[i]->name_size && !c->stages[i]->recorded),
+               "stage %u is used, but counts as known only", i);
     EXPECT(sources_are_right(c), "sources of stages are miscounted");
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         t.live_bytes += source_at(c, i)->in_use ? source_at(c, i)->size : 0;

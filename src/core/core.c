@@ -270,10 +270,10 @@ int core_resume(struct core *c, mr_bytes stage) {
 
 static int learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
-    int err = stage_get(c, stage, &from);
+    int err = stage_know(c, stage, &from);
     if (err < 0)
         return err;
-    if ((err = stage_get(c, downstream, &to)) < 0)
+    if ((err = stage_know(c, downstream, &to)) < 0)
         return err;
     if ((err = stage_learn_edge(c, from, to)) < 0)
         return err;
@@ -282,13 +282,16 @@ static int learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     return 0;
 }
 
-int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
+// The edge was not learned if the stage has too many: then its end may be unused.
+int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream, uint64_t maker) {
+    uint64_t before = c->maker;
+    c->maker = maker;
+    stages_make_room_to_know(c);
     c->stages_pinned = true;
     int err = learn_edge(c, stage, downstream);
     c->stages_pinned = false;
-    if (err < 0) {
-        stage_forget_unused(c, stage);
-        stage_forget_unused(c, downstream);
-    }
+    c->maker = before;
+    stage_forget_unused(c, stage);
+    stage_forget_unused(c, downstream);
     return err;
 }

@@ -200,8 +200,10 @@ struct core_peers {
     // A stage of this shard went over its high mark or came back under it: for core_learn_over.
     int (*over)(void *owner, mr_bytes stage, bool over, uint64_t high_mark);
     // A stage emitted to another for the first time: for core_learn_edge, so that each shard sees
-    // the cycles.
-    int (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
+    // the cycles. `maker`: of core_act_for.
+    int (*edge)(void *owner, mr_bytes stage, mr_bytes downstream, uint64_t maker);
+    // A maker has much of its share of stages here: for core_share_left in each other shard.
+    int (*share)(void *owner, uint64_t maker);
     void *owner;
 };
 
@@ -373,8 +375,9 @@ int core_stage_remove(struct core *, mr_bytes stage);
 int core_pause(struct core *, mr_bytes stage);
 int core_drain(struct core *, mr_bytes stage);
 int core_resume(struct core *, mr_bytes stage);
-// Learns that one stage emits to another, as if a commit of this shard had done so.
-int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream);
+// Learns that one stage emits to another (core_peers.edge). Stages that are not known here yet
+// count for the maker, apart from those it has made. MR_ENOMEM, MR_EFULL: it was not learned.
+int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream, uint64_t maker);
 
 // Learns whether a stage of another shard is over its high mark (core_peers.over). While it is,
 // stages that emit to it are not started. MR_ENOMEM, MR_EFULL.
@@ -446,6 +449,7 @@ struct link_entry {
     int64_t delay_ms;          // until the job is due; 0: it is
     int64_t deadline_ms;       // until its deadline; 0: it has none; LINK_EXPIRED: that has passed
     uint32_t attempts;         // 0: as the stage says
+    uint64_t maker;            // of the stage, for whose share it counts here; 0: not known
 };
 
 // The oldest entry to that shard with a number above `after` that was not acknowledged; 0: the
@@ -469,6 +473,23 @@ void core_link_arrived(struct core *, uint32_t to, uint64_t upto);
 // Shard `to` has everything up to this number durably: the entries are dropped. This is recorded
 // only now and then; after a crash some entries are sent again.
 int core_link_acked(struct core *, uint32_t to, uint64_t upto);
+
+// A stage of another shard that was made for an emit counts in its maker's share of stages here,
+// until that shard has room for it in the maker's share there (maker.c has the reasons):
+//
+//     here    peers.share ──┐                              ┌──► core_share_forget
+//     there                 └──► core_share_left ── durable ┘
+//
+// These messages, too, may be lost, repeated and reordered: the answer names the last entry that
+// was accepted before it (core_link_mark).
+
+// Whether the maker may have one more stage here. Removes empty stages for that.
+bool core_share_left(struct core *, uint64_t maker);
+
+// That shard has answered, when it had accepted emits up to this number, that the maker may have
+// more stages there. Forgets stages of that shard to which no later emit went, so that they no
+// longer count here.
+void core_share_forget(struct core *, uint32_t shard, uint64_t maker, uint64_t upto);
 
 // ---- Queries ----------------------------------------------------------------------------------
 

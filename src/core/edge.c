@@ -154,7 +154,7 @@ int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
     int err = 0;
     if (c->config.peers.edge)
         err = c->config.peers.edge(c->config.peers.owner, bytes_of(s->name, s->name_size),
-                                   bytes_of(d->name, d->name_size));
+                                   bytes_of(d->name, d->name_size), c->maker);
     if (err < 0)
         return err;
     find_cycles(c, edge_add(c, s, to));

@@ -72,10 +72,6 @@ static void watch_depth(struct stage *s, uint64_t quiet_from, uint64_t quiet_spa
     s->quiet_span = quiet_span;
 }
 
-static bool lives_here(const struct core *c, const struct stage *s) {
-    return route_of(c->config.shards, bytes_of(s->name, s->name_size)) == c->config.shard;
-}
-
 // The high mark of a stage is set in the shard where it lives.
 static uint64_t stage_high_mark(const struct stage *s) {
     return s->mark_at_peer ? s->mark_at_peer : s->policy.high_mark;
@@ -92,7 +88,7 @@ static bool stage_peers_know(const struct stage *s) {
 }
 
 static bool stage_must_notify_peers(const struct core *c, const struct stage *s) {
-    return c->config.shards > 1 && c->config.peers.over && s->name_size && lives_here(c, s);
+    return c->config.shards > 1 && c->config.peers.over && s->name_size && stage_lives_here(c, s);
 }
 
 // Sends the stage's state to the other shards.
@@ -134,7 +130,7 @@ APART void stage_update_mark(struct core *c, struct stage *s) {
 int core_learn_over(struct core *c, mr_bytes stage, bool over, uint64_t mark) {
     uint32_t number = stage_find(c, stage);
     bool usual = !mark_unless_default(mark);
-    int err = number || (!over && usual) ? 0 : stage_get(c, stage, &number);
+    int err = number || (!over && usual) ? 0 : stage_know(c, stage, &number);
     if (err < 0 || !number)
         return err;
     struct stage *s = c->stages[number];

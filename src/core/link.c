@@ -165,6 +165,11 @@ static void link_append(struct core *c, struct link_end *l, uint32_t entry) {
     l->last = entry;
 }
 
+// Replay may see the cleaner's copy of an earlier one behind it.
+static void stage_note_emit(struct stage *s, uint64_t number) {
+    s->last_emit = number > s->last_emit ? number : s->last_emit;
+}
+
 // Appends an entry; it counts from now on.
 static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
     const struct outbox *o = outbox_at(c, entry);
@@ -173,6 +178,7 @@ static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t 
     outbox_set_home(c, entry, at, size);
     c->stages[o->stage]->linked++;
     c->stages[o->stage]->outboxed++;
+    stage_note_emit(c->stages[o->stage], o->number);
 }
 
 void outbox_send(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
@@ -234,6 +240,7 @@ bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_ent
         .delay_ms = delay_left(c, o),
         .deadline_ms = deadline_left(c, o),
         .attempts = o->attempts,
+        .maker = maker_name(c, s->maker),
     };
     if (o->key)
         out->key = pool_at(&c->keys, o->key);
@@ -402,6 +409,18 @@ static void link_note_delay(const struct core *c, struct link_end *l, const stru
     l->ahead_until_ms = due_ms > l->ahead_until_ms ? due_ms : l->ahead_until_ms;
 }
 
+// A stage that is missing is made for the maker that the sender has counted it for.
+static int arrival_begin(struct core *c, const struct push *push, uint64_t maker,
+                         struct push_plan *out) {
+    uint64_t before = c->maker;
+    c->maker = maker;
+    c->is_arrival = true;
+    int err = push_plan_begin(c, push, out);
+    c->is_arrival = false;
+    c->maker = before;
+    return err;
+}
+
 static int link_accept_entry(struct core *c, uint32_t from, const struct link_entry *e,
                              mr_bytes body) {
     int64_t delay_ms = link_delay(c, &c->links[from], e);
@@ -415,7 +434,7 @@ static int link_accept_entry(struct core *c, uint32_t from, const struct link_en
                                   .attempts = e->attempts } };
     // No push_check: the sender checked the sizes, and the limits may be lower since.
     struct push_plan plan;
-    int err = push_plan_begin(c, &push, &plan);
+    int err = arrival_begin(c, &push, e->maker, &plan);
     if (err < 0)
         return err;
     err = plan.is_repeat ? arrival_repeat(c, &plan, from, e->number)
@@ -516,8 +535,10 @@ int outbox_restore(struct core *c, const struct record *r, uint64_t at, uint32_t
         return err;
     if ((err = stage_get_number(c, r->stage, &s)) < 0)
         return err;
-    if (r->number <= l->acked)
+    if (r->number <= l->acked) {
+        stage_note_emit(s, r->number);
         return 0;
+    }
     if (r->number > c->highest_id)
         c->highest_id = r->number;
     uint32_t entry = outbox_find(c, r->number);
@@ -547,11 +568,22 @@ static void link_sort(struct core *c, struct link_end *l, struct heap *order) {
     link_forget_acked(c, l);
 }
 
+// The records of acknowledged emits may be gone.
+static void links_note_emits(struct core *c) {
+    for (uint32_t i = 1; c->link_count && i <= c->stage_count; i++) {
+        struct stage *s = c->stages[i];
+        uint32_t to = route_of(c->config.shards, bytes_of(s->name, s->name_size));
+        if (s->maker && to < c->link_count)
+            stage_note_emit(s, c->links[to].acked);
+    }
+}
+
 int links_open(struct core *c) {
     struct heap order = { 0 };
     int err = c->outbox.used ? heap_reserve(&order, c->outbox.used) : 0;
     for (uint32_t i = 0; err == 0 && i < c->link_count; i++)
         link_sort(c, &c->links[i], &order);
     heap_finish(&order);
+    links_note_emits(c);
     return err;
 }

@@ -114,7 +114,11 @@ static uint32_t stage_free_number(struct core *c) {
     return c->stage_count + 1;
 }
 
-static void stages_drop_idle(struct core *, uint32_t maker);
+static void stages_drop_idle(struct core *, uint32_t maker, enum made);
+
+bool stage_lives_here(const struct core *c, const struct stage *s) {
+    return route_of(c->config.shards, bytes_of(s->name, s->name_size)) == c->config.shard;
+}
 
 // How many stages one maker may have: its share of all, and no more than fit in the same part of
 // the memory, so that they do not use up the room for the jobs of others.
@@ -124,11 +128,16 @@ static uint32_t stage_share(const struct core *c) {
     return c->limits.max_memory && fit < share ? (uint32_t)fit + 1 : share;
 }
 
+// The peers are asked before the share is full, so that their answers are in time.
 static int stage_check_share(struct core *c) {
     uint32_t share = stage_share(c);
-    if (!c->maker || maker_count(c, MADE_STAGE) < share)
+    if (!c->maker || c->is_arrival)
         return 0;
-    stages_drop_idle(c, maker_find(c));
+    if (maker_count(c, MADE_STAGE) >= share / 2)
+        maker_ask_peers(c, maker_find(c));
+    if (maker_count(c, MADE_STAGE) < share)
+        return 0;
+    stages_drop_idle(c, maker_find(c), MADE_STAGE);
     if (maker_count(c, MADE_STAGE) < share)
         return 0;
     return error_set(
@@ -136,16 +145,26 @@ static int stage_check_share(struct core *c) {
         share, maker_where(c), c->limits.max_stages);
 }
 
-APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
+static int stage_check_known(const struct core *c) {
+    if (!c->maker || maker_count(c, MADE_KNOWN) < stage_share(c))
+        return 0;
+    return error_set(MR_EFULL, "too many stages of other shards are known for this token");
+}
+
+static enum made stage_made(const struct stage *s) {
+    return s->known_only ? MADE_KNOWN : MADE_STAGE;
+}
+
+APART static int stage_create(struct core *c, mr_bytes name, bool known_only, uint32_t *out) {
     int err = stage_name_check(name);
     if (err < 0)
         return err;
     struct stage *s;
-    if ((err = stage_check_share(c)) < 0)
+    if ((err = known_only ? stage_check_known(c) : stage_check_share(c)) < 0)
         return err;
     uint32_t number = stage_free_number(c);
     if (number > c->limits.max_stages) {
-        stages_drop_idle(c, 0);
+        stages_drop_idle(c, 0, MADE_END);
         number = stage_free_number(c);
     }
     if ((err = map_reserve(&c->stage_by_name, 1)) < 0)
@@ -158,21 +177,53 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     if ((err = stage_set_name(c, number, name)) < 0)
         return err;
     c->nameless_stages -= number <= known;
-    s->maker = maker_add(c, c->maker, MADE_STAGE);
+    s->known_only = known_only;
+    s->maker = maker_add(c, c->maker, stage_made(s));
     *out = number;
+    return 0;
+}
+
+static void stage_clear_maker(struct core *c, struct stage *s) {
+    maker_remove(c, s->maker, stage_made(s));
+    s->maker = 0;
+}
+
+// Makes a stage that was known only: from now on it counts as one of the current maker.
+APART static int stage_make_known(struct core *c, struct stage *s) {
+    s->known_only = false; // so that it is not dropped to make room for itself
+    int err = stage_check_share(c);
+    if (err == 0)
+        err = maker_reserve(c, c->maker);
+    s->known_only = true;
+    if (err < 0)
+        return err;
+    stage_clear_maker(c, s);
+    s->known_only = false;
+    s->maker = maker_add(c, c->maker, MADE_STAGE);
     return 0;
 }
 
 int stage_get(struct core *c, mr_bytes name, uint32_t *out) {
     uint32_t number = stage_find(c, name);
     if (!number)
-        return stage_create(c, name, out);
+        return stage_create(c, name, false, out);
+    int err = c->stages[number]->known_only ? stage_make_known(c, c->stages[number]) : 0;
+    if (err == 0)
+        *out = number;
+    return err;
+}
+
+int stage_know(struct core *c, mr_bytes name, uint32_t *out) {
+    uint32_t number = stage_find(c, name);
+    if (!number)
+        return stage_create(c, name, true, out);
     *out = number;
     return 0;
 }
 
 int stage_get_if_room(struct core *c, mr_bytes name, uint32_t *out) {
-    int err = stage_find(c, name) ? 0 : memory_check(c, 0);
+    uint32_t number = stage_find(c, name);
+    int err = number && !c->stages[number]->known_only ? 0 : memory_check(c, 0);
     return err < 0 ? err : stage_get(c, name, out);
 }
 
@@ -187,10 +238,13 @@ uint32_t stage_set_next(const struct stage_set *set, uint32_t from, uint32_t las
     return 0;
 }
 
-static bool stage_is_needed(const struct stage *s) {
-    return s->recorded || s->granted_rooms || s->edge_count || !list_empty(&s->edges_here) ||
-           s->sources || s->over_at_peer || s->mark_at_peer || !list_empty(&s->takers) ||
+static bool stage_is_used(const struct stage *s) {
+    return s->recorded || s->granted_rooms || s->sources || !list_empty(&s->takers) ||
            !list_empty(&s->pushers);
+}
+
+static bool stage_is_reported(const struct stage *s) {
+    return s->edge_count || !list_empty(&s->edges_here) || s->over_at_peer || s->mark_at_peer;
 }
 
 // Makes the number free for another stage.
@@ -198,8 +252,8 @@ static void stage_clear_name(struct core *c, struct stage *s) {
     mr_bytes name = bytes_of(s->name, s->name_size);
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), s->number);
     s->name_size = 0;
-    maker_remove(c, s->maker, MADE_STAGE);
-    s->maker = 0;
+    stage_clear_maker(c, s);
+    s->known_only = false;
     c->nameless_stages++;
     c->least_nameless = s->number < c->least_nameless ? s->number : c->least_nameless;
     c->last_stage = 0;
@@ -207,8 +261,15 @@ static void stage_clear_name(struct core *c, struct stage *s) {
 
 void stage_forget_unused(struct core *c, mr_bytes name) {
     uint32_t number = stage_find(c, name);
-    if (number && !stage_is_needed(c->stages[number]))
-        stage_clear_name(c, c->stages[number]);
+    struct stage *s = number ? c->stages[number] : NULL;
+    if (!s || stage_is_used(s))
+        return;
+    if (!stage_is_reported(s)) {
+        stage_clear_name(c, s);
+    } else if (!s->known_only) {
+        stage_clear_maker(c, s);
+        s->known_only = true;
+    }
 }
 
 // ---- Removing ---------------------------------------------------------------------------------
@@ -273,27 +334,36 @@ int stage_drop(struct core *c, struct stage *s) {
 
 static bool stage_is_idle(const struct core *c, const struct stage *s) {
     struct policy plain = policy_default();
-    return s->recorded && !s->paused && !s->draining && !stage_what_is_left(c, s) &&
-           policy_equal(&s->policy, &plain);
+    return (s->recorded || s->known_only) && !s->paused && !s->draining &&
+           !stage_what_is_left(c, s) && policy_equal(&s->policy, &plain);
+}
+
+// Whether it is the entry of a stage of another shard that counts for its maker: see maker.c.
+static bool stage_is_counted_entry(const struct core *c, const struct stage *s) {
+    return s->maker && !s->known_only && !stage_lives_here(c, s);
 }
 
 // If the record cannot be written, the stage stays until room is needed.
 void stage_drop_if_idle(struct core *c, struct stage *s) {
-    if (!c->replaying && stage_is_idle(c, s))
+    if (c->replaying || !stage_is_idle(c, s))
+        return;
+    if (stage_is_counted_entry(c, s))
+        maker_ask_peers(c, s->maker); // its token may be gone and ask no more
+    else
         (void)stage_drop(c, s);
 }
 
 enum { DROPPED_AT_ONCE = 16, STEPS_DROPPED = 20 }; // stages that make room; cost of one
 
-// Makes room by dropping some stages that are empty and have no settings, of a maker or of anybody
-// (0). A search that finds too few is not repeated in the same instant.
-static void stages_drop_idle(struct core *c, uint32_t maker) {
+// Makes room by dropping some stages that are empty and have no settings, which that maker has made
+// or, if it is 0, any. A search that finds too few is not repeated in the same instant.
+static void stages_drop_idle(struct core *c, uint32_t maker, enum made made) {
     uint32_t dropped = 0, looked = 0;
     if (c->replaying || c->stages_pinned || c->stages_searched_ms == c->now_ms)
         return;
     for (; looked < c->stage_count && dropped < DROPPED_AT_ONCE; looked++) {
         struct stage *s = c->stages[c->stages_searched++ % c->stage_count + 1];
-        if (maker && s->maker != maker)
+        if (maker && (s->maker != maker || stage_made(s) != made))
             continue;
         stage_drop_if_idle(c, s);
         dropped += !s->name_size;
@@ -301,6 +371,35 @@ static void stages_drop_idle(struct core *c, uint32_t maker) {
     c->steps += looked + dropped * STEPS_DROPPED;
     if (looked == c->stage_count)
         c->stages_searched_ms = c->now_ms;
+}
+
+void stages_make_room_to_know(struct core *c) {
+    if (c->maker && maker_count(c, MADE_KNOWN) + 2 > stage_share(c))
+        stages_drop_idle(c, maker_find(c), MADE_KNOWN);
+}
+
+bool core_share_left(struct core *c, uint64_t maker) {
+    uint64_t before = c->maker;
+    c->maker = maker;
+    bool left = maker_count(c, MADE_STAGE) < stage_share(c);
+    if (!left)
+        stages_drop_idle(c, maker_find(c), MADE_STAGE);
+    left = maker_count(c, MADE_STAGE) < stage_share(c);
+    c->maker = before;
+    return left;
+}
+
+// If a record cannot be written, the entry stays until the next answer.
+void core_share_forget(struct core *c, uint32_t shard, uint64_t maker, uint64_t upto) {
+    uint32_t index = maker_of_name(c, maker), dropped = 0;
+    for (uint32_t i = 1; index && i <= c->stage_count; i++) {
+        struct stage *s = c->stages[i];
+        if (s->maker != index || s->known_only || s->last_emit > upto || !stage_is_idle(c, s) ||
+            route_of(c->config.shards, bytes_of(s->name, s->name_size)) != shard)
+            continue;
+        dropped += stage_drop(c, s) == 0;
+    }
+    c->steps += c->stage_count + dropped * STEPS_DROPPED;
 }
 
 int core_stage_remove(struct core *c, mr_bytes name) {

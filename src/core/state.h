@@ -156,9 +156,10 @@ struct stage {
     uint8_t name_size;
     char name[STAGE_NAME_MOST];
     bool recorded, dirty, paused, draining;
-    bool over;                            // over its high mark
-    bool over_notified;                   // what was last sent to the other shards
-    bool over_at_peer;                    // for a stage of another shard: what that shard has sent
+    bool known_only;    // other shards have reported it, and no command here has used it
+    bool over;          // over its high mark
+    bool over_notified; // what was last sent to the other shards
+    bool over_at_peer;  // for a stage of another shard: what that shard has sent
     uint64_t mark_notified, mark_at_peer; // the same for the high mark; 0: the default
     uint64_t quiet_from, quiet_span;      // stage_depth_changed does nothing in this range
     bool serve_timer;                     // a TIMER_SERVE is set
@@ -175,6 +176,7 @@ struct stage {
     uint64_t leases, leased;        // leased: unanswered jobs under the leases (running)
     uint64_t granted_rooms, linked; // linked: emits to it in outboxes that have not arrived
     uint64_t outboxed;              // emits to it in outboxes, arrived or not
+    uint64_t last_emit;             // the number of the latest one, as far as it is known
     uint64_t halted;                // channels that a dead job halts
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
@@ -240,11 +242,12 @@ struct source {
     bool dropped;         // kept only until the last of its jobs is forgotten
 };
 
-enum made { MADE_STAGE, MADE_SOURCE };
+enum made { MADE_STAGE, MADE_SOURCE, MADE_KNOWN, MADE_END }; // KNOWN: stages with `known_only`
 
 struct maker {
-    uint64_t name;    // as core_act_for set it
-    uint32_t made[2]; // counts by enum made
+    uint64_t name;           // as core_act_for set it
+    uint32_t made[MADE_END]; // counts by enum made
+    uint64_t asked_ms;       // the latest call of peers.share
 };
 
 enum timer {
@@ -288,12 +291,13 @@ struct core {
     bool sources_kept;          // … and whether the next sweep has to look at some of them again
     bool has_foreign_ids;       // some jobs have ids that another shard would issue
     uint64_t maker;             // for what this command makes: see core_act_for
+    bool is_arrival;            // its share was checked by the shard that sent it: see maker.c
     struct list sources_by_use; // not dropped, least recently used first
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
     struct slab makers;
-    uint64_t made; // stages and sources of all makers
+    uint64_t made; // by all makers
     struct pool keys;
     struct idmap by_id;
     struct map by_key, once, source_by_name, source_by_number, outbox_by_number;
@@ -476,6 +480,10 @@ bool channel_is_known(const struct core *, chan);
 
 uint32_t stage_find(struct core *, mr_bytes name);          // 0: not known
 int stage_get(struct core *, mr_bytes name, uint32_t *out); // made when missing
+// For a stage that others have reported: when missing, it becomes known only.
+int stage_know(struct core *, mr_bytes name, uint32_t *out);
+void stages_make_room_to_know(struct core *); // for two, if the maker has its share
+bool stage_lives_here(const struct core *, const struct stage *);
 // The same, for commands that bring no job: MR_EFULL if it is missing and memory is short.
 int stage_get_if_room(struct core *, mr_bytes name, uint32_t *out);
 int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
@@ -583,7 +591,10 @@ void gaps_drop(struct core *, struct conn *);
 // ---- maker.c: stages and sources counted by maker ---------------------------------------------
 
 uint32_t maker_find(const struct core *); // the current one (core_act_for); 0: not known
+uint32_t maker_of_name(const struct core *, uint64_t name); // 0: it has made nothing
 uint32_t maker_count(const struct core *, enum made);
+// Whether it has room in its shares there; once in an instant.
+void maker_ask_peers(struct core *, uint32_t maker);
 uint32_t maker_share(const struct core *, uint32_t most); // how many it may have here of `most`
 const char *maker_where(const struct core *);             // for messages about its share
 uint64_t maker_name(const struct core *, uint32_t maker); // as written in records; 0: not known

@@ -10,7 +10,7 @@
 enum { MESSAGE_VERSION = 1 };
 enum { NUMBER_BYTES = 10, SIZE_BYTES = 4 };
 enum { HEAD_MOST = 2 + 5 * NUMBER_BYTES + 2 * (STAGE_NAME_MOST + NUMBER_BYTES) };
-enum { EMIT_HEAD_MOST = 8 * NUMBER_BYTES + STAGE_NAME_MOST + KEY_MOST + ONCE_MOST + SIZE_BYTES };
+enum { EMIT_HEAD_MOST = 9 * NUMBER_BYTES + STAGE_NAME_MOST + KEY_MOST + ONCE_MOST + SIZE_BYTES };
 
 void message_finish(struct message *m) {
     buffer_finish(&m->emits);
@@ -36,6 +36,7 @@ int message_begin_emit(struct buffer *emits, const struct link_entry *e, size_t 
     put_bytes(&w, e->stage);
     put_bytes(&w, e->key);
     put_bytes(&w, e->once);
+    put_u64(&w, e->maker);
     put_u32(&w, 0);
     if (w.overflow)
         return error_set(MR_ETOOBIG, "an emit's key of %zu bytes is too large", e->key.size);
@@ -75,6 +76,7 @@ bool message_next_emit(struct reader *r, struct link_entry *out, mr_bytes *out_b
     e.stage = get_bytes_upto(r, STAGE_NAME_MOST);
     e.key = get_bytes_upto(r, KEY_MOST);
     e.once = get_bytes_upto(r, ONCE_MOST);
+    e.maker = get_u64(r);
     mr_bytes body = get_raw(r, get_u32(r));
     r->bad = r->bad || e.number <= e.after || body.size > BODY_MOST;
     if (r->bad)
@@ -93,6 +95,7 @@ static void put_about(struct writer *w, const struct message *m) {
     case MESSAGE_EDGE:
         put_bytes(w, stage);
         put_bytes(w, downstream);
+        put_u64(w, m->maker);
         break;
     case MESSAGE_OVER:
         put_u8(w, m->over);
@@ -105,6 +108,10 @@ static void put_about(struct writer *w, const struct message *m) {
         break;
     case MESSAGE_REFUSED:
         put_u8(w, m->missing);
+        break;
+    case MESSAGE_SHARE:
+    case MESSAGE_SHARE_LEFT:
+        put_u64(w, m->maker);
         break;
     case MESSAGE_ARRIVED:
     case MESSAGE_ACKED:
@@ -162,6 +169,7 @@ static void get_about(struct reader *r, struct message *m, mr_bytes *out_emits) 
     case MESSAGE_EDGE:
         m->stage_size = get_stage(r, m->stage);
         m->downstream_size = get_stage(r, m->downstream);
+        m->maker = get_u64(r);
         break;
     case MESSAGE_OVER:
         m->over = get_flag(r);
@@ -175,6 +183,10 @@ static void get_about(struct reader *r, struct message *m, mr_bytes *out_emits) 
         break;
     case MESSAGE_REFUSED:
         m->missing = get_flag(r);
+        break;
+    case MESSAGE_SHARE:
+    case MESSAGE_SHARE_LEFT:
+        m->maker = get_u64(r);
         break;
     case MESSAGE_ARRIVED:
     case MESSAGE_ACKED:

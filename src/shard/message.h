@@ -1,15 +1,16 @@
 // Message: what one shard of an engine has for another (peers.h), in memory and as bytes for
 // another node.
 //
-//     version  kind  from  to  number │ EDGE     stage, downstream
+//     version  kind  from  to  number │ EDGE     stage, downstream, maker
 //        1      u8   ──── varints ─── │ OVER     over, high mark, stage
 //                                     │ EMITS    now, emits
 //                                     │ REFUSED  missing
+//                                     │ SHARE, SHARE_LEFT  maker
 //
 // Emits are in one buffer, one behind another, and encoded in memory, too: so there is one code
 // that reads them, and it never reads beyond them.
 //
-//     number  after  delay  deadline  attempts  stage  key  once │ size of the body (u32) │ body
+//     number  after  delay  deadline  attempts  stage  key  once  maker │ size of the body │ body
 //
 // Any thread.
 #ifndef SHARD_MESSAGE_H
@@ -24,12 +25,14 @@
 #include <stdint.h>
 
 enum message_kind {
-    MESSAGE_EDGE,    // `stage` emits to `downstream`
-    MESSAGE_OVER,    // `stage` is over its high mark (`over`), or no longer
-    MESSAGE_EMITS,   // jobs for stages of the receiver, in `emits`
-    MESSAGE_ARRIVED, // the sender has accepted emits up to `number`
-    MESSAGE_ACKED,   // the same, durably
-    MESSAGE_REFUSED, // the sender could not accept what follows `number`: repeat it later
+    MESSAGE_EDGE,       // `stage` emits to `downstream`
+    MESSAGE_OVER,       // `stage` is over its high mark (`over`), or no longer
+    MESSAGE_EMITS,      // jobs for stages of the receiver, in `emits`
+    MESSAGE_ARRIVED,    // the sender has accepted emits up to `number`
+    MESSAGE_ACKED,      // the same, durably
+    MESSAGE_REFUSED,    // the sender could not accept what follows `number`: repeat it later
+    MESSAGE_SHARE,      // has `maker` room in its share of stages at the receiver?
+    MESSAGE_SHARE_LEFT, // it had when emits up to `number` were accepted: answers SHARE
     MESSAGE_KINDS,
 };
 
@@ -44,6 +47,7 @@ struct message {
     bool missing; // of REFUSED: an earlier emit is missing, so all have to be sent again
     uint64_t high_mark, number;
     uint64_t now_ms; // of EMITS: engine time of the sender
+    uint64_t maker;  // of EDGE, SHARE, SHARE_LEFT: see core_act_for
     uint32_t stage_size, downstream_size;
     char stage[STAGE_NAME_MOST], downstream[STAGE_NAME_MOST];
     struct buffer emits;

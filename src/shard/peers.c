@@ -31,7 +31,9 @@ struct peer {
 
 struct peer_note {
     struct list of_peers;
-    uint32_t to; // the next shard to send it to
+    uint32_t to;    // the next shard to send it to
+    bool is_answer; // to that shard only, …
+    uint64_t at;    // … once this is durable
     struct message message;
 };
 
@@ -82,6 +84,24 @@ static int peer_note_add(struct peers *p, const struct message *m) {
     return 0;
 }
 
+// A crash must not bring back stages that were gone when their room was promised to another shard.
+static int peer_answer_share(struct peers *p, const struct message *m) {
+    if (!core_share_left(p->core, m->maker))
+        return 0;
+    struct peer_note *n = mem_alloc(sizeof *n);
+    if (!n)
+        return MR_ENOMEM;
+    n->message = (struct message){ .kind = MESSAGE_SHARE_LEFT,
+                                   .from = p->index,
+                                   .maker = m->maker,
+                                   .number = core_link_mark(p->core, m->from) };
+    n->to = m->from;
+    n->is_answer = true;
+    n->at = shard_position(p->shard);
+    list_append(&p->notes, &n->of_peers);
+    return 0;
+}
+
 static int peer_note_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
     struct peers *p = owner;
     struct message m = { .kind = MESSAGE_OVER,
@@ -93,10 +113,11 @@ static int peer_note_over(void *owner, mr_bytes stage, bool over, uint64_t high_
     return peer_note_add(p, &m);
 }
 
-static int peer_note_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+static int peer_note_edge(void *owner, mr_bytes stage, mr_bytes downstream, uint64_t maker) {
     struct peers *p = owner;
     struct message m = { .kind = MESSAGE_EDGE,
                          .from = p->index,
+                         .maker = maker,
                          .stage_size = (uint32_t)stage.size,
                          .downstream_size = (uint32_t)downstream.size };
     memcpy(m.stage, stage.data, stage.size);
@@ -104,19 +125,32 @@ static int peer_note_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
     return peer_note_add(p, &m);
 }
 
+static int peer_note_share(void *owner, uint64_t maker) {
+    struct peers *p = owner;
+    struct message m = { .kind = MESSAGE_SHARE, .from = p->index, .maker = maker };
+    return peer_note_add(p, &m);
+}
+
 struct core_peers peers_of_core(struct peers *p) {
-    return (struct core_peers){ .over = peer_note_over, .edge = peer_note_edge, .owner = p };
+    return (struct core_peers){
+        .over = peer_note_over, .edge = peer_note_edge, .share = peer_note_share, .owner = p
+    };
+}
+
+static struct peer_note *peer_note_first(struct peers *p) {
+    struct list *first = list_first(&p->notes);
+    return first ? list_entry(first, struct peer_note, of_peers) : NULL;
 }
 
 // Sends the oldest note to one shard after another.
 static void peer_note_next(struct peers *p, struct message *out) {
-    struct peer_note *n = list_entry(p->notes.next, struct peer_note, of_peers);
+    struct peer_note *n = peer_note_first(p);
     struct buffer kept = out->emits;
     *out = n->message;
     out->emits = kept;
     out->to = n->to++;
     n->to += n->to == p->index;
-    if (n->to < p->count)
+    if (n->to < p->count && !n->is_answer)
         return;
     list_remove(&n->of_peers);
     mem_free(n);
@@ -256,7 +290,10 @@ static bool peer_answer_next(struct peers *p, uint32_t to, struct message *out) 
 // ---- Messages ---------------------------------------------------------------------------------
 
 bool peers_next(struct peers *p, bool emits, struct message *out) {
-    if (!list_empty(&p->notes)) {
+    const struct peer_note *note = peer_note_first(p);
+    if (note && note->is_answer && !shard_is_durable(p->shard, note->at))
+        return false;
+    if (note) {
         peer_note_next(p, out);
         return true;
     }
@@ -292,7 +329,7 @@ int peers_receive(struct peers *p, const struct message *m) {
              downstream = { m->downstream, m->downstream_size };
     switch (m->kind) {
     case MESSAGE_EDGE:
-        return core_learn_edge(p->core, stage, downstream) == MR_ENOMEM ? MR_ENOMEM : 0;
+        return core_learn_edge(p->core, stage, downstream, m->maker) == MR_ENOMEM ? MR_ENOMEM : 0;
     case MESSAGE_OVER:
         return core_learn_over(p->core, stage, m->over, m->high_mark) == MR_ENOMEM ? MR_ENOMEM : 0;
     case MESSAGE_EMITS:
@@ -307,14 +344,19 @@ int peers_receive(struct peers *p, const struct message *m) {
     case MESSAGE_REFUSED:
         core_link_arrived(p->core, m->from, m->number);
         return peer_refused(p, peer, m);
+    case MESSAGE_SHARE:
+        return peer_answer_share(p, m);
+    case MESSAGE_SHARE_LEFT:
+        core_share_forget(p->core, m->from, m->maker, m->number);
+        return 0;
     case MESSAGE_KINDS:
         break;
     }
     return 0;
 }
 
-// Notes and answers are ready at once; for emits and acknowledgements `out_at` is the earliest
-// position.
+// Most notes and answers are ready at once; for emits and acknowledgements `out_at` is the earliest
+// position. Nothing overtakes a note.
 bool peers_want(struct peers *p, uint64_t *out_at) {
     uint64_t at = UINT64_MAX;
     bool left = false;
@@ -333,8 +375,9 @@ bool peers_want(struct peers *p, uint64_t *out_at) {
             at = e.at;
     }
     p->dirty = left;
-    if (!list_empty(&p->notes))
-        at = 0;
+    const struct peer_note *note = peer_note_first(p);
+    if (note)
+        at = note->is_answer ? note->at : 0;
     *out_at = at;
     return at != UINT64_MAX;
 }

@@ -4,13 +4,16 @@
 //
 //     EDGE, OVER   a stage emits to another; a stage is over its high mark, or no longer ─► all
 //
+//     SHARE        a token has much of its share of stages here ─► all, which may answer SHARE_LEFT
+//
 //     here   emits of a commit ── durable ── EMITS ──┐                     core_link_acked
 //     there                                          └► accepted ─► ARRIVED ── durable ── ACKED ─┘
 //
 // Emits travel in batches, one under way for each pair of shards. A crash loses no emit, because
 // the sender keeps it until ACKED, and repeats none, because the receiver knows its number. Notes
 // (EDGE, OVER) are sent before everything else: so a stage that goes over its high mark by an emit
-// is reported before the sender stops counting that emit.
+// is reported before the sender stops counting that emit. SHARE_LEFT waits until what it is based
+// on is durable, and all messages wait behind it.
 //
 // One thread at a time, which the shard's owner ensures.
 #ifndef SHARD_PEERS_H

@@ -153,6 +153,55 @@ static void U7_a_stage_goes_after_its_emits(void **state) {
     refused(MR_EGONE, core_stage_remove(t->core, mr_str(there)));
 }
 
+// U7: the entry of a stage of another shard counts for its maker until that shard has answered,
+// also after a restart.
+static void U7_an_entry_counts_until_the_other_shard_has_room(void **state) {
+    struct core_fixture *t = *state;
+    core_act_for(t->core, 7);
+    done_emit(t, begun(t, "a"), there, "k", "b");
+    core_act_for(t->core, 0);
+    struct link_entry e;
+    clean(t);
+    crash(t);
+    assert_true(core_link_next(t->core, 1, 0, &e));
+    assert_int_equal(e.maker, 7);
+    core_share_forget(t->core, 1, 7, e.number);
+    assert_int_equal(oldest(t), e.number); // it is on its way
+    acked(t, 1, e.number);
+    core_share_forget(t->core, 1, 9, e.number);
+    core_share_forget(t->core, 1, 7, e.number - 1); // an answer from before it arrived
+    struct stage_info info;
+    must(core_look_stage(t->core, mr_str(there), &info));
+    assert_int_equal(info.maker, 7);
+    core_share_forget(t->core, 1, 7, UINT64_MAX);
+    refused(MR_EGONE, core_look_stage(t->core, mr_str(there), &info));
+    crash(t);
+    refused(MR_EGONE, core_look_stage(t->core, mr_str(there), &info));
+}
+
+// U7: entries of a token that makes no stages any more give way to stages of others.
+static void U7_entries_of_a_former_maker_give_way(void **state) {
+    (void)state;
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 4 });
+    in_shards(t, 2);
+    struct taken a = begun(t, "a");
+    core_act_for(t->core, 7);
+    done_emit(t, a, there, "k", "b");
+    core_act_for(t->core, 0);
+    acked(t, 1, oldest(t));
+    push_to(t, "third", "", "x");
+    push_to(t, "fourth", "", "x");
+    struct pushed pushed;
+    struct push fifth = { .stage = mr_str("fifth"), .body = mr_str("x") };
+    t->asked = 0;
+    refused(MR_EFULL, try_push(t, fifth, &pushed));
+    assert_int_equal(t->asked, 7);
+    core_share_forget(t->core, 1, 7, UINT64_MAX);
+    must(try_push(t, fifth, &pushed));
+    core_fixture_destroy(t);
+}
+
 static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
     struct core_fixture *t = *state;
     set(t, "retention", "0,0");
@@ -358,6 +407,8 @@ int main(void) {
         LINK_TALE(E2_entries_stay_in_order_until_they_are_acknowledged),
         LINK_TALE(E3_acknowledgements_are_written_lazily),
         LINK_TALE(U7_a_stage_goes_after_its_emits),
+        LINK_TALE(U7_an_entry_counts_until_the_other_shard_has_room),
+        LINK_TALE(U7_entries_of_a_former_maker_give_way),
         LINK_TALE(F16_the_log_is_bounded_by_what_was_not_acknowledged),
         LINK_TALE(rule13_a_linked_emit_counts_downstream),
         LINK_TALE(F2_a_repeat_is_answered_and_not_taken_again),

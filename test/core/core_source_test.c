@@ -891,7 +891,7 @@ static void rule13_what_is_refused_names_no_stage(void **state) {
         refused(MR_EINVAL, core_set(t->core, mr_str(name), mr_str("leese"), mr_str("1")));
         t->refuse = MR_EFULL;
         refused(MR_EFULL, core_pause(t->core, mr_str(name)));
-        refused(MR_EINVAL, core_learn_edge(t->core, mr_str(name), mr_str("no stage")));
+        refused(MR_EINVAL, core_learn_edge(t->core, mr_str(name), mr_str("no stage"), 0));
         struct emit emits[] = {
             { .stage = mr_str(name), .body = mr_str("b") },
             { .stage = mr_str("t"), .job.key = { large_key, sizeof large_key } },

@@ -309,7 +309,7 @@ static void rule13_cycles_are_found_in_any_graph(void **state) {
         for (int i = 0; i < 4 + graph % 12; i++) {
             random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
             int from = random >> 40 & (NODES - 1), to = random >> 50 & (NODES - 1);
-            must(core_learn_edge(t->core, nth_stage(from), nth_stage(to)));
+            must(core_learn_edge(t->core, nth_stage(from), nth_stage(to), 0));
             edges[from][to] = true;
         }
         memcpy(reaches, edges, sizeof edges);
@@ -334,7 +334,7 @@ static void U4_a_search_for_cycles_is_bounded(void **state) {
         fill_stage(t, i);
     for (int i = 0; i < STAGES; i++) {
         (void)core_take_steps(t->core);
-        must(core_learn_edge(t->core, nth_stage(i), nth_stage((i + 1) % STAGES)));
+        must(core_learn_edge(t->core, nth_stage(i), nth_stage((i + 1) % STAGES), 0));
         if (i < STAGES - 1)
             assert_true(core_take_steps(t->core) < 10);
     }
@@ -355,7 +355,7 @@ static void U4_stages_upstream_are_found_without_a_search(void **state) {
     for (int i = 0; i < STAGES; i++)
         fill_stage(t, i);
     for (int i = 1; i <= UPSTREAM; i++) {
-        must(core_learn_edge(t->core, nth_stage(i), nth_stage(0)));
+        must(core_learn_edge(t->core, nth_stage(i), nth_stage(0), 0));
         mr_bytes stage = nth_stage(i);
         struct take take = { .stages = &stage, .stage_count = 1, .taker = &t->takers[i] };
         assert_int_equal(core_take(t->core, &take, NULL, NULL), MR_EAGAIN);
@@ -744,6 +744,36 @@ static void U7_a_maker_has_a_share_of_the_stages(void **state) {
     core_fixture_destroy(t);
 }
 
+// Edges that other shards report for a token name ever new stages. They take up no more than its
+// share, the oldest give way to the latest, and stages that are made here find room.
+static void U7_reported_stages_of_a_maker_are_few(void **state) {
+    (void)state;
+    enum { EDGES = 100, SHARE = 4 };
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 4 * SHARE });
+    char names[2 * EDGES][16];
+    int known = 0;
+    for (int i = 0; i < 2 * EDGES; i += 2) {
+        snprintf(names[i], sizeof names[i], "from-%d", i);
+        snprintf(names[i + 1], sizeof names[i + 1], "to-%d", i);
+        pass_ms(t, 1);
+        must(core_learn_edge(t->core, mr_str(names[i]), mr_str(names[i + 1]), 7));
+        core_fixture_check(t->core, "learned");
+    }
+    for (int i = 0; i < 2 * EDGES; i++)
+        known += is_known(t, names[i]);
+    assert_int_equal(known, SHARE);
+    assert_true(is_known(t, names[2 * EDGES - 1]));
+    core_act_for(t->core, 7);
+    for (int i = 2 * EDGES - SHARE; i < 2 * EDGES; i++)
+        push_to(t, names[i], "", "a");
+    struct pushed pushed;
+    refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("another") }, &pushed));
+    core_act_for(t->core, 0);
+    core_fixture_check(t->core, "made");
+    core_fixture_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CORE_TEST(S10_as_many_wake_as_there_is_work),
@@ -782,6 +812,7 @@ int main(void) {
         CORE_TEST(U7_remove_names_what_is_left),
         CORE_TEST(U7_empty_stages_give_way_when_there_is_no_room),
         CORE_TEST(U7_a_maker_has_a_share_of_the_stages),
+        cmocka_unit_test(U7_reported_stages_of_a_maker_are_few),
     };
     return RUN_CORE_TESTS(tests);
 }

@@ -919,6 +919,111 @@ static void U7_a_share_of_a_shard_has_a_minimum(void **state) {
     dialogue_destroy(d);
 }
 
+// A token that makes ever new stages, by pushes and by emits from every shard to any shard.
+struct spender {
+    struct dialogue *dialogue;
+    uint64_t dice;
+    int named;      // stages so far, from s0 on
+    int full[MANY]; // those that have a job
+    int full_count;
+};
+
+enum { SPENDER, ADMIN, SHARE = 12 };
+
+static uint64_t roll(struct spender *s, uint64_t below) {
+    s->dice = s->dice * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (s->dice >> 33) % below;
+}
+
+// Reads the reply to a command that would make the next stage.
+static bool has_made(struct spender *s) {
+    const char *reply = next_reply(s->dialogue, SPENDER);
+    bool made = reply[0] != '-';
+    if (!made)
+        assert_memory_equal(reply, "-FULL this token has made ", 26);
+    if (made)
+        s->full[s->full_count++] = s->named;
+    s->named++;
+    return made;
+}
+
+// The stage that it emits from is the admin's.
+static bool make_by_emit(struct spender *s) {
+    static const char *const from[] = { "b", "c", "d" }; // in three shards
+    const char *stage = from[roll(s, 3)];
+    send_linef(s->dialogue, ADMIN, "PUSH %s x", stage);
+    expect_reply(s->dialogue, ADMIN, "\"*");
+    struct job j = take(s->dialogue, SPENDER, stage);
+    send_linef(s->dialogue, SPENDER, "DONE %s %s EMIT s%d '' x", j.id, j.token, s->named);
+    if (has_made(s))
+        return true;
+    send_linef(s->dialogue, SPENDER, "DONE %s %s", j.id, j.token);
+    expect_reply(s->dialogue, SPENDER, "+OK");
+    return false;
+}
+
+static void make_by_push(struct spender *s) {
+    send_linef(s->dialogue, SPENDER, "PUSH s%d x", s->named);
+    (void)has_made(s);
+}
+
+static void empty_one(struct spender *s) {
+    char stage[16];
+    if (!s->full_count)
+        return;
+    int *one = &s->full[roll(s, (uint64_t)s->full_count)];
+    snprintf(stage, sizeof stage, "s%d", *one);
+    *one = s->full[--s->full_count];
+    struct job j = take(s->dialogue, SPENDER, stage);
+    send_linef(s->dialogue, SPENDER, "DONE %s %s", j.id, j.token);
+    expect_reply(s->dialogue, SPENDER, "+OK");
+}
+
+static int stages_known(struct spender *s) {
+    int count = 0;
+    send_line(s->dialogue, ADMIN, "STAGES");
+    for (const char *at = next_reply(s->dialogue, ADMIN); (at = strstr(at, "stage \"s")); at++)
+        count++;
+    return count;
+}
+
+static void pass_two_hours(struct spender *s) { // ended jobs are kept for one
+    pass_ms(s->dialogue, 2 * 3600 * 1000);
+    turn(s->dialogue);
+}
+
+// U7: no sequence of pushes and emits, over shards, makes more stages than the share; and when
+// stages are gone, there is room for others.
+static void U7_emits_to_other_shards_do_not_exceed_a_share(void **state) {
+    (void)state;
+    struct spender s = { .dialogue = open_with_share(1), .dice = 1 };
+    come_as(s.dialogue, SPENDER, "both");
+    come_as(s.dialogue, ADMIN, "admin");
+    for (int i = 0; i < 2000; i++) {
+        uint64_t what = roll(&s, 40);
+        if (what < 20)
+            (void)make_by_emit(&s);
+        else if (what < 34)
+            make_by_push(&s);
+        else if (what < 39)
+            empty_one(&s);
+        else
+            pass_two_hours(&s);
+        assert_true(stages_known(&s) <= SHARE);
+        dialogue_check(s.dialogue);
+    }
+    while (s.full_count)
+        empty_one(&s);
+    pass_two_hours(&s);
+    int made = 0;
+    for (int i = 0; i < MANY; i++, pass_ms(s.dialogue, 1))
+        made += make_by_emit(&s);
+    assert_in_range(made, SHARE / 2, SHARE);
+    come_as(s.dialogue, SPENDER, "push"); // another token is not affected
+    expect_shares(s.dialogue, SHARE);
+    dialogue_destroy(s.dialogue);
+}
+
 #define WITH_PEOPLE(test)                                                                          \
     { #test, test, setup, dialogue_teardown, NULL }
 
@@ -948,6 +1053,7 @@ int main(void) {
         cmocka_unit_test(F42_F45_unauthenticated_clients_have_little_time),
         cmocka_unit_test(U7_a_share_is_divided_among_shards),
         cmocka_unit_test(U7_a_share_of_a_shard_has_a_minimum),
+        cmocka_unit_test(U7_emits_to_other_shards_do_not_exceed_a_share),
         cmocka_unit_test(F45_U8_unauthenticated_clients_are_few_and_the_oldest_is_closed),
     };
     const struct CMUnitTest alone[] = {

@@ -2,6 +2,8 @@
 """durable_test.py BUILD: what a real server keeps when it is killed at any instant: numbers that were sent
 ahead of the replies, leases that hold over a restart, a token's share. Clients say everything over the wire.
 The disk waits where a test wants it to (faulty.c), so that the same happens in every run."""
+import binascii
+import itertools
 import json
 import os
 import signal
@@ -208,8 +210,8 @@ def U18_a_refusal_while_loading_holds_its_source():
 SHARE = 2500  # of 10,000 sources
 
 
-def make_token(name):
-    done = subprocess.run([MILLRACE, "auth", "add", name, "--role", "push,read", "--auth", path("tokens")],
+def make_token(name, roles="push,read"):
+    done = subprocess.run([MILLRACE, "auth", "add", name, "--role", roles, "--auth", path("tokens")],
                           capture_output=True, text=True, timeout=TIMEOUT_S)
     equal(done.returncode, 0, done.stderr)
     return done.stdout.split()[-1]
@@ -250,6 +252,60 @@ def U7_U22_a_tokens_share_counts_over_restarts():
     equal(made.pop(("stage", "s")), made[("source", "e0")])
     check(made.pop(("source", "another")) not in made.values(), "both tokens are one in the store")
     equal((len(made), len(set(made.values()))), (SHARE, 1))
+
+
+SHARDS = 3
+COMMITS = 120  # before each kill
+EMITS = 16  # in a commit: as many empty stages as a push removes at once
+
+
+def stages_in(shards, prefix):
+    """Ever new names of stages in these shards."""
+    for number in itertools.count():
+        name = f"{prefix}{number}"
+        if binascii.crc_hqx(name.encode(), 0) % 16384 * SHARDS // 16384 in shards:
+            yield name
+
+
+def emit_to_new_stages(client, here, elsewhere):
+    """Emits to other shards. Pushes to the shard of the worker remove what is empty there. The last commit is not answered."""
+    for number in range(COMMITS):
+        client.ask("PUSH", "b", "x")
+        ((job, token, *_),) = client.ask("TAKE", "b")
+        client.send("DONE", job, token, *(word for _ in range(EMITS) for word in ("EMIT", next(elsewhere), "", "x")))
+        client.send("PUSH", next(here), "x")
+        for _ in range(2 if number < COMMITS - 1 else 0):
+            try:
+                client.receive()
+            except Refused as refused:
+                check("FULL this token has made" in str(refused), refused)
+
+
+def count_stages(client):
+    rows = client.ask("STAGES")
+    count = 0
+    while rows:
+        count += len(rows)
+        rows = client.ask("STAGES", "FROM", rows[-1][1])
+    return count
+
+
+# U7, U22: with several shards, too, a token that emits has no more than its share, wherever the server is killed.
+@case
+def U7_U22_a_share_of_several_shards_counts_over_restarts():
+    greedy = make_token("emitter", "push,work,read")
+    server = Server("--store", f"file:{path('shards')}", "--shards", str(SHARDS), "--auth", path("tokens"))
+    here, elsewhere = stages_in([0], "here-"), stages_in([1, 2], "there-")  # b is in shard 0
+    for _ in range(4):
+        client = Client(server)
+        equal(client.ask("AUTH", greedy), "OK")
+        emit_to_new_stages(client, here, elsewhere)
+        killed(server)
+    client = Client(server)
+    equal(client.ask("AUTH", greedy), "OK")
+    made = count_stages(client)
+    check(SHARE / 2 < made <= SHARE, made)
+    server.stop()
 
 
 main()

@@ -26,6 +26,7 @@ static struct message message_of(enum message_kind kind) {
     struct message m = { .kind = kind, .from = 3, .to = 63, .number = 700 };
     switch (kind) {
     case MESSAGE_EDGE:
+        m.maker = 7;
         name(m.downstream, &m.downstream_size, "mail/out");
         name(m.stage, &m.stage_size, "s");
         break;
@@ -47,11 +48,16 @@ static struct message message_of(enum message_kind kind) {
                                       .key = mr_str("k"),
                                       .once = mr_str("name"),
                                       .deadline_ms = LINK_EXPIRED,
-                                      .attempts = 3 },
+                                      .attempts = 3,
+                                      .maker = UINT64_MAX },
                  mr_str(""));
         break;
     case MESSAGE_REFUSED:
         m.missing = true;
+        break;
+    case MESSAGE_SHARE:
+    case MESSAGE_SHARE_LEFT:
+        m.maker = UINT64_MAX;
         break;
     case MESSAGE_ARRIVED:
     case MESSAGE_ACKED:
@@ -64,7 +70,7 @@ static struct message message_of(enum message_kind kind) {
 static void expect_equal(const struct message *a, const struct message *b) {
     assert_true(a->kind == b->kind && a->from == b->from && a->to == b->to && a->over == b->over);
     assert_true(a->missing == b->missing && a->number == b->number && a->now_ms == b->now_ms);
-    assert_true(a->high_mark == b->high_mark);
+    assert_true(a->high_mark == b->high_mark && a->maker == b->maker);
     assert_true(bytes_equal(bytes_of(a->stage, a->stage_size), bytes_of(b->stage, b->stage_size)));
     assert_true(bytes_equal(bytes_of(a->downstream, a->downstream_size),
                             bytes_of(b->downstream, b->downstream_size)));

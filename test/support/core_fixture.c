@@ -216,6 +216,12 @@ int core_fixture_replay_into(const struct core_fixture *t, size_t count, struct 
     return err;
 }
 
+static int on_share(void *owner, uint64_t maker) {
+    struct core_fixture *t = owner;
+    t->asked = maker;
+    return 0;
+}
+
 void core_fixture_open(struct core_fixture *t) {
     struct core_config config = {
         .limits = t->limits,
@@ -227,6 +233,7 @@ void core_fixture_open(struct core_fixture *t) {
                     .room = on_room,
                     .stop = on_stop,
                     .epic = on_epic },
+        .peers = { .share = on_share, .owner = t },
         .owner = t,
     };
     assert_int_equal(core_create(&config, &t->core), 0);

@@ -380,7 +380,7 @@ void resume_stage(struct core_fixture *t, const char *stage) {
 }
 
 void link_stages(struct core_fixture *t, const char *from, const char *to) {
-    must(core_learn_edge(t->core, mr_str(from), mr_str(to)));
+    must(core_learn_edge(t->core, mr_str(from), mr_str(to), 0));
     check_restart(t);
 }
 

@@ -487,7 +487,7 @@ int lockstep_send_core(struct lockstep *t, const struct command *c, struct answe
         return say_on_stage(t, c);
     case OP_LINK:
         return core_learn_edge(t->core, mr_str(stage_names[c->stages[0]]),
-                               mr_str(stage_names[c->stages[1]]));
+                               mr_str(stage_names[c->stages[1]]), 0);
     case OP_LEAVE:
         return say_leave(t, c);
     case OP_EPIC_END:
