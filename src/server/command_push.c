@@ -68,16 +68,31 @@ static bool push_read(struct session *s, struct push_state *p) {
            check_numbered(s, &p->options);
 }
 
-static struct push push_of(const struct session *s, mr_bytes stage, mr_bytes body,
-                           const struct push_words *o) {
+// Delay and deadline count from the receipt, also when the push had to wait for room since.
+// MR_EEXPIRED.
+static int push_age(struct job_spec *job, int64_t passed_ms) {
+    if (job->deadline_ms && passed_ms >= job->deadline_ms)
+        return error_set(MR_EEXPIRED, "there was no room before the deadline");
+    job->deadline_ms -= job->deadline_ms ? passed_ms : 0;
+    job->delay_ms = job->delay_ms > passed_ms ? job->delay_ms - passed_ms : 0;
+    return 0;
+}
+
+// What is pushed now. If its time to wait is over it waits no more. MR_EEXPIRED.
+static int push_of(struct session *s, const struct push_state *p, mr_bytes body, enum wake wake,
+                   struct push *out) {
+    const struct push_words *o = &p->options;
     const struct numbered *n = o->epic.name.data ? &o->epic : &o->source;
-    return (struct push){ .stage = stage,
+    *out = (struct push){ .stage = p->words.words[1],
                           .body = body,
                           .job = o->job,
                           .source = n->name,
                           .number = n->number,
                           .epic = o->epic.name.data != NULL,
-                          .scope = access_source_scope(s) };
+                          .scope = access_source_scope(s),
+                          .pusher = o->room_ms && wake == WAKE_READY ? &s->pusher : NULL };
+    int64_t passed_ms = (int64_t)(host_now_ms(s->host) - p->received_ms);
+    return passed_ms ? push_age(&out->job, passed_ms) : 0;
 }
 
 // ---- Waiting ----------------------------------------------------------------------------------
@@ -154,18 +169,6 @@ static void push_answered(struct session *s, const struct push_state *p, size_t 
 
 // ---- One --------------------------------------------------------------------------------------
 
-// Delay and deadline count from the receipt, also when the push had to wait for room since.
-// MR_EEXPIRED.
-static int push_due(const struct session *s, const struct push_state *p, struct push_words *out) {
-    int64_t passed_ms = (int64_t)(host_now_ms(s->host) - p->received_ms);
-    *out = p->options;
-    if (out->job.deadline_ms && passed_ms >= out->job.deadline_ms)
-        return error_set(MR_EEXPIRED, "there was no room before the deadline");
-    out->job.deadline_ms -= out->job.deadline_ms ? passed_ms : 0;
-    out->job.delay_ms = out->job.delay_ms > passed_ms ? out->job.delay_ms - passed_ms : 0;
-    return 0;
-}
-
 // The id of an old repeat is not known any more.
 static void write_pushed(struct session *s, uint64_t id) {
     if (id)
@@ -177,14 +180,10 @@ static void write_pushed(struct session *s, uint64_t id) {
 // MR_EAGAIN: it waits for room, unless its time is over.
 static int push_one(struct session *s, const struct push_state *p, enum wake wake,
                     struct caller *caller, struct pushed *out) {
-    struct push_words o;
-    int err = push_due(s, p, &o);
-    if (err < 0)
-        return err;
-    struct push push = push_of(s, p->words.words[1], p->words.words[2], &o);
+    struct push push;
+    int err = push_of(s, p, p->words.words[2], wake, &push);
     push.caller = caller;
-    push.pusher = o.room_ms && wake == WAKE_READY ? &s->pusher : NULL;
-    return shards_push(s, &push, out);
+    return err < 0 ? err : shards_push(s, &push, out);
 }
 
 static void push_resume(struct session *, void *, enum wake);
@@ -252,22 +251,21 @@ static bool many_read(struct session *s, struct arguments *a, struct push_words 
 // Pushes what is left of the items, as far as the budget of this turn goes. MR_EAGAIN: the next one
 // waits for room.
 static int push_many(struct session *s, struct push_state *p, size_t count, enum wake wake) {
-    struct push_words o;
-    int err = push_due(s, p, &o);
-    for (; err >= 0 && p->pushed < count && budget_left(s); p->pushed++) {
+    for (; p->pushed < count && budget_left(s); p->pushed++) {
         const mr_bytes *item = p->words.words + p->words.at + 2 * p->pushed;
-        struct push push = push_of(s, p->words.words[1], item[1], &o);
+        struct push push;
         struct pushed pushed;
+        int err = push_of(s, p, item[1], wake, &push);
         push.job.key = item[0];
         push.number += push.source.size ? p->pushed : 0;
-        push.pusher = o.room_ms && wake == WAKE_READY ? &s->pusher : NULL;
-        err = shards_push(s, &push, &pushed);
+        if (err >= 0)
+            err = shards_push(s, &push, &pushed);
         if (err < 0)
-            break;
+            return err;
         p->ids[p->pushed] = pushed.id;
         budget_spend(s, STEPS_CHANGE);
     }
-    return err;
+    return 0;
 }
 
 // A numbered item was refused: those behind it, which were not tried, count as refused with it.
