@@ -29,16 +29,16 @@ void answer_ok(struct session *s, int err) {
 
 // ---- Tokens: 20 bytes as 27 characters of base64 ----------------------------------------------
 
-enum { TOKEN_BYTES = 20, TOKEN_ROOM = 24, NO_LETTER = 0x80 };
+enum { TOKEN_BYTES = 20, TOKEN_ROOM = 24, NO_LETTER = -1 };
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-// The value of each character.
-static uint8_t letter_values[256];
+// The value of each character: six bits.
+static int8_t letter_values[256];
 
 void tokens_prepare(void) {
     memset(letter_values, NO_LETTER, sizeof letter_values);
     for (uint8_t i = 0; i < 64; i++)
-        letter_values[(uint8_t)letters[i]] = i;
+        letter_values[(uint8_t)letters[i]] = (int8_t)i;
 }
 
 // Three bytes become four characters; the last two bytes become three.
@@ -67,17 +67,17 @@ int token_read(mr_bytes given, struct token *out) {
     uint32_t bad = 0;
     if (given.size != ANSWER_TOKEN)
         return error_set(MR_ESTALE, "this is not a token");
-    const uint8_t *values = letter_values;
+    const int8_t *values = letter_values;
     memcpy(text, given.data, ANSWER_TOKEN);
     text[ANSWER_TOKEN] = letters[0];
     for (int from = 0, to = 0; from < ANSWER_TOKEN; from += 4, to += 3) {
-        uint32_t a = values[text[from]], b = values[text[from + 1]];
-        uint32_t c = values[text[from + 2]], d = values[text[from + 3]];
-        bad |= a | b | c | d;
-        uint32_t three = htobe32(a << 26 | b << 20 | c << 14 | d << 8);
+        uint32_t a = (uint32_t)values[text[from]], b = (uint32_t)values[text[from + 1]];
+        uint32_t c = (uint32_t)values[text[from + 2]], d = (uint32_t)values[text[from + 3]];
+        uint32_t bits = a << 18 | b << 12 | c << 6 | d, three = htobe32(bits << 8);
+        bad |= bits >> 24; // NO_LETTER has all bits
         memcpy(raw + to, &three, sizeof three);
     }
-    if (bad & NO_LETTER)
+    if (bad)
         return error_set(MR_ESTALE, "this is not a token");
     memcpy(&out->serial, raw, 8);
     memcpy(&out->random, raw + 8, 8);

@@ -26,20 +26,24 @@ int number_read_long(const uint8_t *text, size_t size, uint64_t most, uint64_t *
 // the bytes used; 0: more are needed; MR_ETOOBIG: it is, or can only become, larger than `most`;
 // MR_EINVAL: not a number. Sets no error text: only the caller knows what the number means.
 static inline int number_read(const uint8_t *text, size_t size, uint64_t most, uint64_t *out) {
-    if (size < 4)
-        return number_read_long(text, size, most, out);
     // Nearly all have one digit, most others two.
-    uint64_t first = (uint8_t)(text[0] - '0'), second = (uint8_t)(text[1] - '0');
-    if (number_is_line_end(text + 1) && first <= 9 && first <= most) {
-        *out = first;
-        return 3;
+    if (size >= 4) {
+        uint64_t first = (uint8_t)(text[0] - '0'), second = (uint8_t)(text[1] - '0');
+        if (number_is_line_end(text + 1) && first <= 9 && first <= most) {
+            *out = first;
+            return 3;
+        }
+        uint64_t both = first * 10 + second;
+        if (number_is_line_end(text + 2) && first - 1 < 9 && second <= 9 && both <= most) {
+            *out = both;
+            return 4;
+        }
     }
-    uint64_t both = first * 10 + second;
-    if (number_is_line_end(text + 2) && first - 1 < 9 && second <= 9 && both <= most) {
-        *out = both;
-        return 4;
-    }
-    return number_read_long(text, size, most, out);
+    uint64_t number; // `out` may stay in a register
+    int used = number_read_long(text, size, most, &number);
+    if (used > 0)
+        *out = number;
+    return used;
 }
 
 // All of `text` as a number: an id, a count of milliseconds. MR_EINVAL (without a sentence): it is

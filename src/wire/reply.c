@@ -22,15 +22,6 @@ static uint8_t *copy_line(uint8_t *to, mr_bytes text) {
     return to;
 }
 
-void reply_simple(struct reply *r, const char *text) {
-    mr_bytes line = mr_str(text);
-    uint8_t *to = reply_room(r, 1 + line.size + 2);
-    if (!to)
-        return;
-    *to++ = '+';
-    reply_written(r, copy_bytes(copy_line(to, line), "\r\n", 2));
-}
-
 APART void reply_error(struct reply *r, const char *code, mr_bytes text) {
     mr_bytes name = mr_str(code);
     uint8_t *to = reply_room(r, 1 + name.size + 1 + text.size + 2);

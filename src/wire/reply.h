@@ -31,7 +31,7 @@ struct reply {
     int err; // 0, or the first error of buffer_reserve
 };
 
-void reply_simple(struct reply *, const char *text);
+static inline void reply_simple(struct reply *, const char *text); // a line, usually a constant
 
 // A code in capitals, then a sentence, which may be empty. Line breaks in it become spaces.
 void reply_error(struct reply *, const char *code, mr_bytes text);
@@ -106,6 +106,15 @@ static inline uint8_t *id_write(uint8_t *to, uint64_t id) {
 
 static inline uint8_t *null_write(uint8_t *to, bool resp3) {
     return resp3 ? copy_bytes(to, "_\r\n", 3) : copy_bytes(to, "$-1\r\n", 5);
+}
+
+static inline void reply_simple(struct reply *r, const char *text) {
+    size_t size = strlen(text);
+    uint8_t *to = reply_room(r, 1 + size + 2);
+    if (!to)
+        return;
+    *to++ = '+';
+    reply_written(r, copy_bytes(copy_bytes(to, text, size), "\r\n", 2));
 }
 
 #endif

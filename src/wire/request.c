@@ -3,6 +3,7 @@
 #include "wire/request.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "wire/inline.h"
 #include "wire/number.h"
 
@@ -24,19 +25,20 @@ static struct byte_text byte_text(uint8_t byte) {
 
 // ---- Arrays -----------------------------------------------------------------------------------
 
-static int request_too_long(const struct request_limits *limits) {
+APART static int request_too_long(const struct request_limits *limits) {
     return error_set(MR_ETOOBIG, "Protocol error: the request is longer than %zu bytes",
                      limits->size);
 }
 
-static int request_count_refused(int err, const struct request_limits *limits) {
+APART static int request_count_refused(int err, const struct request_limits *limits) {
     if (err == MR_ETOOBIG)
         return error_set(err, "Protocol error: more than %u arguments",
                          (unsigned)limits->arguments);
     return error_set(err, "Protocol error: the count behind '*' is not a number");
 }
 
-static int request_length_refused(int err, const struct request_limits *limits, uint32_t number) {
+APART static int request_length_refused(int err, const struct request_limits *limits,
+                                        uint32_t number) {
     if (err == MR_ETOOBIG)
         return error_set(err, "Protocol error: argument %u is longer than %zu bytes",
                          (unsigned)number, limits->argument_size);
@@ -44,12 +46,12 @@ static int request_length_refused(int err, const struct request_limits *limits, 
                      (unsigned)number);
 }
 
-static int request_not_an_argument(uint8_t byte, uint32_t number) {
+APART static int request_not_an_argument(uint8_t byte, uint32_t number) {
     return error_set(MR_EINVAL, "Protocol error: argument %u must begin with '$', not with %s",
                      (unsigned)number, byte_text(byte).text);
 }
 
-static int request_end_missing(uint32_t number) {
+APART static int request_end_missing(uint32_t number) {
     return error_set(MR_EINVAL, "Protocol error: argument %u does not end where its length says",
                      (unsigned)number);
 }
@@ -79,11 +81,11 @@ static int request_pause(struct request *r, size_t at, uint32_t seen, size_t nee
     return 0;
 }
 
-// Continues from argument to argument ("$4\r\nECHO\r\n") and stores them in `arguments` unless that
-// is NULL. Returns the size of the whole request, or 0 when bytes are missing.
+// Continues from argument to argument ("$4\r\nECHO\r\n") and stores them in `arguments`. Returns
+// the size of the whole request, or 0 when bytes are missing.
 static ptrdiff_t request_walk(struct request *r, const struct request_limits *limits,
                               const uint8_t *data, size_t size, mr_bytes *arguments) {
-    size_t at = r->at;
+    size_t at = r->at, most = size < limits->size ? size : limits->size;
     for (uint32_t i = r->seen, count = r->count; i < count; i++) {
         if (at == size)
             return request_pause(r, at, i, size + 1);
@@ -96,14 +98,12 @@ static ptrdiff_t request_walk(struct request *r, const struct request_limits *li
         if (used == 0)
             return request_pause(r, at, i, size + 1);
         size_t body = at + 1 + (size_t)used, end = body + (size_t)length;
-        if (end + 2 > limits->size)
-            return request_too_long(limits);
-        if (end + 2 > size)
-            return request_pause(r, at, i, end + 2);
+        if (end + 2 > most)
+            return end + 2 > limits->size ? request_too_long(limits)
+                                          : request_pause(r, at, i, end + 2);
         if (!number_is_line_end(data + end))
             return request_end_missing(i + 1);
-        if (arguments)
-            arguments[i] = (mr_bytes){ data + body, (size_t)length };
+        arguments[i] = (mr_bytes){ data + body, (size_t)length };
         at = end + 2;
     }
     return (ptrdiff_t)at;
@@ -118,7 +118,7 @@ static ptrdiff_t request_array_read(struct request *r, const struct request_limi
         if (err <= 0)
             return err;
     }
-    ptrdiff_t used = request_walk(r, limits, data, size, afresh ? out_arguments : NULL);
+    ptrdiff_t used = request_walk(r, limits, data, size, out_arguments);
     if (used <= 0)
         return used;
     uint32_t count = r->count;
