@@ -30,6 +30,7 @@
 #include "log/disk.h"
 #include "log/index.h"
 #include "log/log.h"
+#include "log/notify.h"
 #include "log/ring.h"
 #include "log/segment.h"
 #include "log/store.h"
@@ -142,9 +143,6 @@ void writer_await(struct file_log *);
 
 // Signals the writer that there is work.
 void writer_wake(struct file_log *);
-
-// Wakes all waiting threads and calls on_durable; drops the lock meanwhile.
-void writer_notify(struct file_log *);
 
 // Stops the log for good; the reason is this thread's last error.
 void writer_stop(struct file_log *);

@@ -74,7 +74,7 @@ static void spare_add(struct file_log *l, int fd) {
     bool was_full = l->full;
     l->full = false;
     if (was_full)
-        writer_notify(l);
+        log_notify(&l->options, &l->lock, &l->done);
     pthread_cond_broadcast(&l->done);
 }
 

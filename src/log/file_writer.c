@@ -14,19 +14,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void writer_notify(struct file_log *l) {
-    pthread_cond_broadcast(&l->done);
-    if (!l->options.on_durable)
-        return;
-    pthread_mutex_unlock(&l->lock);
-    l->options.on_durable(l->options.arg);
-    pthread_mutex_lock(&l->lock);
-}
-
 void writer_stop(struct file_log *l) {
     snprintf(l->stopped, sizeof l->stopped, "%s", error_text());
     atomic_store_explicit(&l->base.stopped, true, memory_order_relaxed);
-    writer_notify(l);
+    log_notify(&l->options, &l->lock, &l->done);
 }
 
 // After an explicit request for a sync, only synced data count as durable until it is done.
@@ -123,7 +114,7 @@ static void writer_write(struct file_log *l) {
     if (l->options.sync == LOG_SYNC_ALWAYS)
         pthread_cond_broadcast(&l->done); // appends may go on, but nothing new is durable
     else
-        writer_notify(l);
+        log_notify(&l->options, &l->lock, &l->done);
 }
 
 // After the sync of a sealed segment: completes its index and begins the next one.
@@ -154,7 +145,7 @@ static void writer_sync(struct file_log *l) {
     if (segment_of(l, upto) != s->number)
         index_switch(l, s);
     durable_advance(l);
-    writer_notify(l);
+    log_notify(&l->options, &l->lock, &l->done);
 }
 
 static bool sync_due(const struct file_log *l) {

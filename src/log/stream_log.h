@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "log/log_stream.h"
+#include "log/notify.h"
 #include "log/ring.h"
 #include "log/stream_batch.h"
 
@@ -159,9 +160,6 @@ void stream_release(struct stream_log *);
 void stream_window_shrink(struct stream_log *);
 
 void *stream_writer_main(void *log);
-
-// Wakes all waiting threads and calls on_durable; drops the lock meanwhile.
-void stream_notify(struct stream_log *);
 
 // ---- stream_reader.c: parts of log_impl -------------------------------------------------------
 

@@ -379,7 +379,7 @@ void *stream_reader_main(void *log) {
             continue;
         }
         stream_fetch(l);
-        stream_notify(l);
+        log_notify(&l->options, &l->lock, &l->done);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;

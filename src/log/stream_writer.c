@@ -19,20 +19,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void stream_notify(struct stream_log *l) {
-    pthread_cond_broadcast(&l->done);
-    if (!l->options.on_durable)
-        return;
-    pthread_mutex_unlock(&l->lock);
-    l->options.on_durable(l->options.arg);
-    pthread_mutex_lock(&l->lock);
-}
-
 // Stops the log for good; the reason is this thread's last error.
 static void stream_stop(struct stream_log *l) {
     snprintf(l->stopped, sizeof l->stopped, "%s", error_text());
     atomic_store_explicit(&l->base.stopped, true, memory_order_relaxed);
-    stream_notify(l);
+    log_notify(&l->options, &l->lock, &l->done);
 }
 
 static void stream_stop_lost(struct stream_log *l, uint64_t tail) {
@@ -69,7 +60,7 @@ static void store_call_again_later(struct stream_log *l, uint64_t sent_ms) {
     uint32_t pause = l->retry_ms ? 2 * l->retry_ms : STREAM_RETRY_MS;
     l->retry_ms = pause < STREAM_RETRY_MAX_MS ? pause : STREAM_RETRY_MAX_MS;
     l->retry_at_ms = stream_now_ms(l) + l->retry_ms;
-    stream_notify(l);
+    log_notify(&l->options, &l->lock, &l->done);
 }
 
 // The append, trim or beat was refused. Looks why: a store that has gone back refuses as well.
@@ -131,13 +122,13 @@ static void batch_is_durable(struct stream_log *l, struct memory_batch *b) {
     l->window_bytes += memory_batch_size(b);
     l->in_doubt = l->full = false;
     stream_window_shrink(l);
-    stream_notify(l);
+    log_notify(&l->options, &l->lock, &l->done);
 }
 
 static void batch_has_no_room(struct stream_log *l) {
     l->full = true;
     l->append_at_ms = stream_now_ms(l) + STREAM_FULL_MS;
-    stream_notify(l);
+    log_notify(&l->options, &l->lock, &l->done);
 }
 
 static void batch_send(struct stream_log *l) {
