@@ -5,10 +5,11 @@
 //     E run                                                    forget the partition's state
 //     D run  partition, listed key, reason, one pair           a dead letter; each has its size
 //
-// A dead letter's job has the key of its line, so that lists of dead jobs show it; hence it is not
-// in the channel of its partition and must not run the pair. When it is first delivered it dies
-// with its reason. When it was retried it emits the pair into its partition and is done. The two
-// are distinguished by a deadline: it is emitted with one, and every retry removes it.
+// A dead letter's job has the key of its line, or none as the line, so that lists of dead jobs show
+// it; hence it is not in the channel of its partition and must not run the pair. When it is first
+// delivered it dies with its reason. When it was retried it emits the pair into its partition and
+// is done. The two are distinguished by a deadline: it is emitted with one, and every retry removes
+// it.
 #ifndef FLOW_BLOCK_H
 #define FLOW_BLOCK_H
 
@@ -72,7 +73,7 @@ static inline bool block_next(struct reader *r, mr_pair *out) {
 
 struct letter {
     uint32_t partition; // of the head; not less than it has: none
-    mr_bytes key;       // of the job; empty: that of the partition
+    mr_bytes key;       // of the job; empty: it has none
     mr_bytes reason;
     mr_pair pair;
 };

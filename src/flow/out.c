@@ -399,11 +399,7 @@ static int route_emit(struct mr_flow_out *out, const struct op *to, struct out_r
 static const int64_t letter_deadline_ms = INT64_C(100) * 365 * 24 * 3600 * 1000;
 
 static int emit_letter(struct mr_flow_out *out, const struct letter *letter, mr_bytes body) {
-    char room[PARTITION_KEY];
-    mr_bytes key = letter->key;
-    if (key.size == 0)
-        key = partition_key(out->head, letter->partition, room);
-    mr_push_options o = { .key = key, .deadline_ms = letter_deadline_ms, .attempts = 1 };
+    mr_push_options o = { .key = letter->key, .deadline_ms = letter_deadline_ms, .attempts = 1 };
     return emit_with(out, out->head, body, &o);
 }
 

@@ -745,9 +745,9 @@ def _():
     equal((r.code, read("out.txt"), os.path.exists("simple.journal")), (0, "", False), r)
 
 
-@case("U14: a dead letter is listed with the key of its line")
+@case("U14: a dead letter is listed with the key of its line, or with none as the line")
 def _():
-    write("in.txt", "ann 1\nbob x\n")
+    write("in.txt", "ann 1\nbob x\n\n")
     simple(["name: a, map: [grep, -v, ann], key: field 1, attempts: 1", "name: s, aggregate: sum, key: field 1"])
     r = flow("plan.yaml")
     equal(r.code, 1, r)
@@ -755,7 +755,7 @@ def _():
     listed = subprocess.run([MILLRACE, "dead", "--json", "--at", "file:simple.journal/finished"],
                             capture_output=True, text=True)
     rows = {row["key"]: row["stage"] for row in json.loads(listed.stdout)}
-    equal(rows, {"ann": "simple/a", "bob": "simple/a"}, listed)
+    equal(rows, {"ann": "simple/a", "bob": "simple/a", "": "simple/a"}, listed)
 
 
 @case("U14: on a server, too: dead letters are listed, picked and retried by the key of their line")
