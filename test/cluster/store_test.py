@@ -191,6 +191,22 @@ def H8_what_cannot_be_opened_is_said_with_the_way_out():
 
 
 @case
+def an_older_store_is_refused_until_it_is_upgraded():
+    millrace("store", "copy", story("older-from"), *cluster("older"), "--shards", "2")
+    before = content(*cluster("older"))
+    sql("DROP TABLE millrace_older.note; UPDATE millrace_older.cluster SET version = 1")  # as an older version has made it
+    advice = "upgrade them with: millrace store init postgres://… --cluster older --shards 2"
+    for words in (["store", "check", *cluster("older")],
+                  ["serve", "--store", *cluster("older"), "--listen", "127.0.0.1:7411", "--http", "off"]):
+        refused = millrace(*words, code=2)
+        check("version 1" in refused and advice in refused, refused)
+    check("2 shards" in millrace("store", "init", *cluster("older"), code=2))
+    equal(millrace("store", "init", *cluster("older"), "--shards", "2"), "upgraded cluster older with 2 shards\n")
+    equal(millrace("store", "init", *cluster("older"), "--shards", "2"), "there is cluster older with 2 shards\n")
+    equal(content(*cluster("older")), before)
+
+
+@case
 def damage_in_a_cluster_is_found():
     millrace("store", "copy", story("damaged"), *cluster("damaged"), "--shards", "1")
     sql("UPDATE millrace_damaged.batch SET bodies = set_byte(bodies, octet_length(bodies) - 5, "
