@@ -282,8 +282,12 @@ static int learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     return 0;
 }
 
-// The edge was not learned if the stage has too many: then its end may be unused.
+// An edge of a stage of this shard that is not known was learned before the stage was removed. The
+// edge was not learned if the stage has too many: then its end may be unused.
 int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream, uint64_t maker) {
+    bool own = c->config.shards > 1 && route_of(c->config.shards, stage) == c->config.shard;
+    if (own && !stage_find(c, stage))
+        return 0;
     uint64_t before = c->maker;
     c->maker = maker;
     stages_make_room_to_know(c);

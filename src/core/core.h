@@ -254,6 +254,8 @@ int core_crashed(struct core *, uint64_t id, uint32_t attempt);
 int core_advance(struct core *, uint64_t now_ms);
 uint64_t core_next(const struct core *); // UINT64_MAX: nothing is planned
 uint64_t core_now(const struct core *);
+uint64_t
+core_epoch(const struct core *); // each opening of a log has a higher one than those before
 
 // Sets who makes the stages and sources that the following commands make: a number that stands for
 // a token. 0: unknown, which has no share limit. Records keep the maker; records of older stores
@@ -376,12 +378,32 @@ int core_pause(struct core *, mr_bytes stage);
 int core_drain(struct core *, mr_bytes stage);
 int core_resume(struct core *, mr_bytes stage);
 // Learns that one stage emits to another (core_peers.edge). Stages that are not known here yet
-// count for the maker, apart from those it has made. MR_ENOMEM, MR_EFULL: it was not learned.
+// count for the maker, apart from those it has made. An edge of a stage that belongs to this shard
+// of several and is not known changes nothing: it was removed. MR_ENOMEM, MR_EFULL: it was not
+// learned.
 int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream, uint64_t maker);
 
 // Learns whether a stage of another shard is over its high mark (core_peers.over). While it is,
 // stages that emit to it are not started. MR_ENOMEM, MR_EFULL.
 int core_learn_over(struct core *, mr_bytes stage, bool over, uint64_t high_mark);
+// Forgets what a shard has sent about its stages; it will send all that is still true.
+void core_forget_over(struct core *, uint32_t shard);
+
+// All facts that another shard has to know, one after another, as core_peers would send them:
+// stages of this shard that are over their high mark or have one that is not the default, and all
+// edges. Facts that change meanwhile are sent by core_peers. Names are borrowed until the next
+// command. False: there are no more.
+struct core_fact {
+    mr_bytes stage, downstream; // an edge; without `downstream` about the high mark
+    uint64_t maker;             // of an edge
+    bool over;
+    uint64_t high_mark;
+};
+struct fact_cursor {
+    uint32_t stages, edges; // stages that are done; edges of the next one that are not
+    bool in_stage;
+};
+bool core_fact_next(const struct core *, struct fact_cursor *, struct core_fact *out);
 
 // The members that replies show are listed in base/reply_fields.h, here and below. The stage is
 // borrowed until the next command; an epic of an older store has none.
@@ -463,12 +485,16 @@ uint64_t core_linked(struct core *, mr_bytes stage); // emits to it that have no
 // written before is durable. MR_EGAP: an earlier entry is missing: start again at the oldest. After
 // other errors it has to be sent again later.
 int core_link_accept(struct core *, uint32_t from, const struct link_entry *, mr_bytes body);
-// For tests: the highest number accepted from there; 0: none.
+// The highest number accepted from there; 0: none.
 uint64_t core_link_mark(const struct core *, uint32_t from);
 
 // Shard `to` has accepted everything up to this number: those jobs now count there and no longer
 // here. The call is optional; without it they count twice until they are acknowledged.
 void core_link_arrived(struct core *, uint32_t to, uint64_t upto);
+
+// Shard `to` has a new owner, which may lack what the former one had accepted: all entries count
+// here until core_link_arrived says so again.
+void core_link_restarted(struct core *, uint32_t to);
 
 // Shard `to` has everything up to this number durably: the entries are dropped. This is recorded
 // only now and then; after a crash some entries are sent again.

@@ -143,3 +143,43 @@ int core_learn_over(struct core *c, mr_bytes stage, bool over, uint64_t mark) {
     stage_forget_unused(c, stage);
     return 0;
 }
+
+void core_forget_over(struct core *c, uint32_t shard) {
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
+        const struct stage *s = c->stages[i];
+        mr_bytes name = bytes_of(s->name, s->name_size);
+        if ((s->over_at_peer || s->mark_at_peer) && route_of(c->config.shards, name) == shard)
+            (void)core_learn_over(c, name, false, policy_default().high_mark); // it is known
+    }
+}
+
+static bool stage_has_news(const struct core *c, const struct stage *s) {
+    return stage_must_notify_peers(c, s) &&
+           (s->over || mark_unless_default(s->policy.high_mark) != 0);
+}
+
+// Edges are counted down: one that is removed is replaced by the last, which was listed before.
+bool core_fact_next(const struct core *c, struct fact_cursor *at, struct core_fact *out) {
+    for (; at->stages < c->stage_count; at->stages++, at->in_stage = false) {
+        const struct stage *s = c->stages[at->stages + 1];
+        mr_bytes name = bytes_of(s->name, s->name_size);
+        bool begins = !at->in_stage;
+        if (begins || at->edges > s->edge_count)
+            at->edges = s->edge_count;
+        at->in_stage = true;
+        if (begins && stage_has_news(c, s)) {
+            *out = (struct core_fact){ .stage = name,
+                                       .over = s->over,
+                                       .high_mark = s->policy.high_mark };
+            return true;
+        }
+        if (at->edges) {
+            const struct stage *to = c->stages[s->edges[--at->edges].to];
+            *out = (struct core_fact){ .stage = name,
+                                       .downstream = bytes_of(to->name, to->name_size),
+                                       .maker = maker_name(c, s->maker) };
+            return true;
+        }
+    }
+    return false;
+}

@@ -272,6 +272,21 @@ void core_link_arrived(struct core *c, uint32_t to, uint64_t upto) {
     settle(c);
 }
 
+void core_link_restarted(struct core *c, uint32_t to) {
+    if (to >= c->link_count)
+        return;
+    struct link_end *l = &c->links[to];
+    uint64_t arrived = l->arrived;
+    l->arrived = 0;
+    for (uint32_t entry = l->first; entry && outbox_at(c, entry)->number <= arrived;
+         entry = outbox_at(c, entry)->next) {
+        struct stage *s = c->stages[outbox_at(c, entry)->stage];
+        s->linked++;
+        stage_update_mark(c, s);
+    }
+    settle(c);
+}
+
 int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
     int err = link_check_shard(c, to);
     if (err < 0 || to >= c->link_count)

@@ -191,6 +191,10 @@ uint64_t core_next(const struct core *c) {
     return heap_next(&c->timers);
 }
 
+uint64_t core_epoch(const struct core *c) {
+    return c->epoch;
+}
+
 uint64_t core_now(const struct core *c) {
     return c->now_ms;
 }

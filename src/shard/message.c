@@ -9,7 +9,7 @@
 
 enum { MESSAGE_VERSION = 1 };
 enum { NUMBER_BYTES = 10, SIZE_BYTES = 4 };
-enum { HEAD_MOST = 2 + 5 * NUMBER_BYTES + 2 * (STAGE_NAME_MOST + NUMBER_BYTES) };
+enum { HEAD_MOST = 2 + 6 * NUMBER_BYTES + 2 * (STAGE_NAME_MOST + NUMBER_BYTES) };
 enum { EMIT_HEAD_MOST = 9 * NUMBER_BYTES + STAGE_NAME_MOST + KEY_MOST + ONCE_MOST + SIZE_BYTES };
 
 void message_finish(struct message *m) {
@@ -113,6 +113,8 @@ static void put_about(struct writer *w, const struct message *m) {
     case MESSAGE_SHARE_LEFT:
         put_u64(w, m->maker);
         break;
+    case MESSAGE_BEGIN:
+    case MESSAGE_NOTED:
     case MESSAGE_ARRIVED:
     case MESSAGE_ACKED:
     case MESSAGE_KINDS:
@@ -130,6 +132,7 @@ int message_write(const struct message *m, struct buffer *out) {
     put_u8(&w, (uint8_t)m->kind);
     put_number(&w, m->from);
     put_number(&w, m->to);
+    put_number(&w, m->epoch);
     put_number(&w, m->number);
     put_about(&w, m);
     assert(!w.overflow);
@@ -188,6 +191,8 @@ static void get_about(struct reader *r, struct message *m, mr_bytes *out_emits) 
     case MESSAGE_SHARE_LEFT:
         m->maker = get_u64(r);
         break;
+    case MESSAGE_BEGIN:
+    case MESSAGE_NOTED:
     case MESSAGE_ARRIVED:
     case MESSAGE_ACKED:
     case MESSAGE_KINDS:
@@ -215,6 +220,7 @@ int message_read(mr_bytes bytes, struct message *out) {
     m.kind = kind;
     m.from = (uint32_t)get_upto(&r, SHARDS_MOST - 1);
     m.to = (uint32_t)get_upto(&r, SHARDS_MOST - 1);
+    m.epoch = get_upto(&r, EPOCH_MOST);
     m.number = get_number(&r);
     get_about(&r, &m, &emits);
     if (!reader_done(&r) || m.from == m.to)

@@ -1,11 +1,11 @@
 // Message: what one shard of an engine has for another (peers.h), in memory and as bytes for
 // another node.
 //
-//     version  kind  from  to  number │ EDGE     stage, downstream, maker
-//        1      u8   ──── varints ─── │ OVER     over, high mark, stage
-//                                     │ EMITS    now, emits
-//                                     │ REFUSED  missing
-//                                     │ SHARE, SHARE_LEFT  maker
+//     version  kind  from  to  epoch  number │ EDGE     stage, downstream, maker
+//        1      u8   ─────── varints ─────── │ OVER     over, high mark, stage
+//                                            │ EMITS    now, emits
+//                                            │ REFUSED  missing
+//                                            │ SHARE, SHARE_LEFT  maker
 //
 // Emits are in one buffer, one behind another, and encoded in memory, too: so there is one code
 // that reads them, and it never reads beyond them.
@@ -25,8 +25,10 @@
 #include <stdint.h>
 
 enum message_kind {
+    MESSAGE_BEGIN,      // all notes that are still true follow; earlier ones are not valid any more
     MESSAGE_EDGE,       // `stage` emits to `downstream`
     MESSAGE_OVER,       // `stage` is over its high mark (`over`), or no longer
+    MESSAGE_NOTED,      // the sender has received notes up to `number`
     MESSAGE_EMITS,      // jobs for stages of the receiver, in `emits`
     MESSAGE_ARRIVED,    // the sender has accepted emits up to `number`
     MESSAGE_ACKED,      // the same, durably
@@ -43,6 +45,7 @@ enum { MESSAGE_MOST = MESSAGE_EMITS_BYTES + BODY_MOST + (1 << 12) }; // bytes of
 struct message {
     enum message_kind kind;
     uint32_t from, to;
+    uint64_t epoch; // of the sender's log
     bool over;
     bool missing; // of REFUSED: an earlier emit is missing, so all have to be sent again
     uint64_t high_mark, number;

@@ -383,7 +383,7 @@ int64_t shard_next_ms(struct shard *s) {
                               cleaner_next_ms(&s->cleaner, &log, now_ms));
     if (core_log_is_full(s->core))
         ms = wait_shorter(ms, LOG_ROOM_MS);
-    return s->peers ? wait_shorter(ms, peers_retry_ms(s->peers)) : ms;
+    return s->peers ? wait_shorter(ms, wait_ms_until(peers_due_ms(s->peers), now_ms)) : ms;
 }
 
 bool shard_can_clean(struct shard *s) {

@@ -23,7 +23,7 @@ static void add_emit(struct buffer *emits, struct link_entry e, mr_bytes body) {
 }
 
 static struct message message_of(enum message_kind kind) {
-    struct message m = { .kind = kind, .from = 3, .to = 63, .number = 700 };
+    struct message m = { .kind = kind, .from = 3, .to = 63, .epoch = 9, .number = 700 };
     switch (kind) {
     case MESSAGE_EDGE:
         m.maker = 7;
@@ -59,6 +59,8 @@ static struct message message_of(enum message_kind kind) {
     case MESSAGE_SHARE_LEFT:
         m.maker = UINT64_MAX;
         break;
+    case MESSAGE_BEGIN:
+    case MESSAGE_NOTED:
     case MESSAGE_ARRIVED:
     case MESSAGE_ACKED:
     case MESSAGE_KINDS:
@@ -68,7 +70,8 @@ static struct message message_of(enum message_kind kind) {
 }
 
 static void expect_equal(const struct message *a, const struct message *b) {
-    assert_true(a->kind == b->kind && a->from == b->from && a->to == b->to && a->over == b->over);
+    assert_true(a->kind == b->kind && a->from == b->from && a->to == b->to);
+    assert_true(a->epoch == b->epoch && a->over == b->over);
     assert_true(a->missing == b->missing && a->number == b->number && a->now_ms == b->now_ms);
     assert_true(a->high_mark == b->high_mark && a->maker == b->maker);
     assert_true(bytes_equal(bytes_of(a->stage, a->stage_size), bytes_of(b->stage, b->stage_size)));
