@@ -49,6 +49,7 @@ struct postgres_stream {
     struct schema_checked checked;
     uint64_t claimer;  // a random number, and in its last CLAIM_BITS the count of its claims
     uint64_t vacuumed; // the head when the last VACUUM began
+    uint64_t tail;     // where the stream has ended, as this one has claimed or written it
     char cluster[CLUSTER_NAME_MOST + 1], owner[STREAM_OWNER];
 };
 
@@ -114,9 +115,10 @@ static const struct postgres_statement statements[STATEMENTS] = {
                "AS (DELETE FROM batch WHERE shard = $1::bigint AND at < $3::bigint AND ends <= "
                "$3::bigint AND EXISTS (SELECT FROM s)) SELECT head, tail FROM s",
                TRIM, true },
-    // A write: a former primary that has lost its standby can still read, but commit nothing.
+    // A write: a former primary that has lost its standby can still read, but commit nothing. A
+    // new primary that has lost commits may still have the epoch, but not the tail.
     [BEAT] = { "UPDATE shard SET seen_at = clock_timestamp() WHERE shard = $1::bigint AND epoch = "
-               "$2::bigint",
+               "$2::bigint AND tail >= $3::bigint",
                BEAT, true },
     [LOOK] = { "SELECT " SHARD_STATE " FROM shard WHERE shard = $1::bigint", LOOK, false },
     [RELEASE] = { "UPDATE shard SET owner = '' WHERE shard = $1::bigint AND epoch = $2::bigint",
@@ -212,6 +214,7 @@ static int postgres_stream_claim(struct stream *base, uint64_t expected, struct 
     if (PQntuples(r) == 1) {
         *out = schema_shard_state(r, 0);
         s->vacuumed = out->head;
+        s->tail = out->tail;
     } else {
         err = stream_refusal(base, expected, 0);
         if (err == STREAM_IN_DOUBT) // it changed back meanwhile: only a restored database does that
@@ -222,24 +225,28 @@ static int postgres_stream_claim(struct stream *base, uint64_t expected, struct 
 }
 
 // A beat or release in doubt has proved nothing, and may be repeated.
-static int owner_update(struct stream *base, uint64_t epoch, int statement) {
-    struct postgres_stream *s = stream_of(base);
-    struct postgres_arguments a = arguments(s);
-    postgres_add_number(&a, epoch);
+static int owner_update(struct stream *base, int statement, const struct postgres_arguments *a,
+                        uint64_t epoch, uint64_t tail) {
     PGresult *r = NULL;
-    int err = stream_run(s, statement, &a, &r);
+    int err = stream_run(stream_of(base), statement, a, &r);
     if (!err && strcmp(PQcmdTuples(r), "1") != 0)
-        err = stream_refusal(base, epoch, 0);
+        err = stream_refusal(base, epoch, tail);
     PQclear(r);
     return err == STREAM_IN_DOUBT ? (int)STREAM_UNAVAILABLE : err;
 }
 
 static int postgres_stream_beat(struct stream *base, uint64_t epoch) {
-    return owner_update(base, epoch, BEAT);
+    const struct postgres_stream *s = stream_of(base);
+    struct postgres_arguments a = arguments(s);
+    postgres_add_number(&a, epoch);
+    postgres_add_number(&a, s->tail);
+    return owner_update(base, BEAT, &a, epoch, s->tail);
 }
 
 static int postgres_stream_release(struct stream *base, uint64_t epoch) {
-    return owner_update(base, epoch, RELEASE);
+    struct postgres_arguments a = arguments(stream_of(base));
+    postgres_add_number(&a, epoch);
+    return owner_update(base, RELEASE, &a, epoch, 0);
 }
 
 // --- writing ----------------------------------------------------------------------------------
@@ -272,6 +279,8 @@ static int postgres_stream_append(struct stream *base, uint64_t epoch, uint64_t 
         return err;
     if (strcmp(PQcmdTuples(r), "1") != 0)
         err = stream_refusal(base, epoch, tail);
+    else
+        s->tail = b->end;
     PQclear(r);
     return err;
 }
