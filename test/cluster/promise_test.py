@@ -21,10 +21,7 @@ REQUIRED = ("--require-replication",)
 
 
 def set_standby_names(value):
-    primary.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{value}'", database="postgres")
-    primary.sql("SELECT pg_reload_conf()", database="postgres")
-    wait_until(lambda: primary.sql("SHOW synchronous_standby_names", database="postgres") == [value],
-               "PostgreSQL has read its settings")
+    primary.configure("synchronous_standby_names", value)
 
 
 def info_lines(reply):

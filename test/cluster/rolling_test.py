@@ -7,22 +7,14 @@ import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from cluster import Cluster, answer, bodies, skip_without_postgres
+from cluster import Cluster, answer, bodies, skip_without_postgres, waiting
 from postgres import Postgres
 from running import Running, wait_until
-from tap import MILLRACE, case, check, equal, main
+from tap import MILLRACE, case, equal, main
 
 skip_without_postgres()
 postgres = Postgres()
 KEYS, PART = 5, 60  # keys, and jobs of each part of the load
-
-
-def waiting(node):
-    """The number of jobs in the stage `out`, which no worker takes."""
-    stages = answer(node, "STAGES", "NAME", "out")
-    if not isinstance(stages, list) or not stages:
-        return 0  # there is no such stage yet
-    return int(stages[0][stages[0].index(b"waiting") + 1][1:])
 
 
 class Load:
@@ -44,7 +36,7 @@ class Load:
 
     def done(self):
         """How many jobs have had their effect."""
-        return waiting(self.cluster.nodes[0])
+        return waiting(self.cluster.nodes[0], "out")
 
     def wait_done(self, count):
         wait_until(lambda: self.done() >= count, f"{count} jobs are done")
@@ -81,7 +73,7 @@ def H3_every_node_is_restarted_under_load_and_each_job_has_its_effect_once():
     effects = bodies(cluster.nodes[-1], "out", len(load.lines))
     equal(sorted(effects), sorted(load.lines))
     equal(keep_order(effects), keep_order(load.lines))
-    equal(waiting(cluster.nodes[0]), 0)
+    equal(waiting(cluster.nodes[0], "out"), 0)
     cluster.end()
 
 

@@ -22,13 +22,14 @@ class Cluster:
     """A store in a database of its own, and its nodes. Takeovers after a loss are quick."""
     count = 0
 
-    def __init__(self, postgres, nodes=2, takeover="3s", more=(), http="off"):
-        """`more`: further options of the nodes; `http`: where the first one has its page."""
+    def __init__(self, postgres, nodes=2, takeover="3s", more=(), http="off", others=()):
+        """`more`: further options of the nodes; `http`: where the first one has its page; `others`: servers that may
+        become the database's primary."""
         Cluster.count += 1
         self.postgres, self.more, self.http = postgres, more, http
         self.database = f"jobs{Cluster.count}"
         postgres.sql(f"CREATE DATABASE {self.database}", database="postgres")
-        self.url, self.takeover = postgres.url(self.database), takeover
+        self.url, self.takeover = postgres.url(self.database, others=others), takeover
         made = millrace("store", "init", self.url)
         equal((made.returncode, made.stdout), (0, "made cluster main with 1 shard\n"), made.stderr)
         self.nodes = [self.add(first=i == 0) for i in range(nodes)]
@@ -73,11 +74,19 @@ def bodies(node, stage, count):
     client = Client(node)
     taken = []
     while len(taken) < count:
-        for job in client.ask("TAKE", stage, "COUNT", count, "WAIT", 1000 * TIMEOUT_S):
+        for job in client.ask("TAKE", stage, "COUNT", min(count, 1000), "WAIT", 1000 * TIMEOUT_S):
             client.ask("DONE", job[0], job[1])
             taken.append(job[4])
     client.close()
     return taken
+
+
+def waiting(node, stage):
+    """The number of its jobs that wait."""
+    stages = answer(node, "STAGES", "NAME", stage)
+    if not isinstance(stages, list) or not stages:
+        return 0  # there is no such stage yet
+    return int(stages[0][stages[0].index(b"waiting") + 1][1:])
 
 
 def skip_without_postgres():

@@ -61,8 +61,40 @@ class Postgres:
             self.process.wait(TIMEOUT_S)
         self.process = None
 
-    def url(self, database="app", user="postgres"):
-        return f"postgres://{user}@/{database}?host={self.top}"
+    def pids(self):
+        """Of all its processes."""
+        mine = [self.process.pid]
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+                    parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if parent == mine[0]:
+                mine.append(int(name))
+        return mine
+
+    def signal_all(self, number):
+        """Pauses (SIGSTOP) or resumes (SIGCONT) it."""
+        for pid in self.pids():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def promote(self):
+        """A standby becomes a primary."""
+        self.sql("SELECT pg_promote()", database="postgres")
+
+    def configure(self, name, value):
+        """Changes a setting, and waits until it is in force."""
+        self.sql(f"ALTER SYSTEM SET {name} = '{value}'", database="postgres")
+        self.sql("SELECT pg_reload_conf()", database="postgres")
+        wait_until(lambda: self.sql(f"SHOW {name}", database="postgres") == [value], "PostgreSQL has read its settings")
+
+    def url(self, database="app", user="postgres", others=()):
+        """`others`: further servers, any of which may be the primary."""
+        return f"postgres://{user}@/{database}?host=" + ",".join(one.top for one in (self, *others))
 
     def psql(self, commands, database="app", user="postgres"):
         return subprocess.run(["psql", "-XqAt", "-v", "ON_ERROR_STOP=1", self.url(database, user)], input=commands,

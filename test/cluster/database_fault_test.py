@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""database_fault_test.py BUILD: what a cluster does when its database is replaced, stops to replicate, is full, read-only,
+paused, or not what it should be, with real processes. Speaks TAP."""
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+from cluster import Cluster, bodies, millrace, skip_without_postgres
+from history import History, is_silent
+from postgres import Postgres
+from running import wait_until
+from served import Client
+from tap import case, check, equal, main, top
+
+skip_without_postgres()
+
+
+def make_pair(synchronous):
+    """A primary and its standby; a standby that is promoted waits for none."""
+    primary = Postgres(["fsync=on"])
+    standby = Postgres(primary.settings, primary)
+    if synchronous:
+        primary.configure("synchronous_standby_names", "*")
+    return primary, standby
+
+
+def ports(cluster):
+    return [node.port for node in cluster.nodes]
+
+
+# ---- Promotions --------------------------------------------------------------------------------
+
+
+@case
+def F36_H1_a_synchronous_standby_is_promoted_and_nothing_is_lost():
+    primary, standby = make_pair(synchronous=True)
+    cluster = Cluster(primary, others=[standby])
+    load = History(ports(cluster))
+    load.goes_on()
+    primary.stop(signal.SIGQUIT)  # as if its machine were lost
+    standby.promote()
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    cluster.end()
+
+
+@case
+def F35_F38_a_promotion_that_loses_commits_ends_the_nodes():
+    primary, standby = make_pair(synchronous=False)
+    cluster = Cluster(primary, others=[standby])
+    owner, other = cluster.nodes
+    client = Client(owner)
+    client.ask("PUSH", "s", "old")
+    behind = "SELECT 1 FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()"
+    wait_until(lambda: primary.sql(behind, database="postgres") == [], "the standby has everything")
+    standby.stop()
+    for i in range(10):
+        client.ask("PUSH", "s", i)
+    tail = cluster.sql("SELECT tail FROM millrace_main.shard")
+    looks = """SELECT query_start FROM pg_stat_activity WHERE application_name = 'millrace main/0' AND
+        query LIKE 'SELECT epoch, head, tail, owner%' ORDER BY 1"""
+    looked = cluster.sql(looks)
+    wait_until(lambda: cluster.sql(looks)[-1:] > looked[-1:], "the other node has looked at the store")
+    primary.stop(signal.SIGQUIT)
+    standby.start()
+    standby.promote()
+    for node in owner, other:
+        node.wait_notice("has lost")
+        said = node.ends(code=1)
+        check("the store has lost acknowledged entries" in said and tail[0] in said, said)
+    owner.start(ready=False)  # an operator decides to go on without them
+    owner.wait_notice("ready")
+    equal(bodies(owner, "s", 1), ["old"])
+    cluster.end()
+
+
+# ---- Replication -------------------------------------------------------------------------------
+
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name LIKE 'millrace%'"
+
+
+@case
+def F33_a_commit_whose_wait_for_the_standby_was_cancelled_is_not_acknowledged():
+    primary, standby = make_pair(synchronous=True)
+    cluster = Cluster(primary, nodes=1, takeover="1h")
+    node, = cluster.nodes
+    client = Client(node)
+    client.ask("PUSH", "s", "before")
+    standby.signal_all(signal.SIGSTOP)
+    client.send("PUSH", "s", "doubtful")
+    for _ in range(3):  # the append, then claims that would settle it
+        wait_until(lambda: primary.sql(WAITING, database="postgres"), "a commit waits for the standby")
+        pid, = primary.sql(WAITING, database="postgres")
+        epoch = primary.sql("SELECT epoch FROM millrace_main.shard", database=cluster.database)
+        primary.sql(f"SELECT pg_cancel_backend({pid})", database="postgres")
+        wait_until(lambda: primary.sql("SELECT epoch FROM millrace_main.shard", database=cluster.database) != epoch or
+                   primary.sql(WAITING, database="postgres"), "the node tries again")
+        check(is_silent(client), "what the standby does not have was acknowledged")
+    standby.signal_all(signal.SIGCONT)
+    client.receive()
+    equal(bodies(node, "s", 2), ["before", "doubtful"])
+    cluster.end()
+
+
+@case
+def H5_the_database_is_paused_and_resumed():
+    primary, standby = make_pair(synchronous=True)
+    cluster = Cluster(primary)
+    load = History(ports(cluster))
+    for one in (primary, standby):
+        load.goes_on()
+        one.signal_all(signal.SIGSTOP)
+        cluster.nodes[0].wait_notice("closing all connections")
+        one.signal_all(signal.SIGCONT)
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    cluster.end()
+
+
+# ---- Space and rights --------------------------------------------------------------------------
+
+
+class SmallDisk:
+    """A file system of a few megabytes for tables of a database."""
+
+    def __init__(self, postgres, size):
+        self.folder = os.path.join(postgres.top, "small")
+        os.mkdir(self.folder)
+        self.mount(f"size={size}")
+        atexit.register(subprocess.run, ["umount", "-l", self.folder])
+        shutil.chown(self.folder, "postgres", "postgres")
+
+    def mount(self, options):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.folder], check=True)
+
+    def grow(self, size):
+        self.mount(f"remount,size={size}")
+
+
+def why_no_small_disk():
+    if os.geteuid() != 0:
+        return "only root can mount a small file system"
+    folder = os.path.join(top, "mount")
+    os.mkdir(folder)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode == 0:
+        subprocess.run(["umount", folder], check=True)
+    return mounted.stderr.strip() or None
+
+
+@case
+def F25_H5_a_database_without_space_refuses_pushes_until_there_is_room():
+    if why := why_no_small_disk():
+        return why
+    own = Postgres()
+    disk = SmallDisk(own, "40m")
+    cluster = Cluster(own, nodes=0, takeover="1h")
+    own.sql(f"CREATE TABLESPACE small LOCATION '{disk.folder}'", database="postgres")
+    own.sql(f"ALTER DATABASE {cluster.database} SET TABLESPACE small", database="postgres")
+    cluster.nodes = [cluster.add(first=True)]
+    node, = cluster.nodes
+    client, asking, sent = Client(node), Client(node), 0
+
+    def is_full():
+        nonlocal sent  # one push waits for its reply
+        if not is_silent(client):
+            client.receive()
+            client.send("PUSH", "s", f"{sent} ".ljust(1000000, "x"))
+            sent += 1
+        return "log_full:1" in asking.ask("INFO", "PERSISTENCE")
+    client.send("PING")
+    wait_until(is_full, "the disk is full")
+    check("no space left" in asking.refused("FULL", "PUSH", "s", "one more"))
+    check("warn" in node.wait_notice("pushes are refused until there is room"))
+    check(is_silent(client), "what the database did not accept was acknowledged")
+    disk.grow("200m")
+    client.receive()
+    asking.ask("PUSH", "s", f"{sent} and it goes on")
+    node.wait_notice("pushes are accepted")
+    node.kill()
+    node.start(ready=False)
+    node.wait_notice("ready")
+    equal([int(body.split()[0]) for body in bodies(node, "s", sent + 1)], list(range(sent + 1)))
+    cluster.end()
+
+
+@case
+def H5_a_database_that_is_read_only_for_a_while_delays_commands_only():
+    own = Postgres()
+    cluster = Cluster(own, nodes=1, takeover="1h")
+    node, = cluster.nodes
+    client = Client(node)
+    client.ask("PUSH", "s", "before")
+    own.configure("default_transaction_read_only", "on")
+    client.send("PUSH", "s", "meanwhile")
+    check("read-only" in node.wait_notice("commands wait"))
+    check(is_silent(client), "a read-only database has accepted something")
+    own.sql("SET default_transaction_read_only = off; ALTER SYSTEM SET default_transaction_read_only = off;",
+            database="postgres")
+    own.sql("SELECT pg_reload_conf()", database="postgres")
+    client.receive()
+    equal(bodies(node, "s", 2), ["before", "meanwhile"])
+    cluster.end()
+
+
+# ---- A database that is not what it should be --------------------------------------------------
+
+
+def refused(cluster, *words, code=2, url=None):
+    """What a node says that does not start."""
+    done = millrace("serve", "--http", "off", "--listen", "127.0.0.1:0", "--store", url or cluster.url, *words)
+    equal(done.returncode, code, words, done.stderr)
+    return done.stderr
+
+
+@case
+def H6_a_store_that_is_not_as_it_should_be_is_refused_with_the_way_out():
+    own = Postgres()
+    cluster = Cluster(own, nodes=0)
+    check("millrace store init" in refused(cluster, "--cluster", "other"))
+    check("has 1 shard" in refused(cluster, "--shards", "4"))
+    own.sql("CREATE ROLE guest LOGIN", database="postgres")
+    check("grant" in refused(cluster, code=4, url=own.url(cluster.database, user="guest")))
+    cluster.sql("UPDATE millrace_main.cluster SET version = 99")
+    said = refused(cluster)
+    check("version 99" in said and "use a program of that version" in said, said)
+    cluster.sql("DROP SCHEMA millrace_main CASCADE")
+    check("millrace store init" in refused(cluster))
+
+
+@case
+def H6_a_node_ends_when_its_store_is_changed_by_another_version():
+    own = Postgres()
+    cluster = Cluster(own, nodes=2)
+    owner, other = cluster.nodes
+    cluster.sql("UPDATE millrace_main.cluster SET version = 99")
+    own.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'millrace%'",
+            database="postgres")
+    for node in cluster.nodes:
+        check("version 99" in node.ends(code=2), *node.said)
+
+
+main()

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""fault_test.py BUILD: what a cluster does when its network, its nodes and its database fail, with real processes. Every
+case has a load that checks itself (support/history.py). With MILLRACE_LONG there are more cases. Speaks TAP."""
+import os
+import signal
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+from cluster import Cluster, answer, bodies, skip_without_postgres, waiting
+from cut import Cut
+from history import History, is_silent
+from postgres import Postgres
+from running import wait_until
+from served import Client, Server, lasting_address
+from tap import LONG, case, check, equal, main
+
+skip_without_postgres()
+postgres = Postgres()
+
+
+def long_case(function):
+    """A case of the long proofs only."""
+    return case(function) if LONG else function
+
+
+class CutCluster(Cluster):
+    """Each node reaches the database through a proxy (`node.store`), and is reached by clients and other nodes through
+    another one (`node.front`)."""
+
+    def add(self, first=False):
+        store = Cut(f"{self.postgres.top}/.s.PGSQL.5432")
+        listen = lasting_address()
+        front = Cut(int(listen.split(":")[1]))
+        node = Server("--store", f"postgres://postgres@{store.address}/{self.database}", "--takeover", self.takeover,
+                      "--advertise", front.address, *self.more, listen=listen, ready=False)
+        node.store, node.front, node.port = store, front, front.port
+        node.wait_notice("ready" if first else "owns the store")
+        return node
+
+    def ports(self):
+        return [node.port for node in self.nodes]
+
+    def owner(self):
+        """The node that owns the store, as the database has it."""
+        address = self.sql("SELECT owner FROM millrace_main.shard WHERE shard = 0")[0].split(" ")[0]
+        found = [node for node in self.nodes if node.front.address == address]
+        return found[0] if found else None
+
+    def await_owner(self, other_than):
+        """Waits until another node owns the store and serves it; that one."""
+        wait_until(lambda: self.owner() not in (None, other_than), "another node owns the store")
+        owner = self.owner()
+        equal(answer(owner, "PING"), b"+PONG")
+        return owner
+
+
+def end_in_order(cluster):
+    """Ends all nodes; none has anything to say against it."""
+    for node in cluster.nodes:
+        said = node.stop()
+        check("ERROR" not in said and "Sanitizer" not in said, said)
+
+
+# ---- The network -------------------------------------------------------------------------------
+
+
+def cut_from_store(*ways):
+    """The owner is cut off from the database: another node takes over; the first one becomes a standby."""
+    cluster = CutCluster(postgres, nodes=3)
+    load = History(cluster.ports())
+    load.goes_on()
+    first = cluster.nodes[0]
+    first.store.cut(*ways)
+    second = cluster.await_owner(first)
+    load.goes_on()
+    first.store.heal()
+    first.wait_notice("owns the store")
+    load.goes_on()
+    second.store.cut(*ways)
+    cluster.await_owner(second)
+    load.goes_on()
+    second.store.heal()
+    load.holds(first)
+    end_in_order(cluster)
+
+
+@case
+def F39_H1_a_node_is_cut_off_from_the_database():
+    cut_from_store()
+
+
+@long_case
+def F39_H1_what_a_node_sends_to_the_database_does_not_arrive():
+    cut_from_store("up")
+
+
+@case
+def F39_F33_what_the_database_answers_does_not_arrive():
+    cut_from_store("down")
+
+
+@case
+def F39_H5_connections_to_the_database_are_reset_again_and_again():
+    cluster = CutCluster(postgres, nodes=2, takeover="1h")
+    load = History(cluster.ports())
+    for _ in range(30 if LONG else 10):
+        load.goes_on(5)
+        for node in cluster.nodes:
+            node.store.reset()
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    equal(cluster.owner(), cluster.nodes[0])
+    end_in_order(cluster)
+
+
+@long_case
+def F39_the_database_is_far_away():
+    cluster = CutCluster(postgres, nodes=2)
+    load = History(cluster.ports())
+    for node in cluster.nodes:
+        node.store.delay_s = 0.2
+    load.goes_on(40)
+    load.holds(cluster.nodes[1])
+    equal(cluster.owner(), cluster.nodes[0])
+    end_in_order(cluster)
+
+
+def cut_from_clients(*ways):
+    """The owner is reached neither by clients nor by other nodes, but reaches the database: it stays the owner, and
+    clients wait."""
+    cluster = CutCluster(postgres, nodes=2)
+    load = History(cluster.ports(), policy=("overlap", "never", "lease", "2s"))
+    load.goes_on()
+    first = cluster.nodes[0]
+    first.front.cut(*ways)
+    client = Client(cluster.nodes[1])
+    client.send("PUSH", "s", "x")
+    silent = cluster.sql("SELECT seen_at FROM millrace_main.shard")
+    wait_until(lambda: cluster.sql("SELECT seen_at FROM millrace_main.shard") != silent, "the owner is seen again")
+    check(is_silent(client), "nothing can be answered")
+    equal(cluster.owner(), first)
+    first.front.heal()
+    load.goes_on()
+    load.holds(first)
+    end_in_order(cluster)
+
+
+@case
+def F39_a_node_is_cut_off_from_clients_and_other_nodes():
+    cut_from_clients()
+
+
+@long_case
+def F39_what_clients_send_does_not_arrive():
+    cut_from_clients("up")
+
+
+@long_case
+def F39_what_a_node_answers_does_not_arrive():
+    cut_from_clients("down")
+
+
+@case
+def F39_connections_of_clients_are_reset_again_and_again():
+    cluster = CutCluster(postgres, nodes=2, takeover="1h")
+    load = History(cluster.ports(), policy=("overlap", "never", "lease", "2s"))
+    for _ in range(30 if LONG else 8):
+        load.goes_on(5)
+        for node in cluster.nodes:
+            node.front.reset()
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+def pause(process):
+    os.kill(process.pid, signal.SIGSTOP)
+
+
+def resume(process):
+    os.kill(process.pid, signal.SIGCONT)
+
+
+# ---- Processes ---------------------------------------------------------------------------------
+
+
+@case
+def F37_all_nodes_are_killed_at_once_and_started_again():
+    cluster = CutCluster(postgres, nodes=3)
+    load = History(cluster.ports())
+    for _ in range(5 if LONG else 2):
+        load.goes_on()
+        for node in cluster.nodes:
+            node.kill()
+        for node in cluster.nodes:
+            node.start(ready=False)
+    load.goes_on()
+    load.holds(cluster.nodes[0])
+    end_in_order(cluster)
+
+
+@case
+def F37_the_database_and_all_nodes_are_killed_at_once():
+    own = Postgres(["fsync=on"])
+    cluster = CutCluster(own, nodes=2)
+    load = History(cluster.ports())
+    load.goes_on()
+    own.stop(signal.SIGQUIT)
+    for node in cluster.nodes:
+        node.kill()
+        node.start(ready=False)
+    own.start()
+    load.goes_on()
+    load.holds(cluster.nodes[0])
+    end_in_order(cluster)
+
+
+@case
+def F32_H1_the_owner_is_paused_and_resumed():
+    cluster = CutCluster(postgres, nodes=3)
+    load = History(cluster.ports())
+    for _ in range(4 if LONG else 1):
+        load.goes_on()
+        first = cluster.owner()
+        pause(first.process)
+        cluster.await_owner(first)
+        load.goes_on()
+        resume(first.process)
+        first.wait_notice("owns the store")
+    load.goes_on()
+    load.holds(first)
+    end_in_order(cluster)
+
+
+@case
+def F32_all_nodes_are_paused_and_resumed():
+    cluster = CutCluster(postgres, nodes=2)
+    load = History(cluster.ports())
+    load.goes_on()
+    silent = "SELECT clock_timestamp() - seen_at > interval '4 s' FROM millrace_main.shard"
+    for node in cluster.nodes:
+        pause(node.process)
+    wait_until(lambda: cluster.sql(silent) == ["t"], "no node was seen for longer than the takeover")
+    for node in cluster.nodes:
+        resume(node.process)
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+def backends(cluster, where="true"):
+    """The processes of the database that serve nodes."""
+    return [int(pid) for pid in cluster.sql(f"""SELECT pid FROM pg_stat_activity WHERE datname = '{cluster.database}' AND
+        application_name = 'millrace main/0' AND {where}""")]
+
+
+def writing_backend(cluster, client):
+    """The one that the owner's appends go to."""
+    found = []
+    wait_until(lambda: client.ask("PUSH", "s", "kept") and
+               found.extend(backends(cluster, "query LIKE '%INSERT INTO batch%'")) or found, "an append is seen")
+    return found[0]
+
+
+def trim_log(cluster, node):
+    """Works off so much that the head of the log moves."""
+    head, client = cluster.sql("SELECT head FROM millrace_main.shard"), Client(node)
+
+    def is_trimmed():
+        for _ in range(5):
+            client.ask("PUSH", "large", "x" * 1000000)
+        equal(len(client.work_off("large", 5)), 5)
+        return cluster.sql("SELECT head FROM millrace_main.shard") != head
+    wait_until(is_trimmed, "the log is trimmed")
+
+
+@case
+def F32_an_append_that_has_sat_in_the_database_until_the_log_was_trimmed_is_refused():
+    cluster = CutCluster(postgres, nodes=2)
+    first, second = cluster.nodes
+    client = Client(first)
+    writing = writing_backend(cluster, client)
+    kept = int(client.ask("STAGES", "NAME", "s")[0][3])
+    os.kill(writing, signal.SIGSTOP)
+    client.send("PUSH", "s", "late")  # its append waits in the socket of that process
+    equal(cluster.await_owner(first), second)
+    trim_log(cluster, second)
+    of_first = "SELECT at FROM millrace_main.batch WHERE epoch = 1"
+    before = cluster.sql(of_first)
+    os.kill(writing, signal.SIGCONT)
+    wait_until(lambda: writing not in backends(cluster), "the process has run what it had received, and ended")
+    check(set(cluster.sql(of_first)) <= set(before), "nothing was written by the first owner")
+    equal(bodies(second, "s", kept), kept * ["kept"])
+    equal(waiting(second, "s"), 0)
+    end_in_order(cluster)
+
+
+main()
