@@ -430,7 +430,7 @@ static uint64_t peer_check_silence(struct peers *p, uint32_t other) {
 
 static void peers_check_silence(struct peers *p) {
     uint64_t next = UINT64_MAX;
-    if (!p->alarm_ms || core_now(p->core) < p->alarm_ms)
+    if (core_now(p->core) < p->alarm_ms)
         return;
     for (uint32_t i = 0; i < p->count; i++) {
         uint64_t until = peer_check_silence(p, i);
@@ -440,27 +440,28 @@ static void peers_check_silence(struct peers *p) {
 }
 
 static bool facts_next(struct peers *p, struct message *out) {
-    for (out->to = 0; p->dirty && out->to < p->count; out->to++)
+    for (out->to = 0; out->to < p->count; out->to++)
         if (peer_fact_next(p, out->to, out))
             return true;
     return false;
 }
 
 bool peers_next(struct peers *p, bool emits, struct message *out) {
-    peers_check_silence(p);
+    if (p->alarm_ms)
+        peers_check_silence(p);
+    const struct peer_note *note = peer_note_first(p);
+    if (!note && !p->dirty && !(emits && core_links(p->core)))
+        return false;
     out->from = p->index;
     out->epoch = core_epoch(p->core);
-    if (facts_next(p, out))
+    if (p->dirty && facts_next(p, out))
         return true;
-    const struct peer_note *note = peer_note_first(p);
     if (note && note->is_answer && !shard_is_durable(p->shard, note->at))
         return false;
     if (note) {
         peer_note_next(p, out);
         return true;
     }
-    if (!p->dirty && !(emits && core_links(p->core)))
-        return false;
     for (out->to = 0; p->dirty && out->to < p->count; out->to++)
         if (peer_answer_next(p, out->to, out))
             return true;
@@ -558,7 +559,8 @@ static bool peer_has_answer(const struct peer *peer) {
 bool peers_want(struct peers *p, uint64_t *out_at) {
     uint64_t at = UINT64_MAX;
     bool left = false;
-    peers_check_silence(p);
+    if (p->alarm_ms)
+        peers_check_silence(p);
     for (uint32_t i = 0; i < p->count && (p->dirty || core_links(p->core)); i++) {
         struct peer *peer = &p->peer[i];
         struct link_entry e;
