@@ -3,7 +3,8 @@
 #ifndef BASE_HINTS_H
 #define BASE_HINTS_H
 
-#define HOT __attribute__((flatten))    // inlines all that it calls …
-#define APART __attribute__((noinline)) // … except functions that are rarely needed
+#define HOT __attribute__((flatten)) // inlines all that it calls …
+#define APART                                                                                      \
+    __attribute__((noinline)) // … except functions that are rarely needed, or hot themselves
 
 #endif

@@ -273,7 +273,7 @@ APART static int refuse_expired(struct core *c, const struct done_plan *m) {
     return lease_refuse(c, m->lease, id, err);
 }
 
-HOT int core_done(struct core *c, const struct done *d) {
+APART HOT int core_done(struct core *c, const struct done *d) {
     struct done_plan m = { .done = d };
     int err = lease_find(c, d->id, &d->token, &m.job, &m.lease);
     if (err < 0 && is_repeated_commit(c, &m))

@@ -575,7 +575,7 @@ APART static void room_pass_on(struct core *c, const struct pusher *p, int err) 
         memory_wake(c);
 }
 
-HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
+APART HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
     bool room_granted = room_use_grant(c, p->pusher);
     int err = push(c, p, room_granted, out);
     if (room_granted && is_transient_error(err))

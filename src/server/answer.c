@@ -17,7 +17,7 @@
 
 // A refusal for lack of room is about the server: behind a store without space it must not wait for
 // what that did not accept.
-void answer_error(struct session *s, int err) {
+APART void answer_error(struct session *s, int err) {
     bool has_no_room = err == MR_EFULL || err == MR_ENOMEM;
     s->host->refused += has_no_room;
     s->is_prompt = s->is_prompt || (has_no_room && !s->multi.runs);

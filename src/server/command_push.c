@@ -6,6 +6,7 @@
 #include "server/shards.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 
 #include <stddef.h>
@@ -98,7 +99,7 @@ static int push_of(struct session *s, const struct push_state *p, mr_bytes body,
 // ---- Waiting ----------------------------------------------------------------------------------
 
 // Refused: gives up the room that was reserved for it.
-static void push_fail(struct session *s, int err) {
+APART static void push_fail(struct session *s, int err) {
     shards_push_leave(s);
     answer_error(s, err);
 }
@@ -134,8 +135,8 @@ static uint64_t room_until(const struct push_state *p) {
     return wait_ms < 0 ? UINT64_MAX : p->received_ms + (uint64_t)wait_ms;
 }
 
-static void push_wait(struct session *s, struct push_state *p, const struct wait_kind *kind,
-                      bool for_turn) {
+APART static void push_wait(struct session *s, struct push_state *p, const struct wait_kind *kind,
+                            bool for_turn) {
     struct push_state *kept = p->kept ? p : push_state_keep(p);
     if (!kept) {
         push_fail(s, error_set(MR_ENOMEM, "no memory for a push that waits"));
@@ -210,7 +211,7 @@ static void push_resume(struct session *s, void *state, enum wake wake) {
     push_answered(s, state, from);
 }
 
-void run_push(struct session *s, struct arguments *a) {
+HOT void run_push(struct session *s, struct arguments *a) {
     struct push_state p = push_state_of(s, a, push_options);
     if (push_read(s, &p))
         push_try(s, &p, WAKE_READY);

@@ -6,6 +6,7 @@
 #include "server/shards.h"
 
 #include "base/errors.h"
+#include "base/hints.h"
 #include "base/mem.h"
 
 #include <stddef.h>
@@ -167,11 +168,14 @@ void run_take(struct session *s, struct arguments *a) {
         (void)fetch_grants(s, h->grants, count); // now or later
 }
 
-// Whether an unknown job is answered with GONE before anything else is checked, like one out of
-// bounds (access_scope).
-static bool must_answer_gone(const struct session *s, uint64_t id) {
+// A limited token gets GONE for an unknown job before anything else is checked, as for one out of
+// bounds (access_scope). `err`: of reading the token. The lease of a forgotten job may remain: the
+// core ends it.
+APART static int check_known(struct session *s, uint64_t id, const struct token *token, int err) {
     struct job_info job;
-    return access_is_limited(s) && !s->checks && shards_look_job(s->host, id, &job) < 0;
+    if (s->checks || shards_look_job(s->host, id, &job) == 0)
+        return err;
+    return err == 0 ? core_release(core_of_job(s->host, id), id, token) : access_no_job(id);
 }
 
 // The id and token that stand at words 1 and 2.
@@ -180,20 +184,22 @@ static bool read_lease(struct session *s, const mr_bytes *words, uint64_t *out_i
     if (!read_id(s, words[0], out_id))
         return false;
     int err = token_read(words[1], out);
-    if (must_answer_gone(s, *out_id)) // the lease of a forgotten job may remain: the core ends it
-        err = err == 0 ? core_release(core_of_job(s->host, *out_id), *out_id, out)
-                       : access_no_job(*out_id);
+    if (access_is_limited(s))
+        err = check_known(s, *out_id, out, err);
     if (err < 0)
         answer_error(s, err);
     return err == 0;
 }
 
+APART static struct session *find_worker(struct session *s, uint64_t id) {
+    struct job_info job;
+    return shards_look_job(s->host, id, &job) == 0 && job.conn ? session_of(job.conn) : s;
+}
+
 // The session that took the job: a client may take on one connection and end on another. A session
 // that takes itself ends its own, which saves looking.
 static struct session *worker_of(struct session *s, uint64_t id) {
-    struct job_info job;
-    bool taken_elsewhere = !s->stages[0] && shards_look_job(s->host, id, &job) == 0 && job.conn;
-    return taken_elsewhere ? session_of(job.conn) : s;
+    return s->stages[0] ? s : find_worker(s, id);
 }
 
 static void answer_end(struct session *s, struct session *worker, int err) {
@@ -259,7 +265,8 @@ static int done_read(struct session *s, struct arguments *a, struct done_options
     return count;
 }
 
-static void done_with(struct session *s, struct arguments *a, struct done *d, struct emit *emits) {
+APART static void done_with(struct session *s, struct arguments *a, struct done *d,
+                            struct emit *emits) {
     struct done_options o = { 0 };
     int count = done_read(s, a, &o, emits);
     if (count < 0 || s->checks)
@@ -273,7 +280,7 @@ static void done_with(struct session *s, struct arguments *a, struct done *d, st
     answer_end(s, worker, core_done(core_of_job(s->host, d->id), d));
 }
 
-void run_done(struct session *s, struct arguments *a) {
+HOT void run_done(struct session *s, struct arguments *a) {
     struct done d = { 0 };
     if (!read_lease(s, a->words + 1, &d.id, &d.token))
         return;
