@@ -3,8 +3,7 @@
 #ifndef BASE_HINTS_H
 #define BASE_HINTS_H
 
-#define HOT __attribute__((flatten)) // inlines all that it calls …
-#define APART                                                                                      \
-    __attribute__((noinline)) // … except functions that are rarely needed, or hot themselves
+#define HOT __attribute__((flatten))    // inlines all that it calls …
+#define APART __attribute__((noinline)) // … except what is rarely needed, or hot itself
 
 #endif

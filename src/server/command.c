@@ -208,7 +208,7 @@ static void command_end(struct session *s, uint64_t replies_before) {
     session_count_reply(s);
 }
 
-HOT void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
+void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
     uint64_t before = s->replies;
     session_reply(s);
     command_begin(s, words, count);

@@ -324,7 +324,7 @@ uint8_t *session_room(struct session *s, size_t *out_size) {
     return s->in.data + s->in.size;
 }
 
-static void refuse_frame(struct session *s) {
+APART static void refuse_frame(struct session *s) {
     reply_error(session_reply(s), code_name(CODE_ERR), mr_str(error_text()));
     s->closing = true;
     s->replies++;
@@ -332,7 +332,7 @@ static void refuse_frame(struct session *s) {
 }
 
 // Neither the waiting command nor those behind it are answered.
-static void abandon(struct session *s) {
+APART static void abandon(struct session *s) {
     wait_abandon(s);
     session_close(s);
 }
@@ -354,7 +354,7 @@ static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
 }
 
 // Whether the command may cost more than a small share of a turn.
-static bool is_large(const mr_bytes *words, uint32_t count, size_t size) {
+APART static bool is_large(const mr_bytes *words, uint32_t count, size_t size) {
     const struct command *c = command_row(words[0]);
     return (c && c->large) || count > 8 * STEP_WORDS || size > 64 * STEP_BYTES_IN;
 }
@@ -368,7 +368,7 @@ static void run_deferred(struct session *s, void *words, enum wake wake) {
 static const struct wait_kind deferred = { .resume = run_deferred, .free = mem_free };
 
 // Runs the command in the next turn, or when other loops have answered those before it.
-static void defer(struct session *s, const mr_bytes *words, uint32_t count, bool turn) {
+APART static void defer(struct session *s, const mr_bytes *words, uint32_t count, bool turn) {
     struct kept_words *kept = words_keep(words, count);
     if (!kept)
         s->broken = true;
@@ -385,7 +385,7 @@ static bool waits_for_memory(const struct session *s) {
 }
 
 // Runs the complete requests; returns how many bytes these were.
-static size_t run_some(struct session *s, uint8_t *data, size_t size) {
+HOT static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     struct host *h = s->host;
     size_t at = 0;
     while (at < size && !s->wait.kind && !s->closing && !session_is_paused(s)) {

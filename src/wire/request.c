@@ -131,9 +131,9 @@ static ptrdiff_t request_array_read(struct request *r, const struct request_limi
 
 // ---- Lines ------------------------------------------------------------------------------------
 
-static ptrdiff_t request_line_read(struct request *r, const struct request_limits *limits,
-                                   uint8_t *data, size_t size, mr_bytes *out_arguments,
-                                   uint32_t *out_count) {
+APART static ptrdiff_t request_line_read(struct request *r, const struct request_limits *limits,
+                                         uint8_t *data, size_t size, mr_bytes *out_arguments,
+                                         uint32_t *out_count) {
     if (data[0] >= 0x7f || (data[0] < ' ' && !(data[0] >= '\t' && data[0] <= '\r')))
         return error_set(MR_EINVAL, "Protocol error: a request cannot begin with %s",
                          byte_text(data[0]).text);
