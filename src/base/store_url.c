@@ -18,6 +18,10 @@ int store_url_read(const char *url, struct store_url *out) {
         *out = (struct store_url){ .scheme = STORE_IN_POSTGRES, .text = url };
         return 0;
     }
+    if (strncmp(url, "nats://", 7) == 0) {
+        *out = (struct store_url){ .scheme = STORE_IN_NATS, .text = url };
+        return 0;
+    }
     if (strcmp(url, "mem:") == 0) {
         *out = store_in(NULL);
         return 0;

@@ -3,6 +3,7 @@
 //     mem:        in memory
 //     file:DIR    in the directory DIR
 //     postgres://USER@HOST/DATABASE    in a PostgreSQL database, as libpq reads it
+//     nats://HOST:PORT,HOST:PORT       in NATS JetStream (log/stream_nats.h)
 //
 // Pure.
 #ifndef BASE_STORE_URL_H
@@ -10,18 +11,18 @@
 
 #include <stddef.h>
 
-enum store_scheme { STORE_IN_MEMORY, STORE_IN_FILES, STORE_IN_POSTGRES };
+enum store_scheme { STORE_IN_MEMORY, STORE_IN_FILES, STORE_IN_POSTGRES, STORE_IN_NATS };
 
 #define STORE_SCHEMES                                                                              \
-    "mem:, file:DIR, postgres://USER@HOST/DATABASE" // the URLs that this build knows, for messages
+    "mem:, file:DIR, postgres://USER@HOST/DATABASE, nats://HOST,HOST" // for messages
 
 #define STORE_CLUSTER "main"
 
 // Zeros mean `mem:`.
 struct store_url {
     enum store_scheme scheme;
-    const char *text;    // the directory of file:DIR, the whole URL of postgres:; borrowed, or NULL
-    const char *cluster; // of postgres:, which of those in the database; NULL: STORE_CLUSTER
+    const char *text;    // the directory of file:DIR, else the whole URL; borrowed, or NULL
+    const char *cluster; // which of those in the database or NATS; NULL: STORE_CLUSTER
 };
 
 // Reads `url`; the result borrows it. MR_EINVAL: this build knows no such store. The message does

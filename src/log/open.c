@@ -77,6 +77,7 @@ static int log_open_kind(const struct store_url *store, uint32_t shard,
     case STORE_IN_FILES:
         return log_file_open(store->text, options, out);
     case STORE_IN_POSTGRES:
+    case STORE_IN_NATS:
         return log_stream_open_own(store, shard, options, out);
     }
     return MR_EINVAL;

@@ -6,7 +6,7 @@
 #include "log/stream.h"
 
 static inline bool store_is_replicated(const struct store_url *s) {
-    return s->scheme == STORE_IN_POSTGRES;
+    return s->scheme == STORE_IN_POSTGRES || s->scheme == STORE_IN_NATS;
 }
 
 // Its streams; claims write `owner` (NULL: nothing), for other nodes and for people to read. Does

@@ -55,8 +55,9 @@ struct stream_state {
 
 // What an acknowledged append survives, for INFO, the notices and the page.
 struct stream_promise {
-    bool replicated; // at least one other machine has it on disk
-    char text[160];  // one sentence
+    bool replicated;    // at least one other machine has it on disk
+    char text[160];     // one sentence
+    const char *remedy; // what to do for a promise of more, as a command
 };
 
 enum stream_part { STREAM_HEADS, STREAM_BODIES };
@@ -109,6 +110,9 @@ struct stream_impl {
 struct stream_store {
     // Does not wait for the store: the first call connects. MR_ENOMEM, MR_EINVAL.
     int (*open)(struct stream_store *, uint32_t shard, struct stream **out);
+    // Of a store that was begun (replicated.h), after closing its streams. Results of streams.
+    int (*commit)(struct stream_store *);
+    void (*close)(struct stream_store *); // after its streams
 };
 
 // What making a store has done.

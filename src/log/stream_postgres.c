@@ -451,6 +451,7 @@ static void promise_judge(const struct durability *d, struct stream_promise *out
     bool waits = is_on(d->commit) || !strcmp(d->commit, "remote_apply");
     out->replicated = is_on(d->fsync) && is_on(d->full_pages) && *d->names && waits;
     snprintf(out->text, sizeof out->text, "An acknowledged job survives %s.", promise_words(d));
+    out->remedy = "Connect a standby, set synchronous_standby_names and reload PostgreSQL";
 }
 
 // A setting, with an end.
@@ -551,6 +552,15 @@ static int postgres_store_open(struct stream_store *base, uint32_t shard, struct
     return 0;
 }
 
+static int postgres_store_commit(struct stream_store *base) {
+    return postgres_commit(((struct postgres_store *)base)->transaction);
+}
+
+static void postgres_store_close(struct stream_store *base) {
+    postgres_destroy(((struct postgres_store *)base)->transaction);
+    mem_free(base);
+}
+
 int stream_postgres_create(const struct stream_postgres_options *o, struct stream_store **out) {
     struct postgres *tried = NULL; // checks the options
     int err = postgres_create(o, "", &tried);
@@ -562,6 +572,8 @@ int stream_postgres_create(const struct stream_postgres_options *o, struct strea
     if (!store)
         return error_set(MR_ENOMEM, "out of memory for a store");
     store->base.open = postgres_store_open;
+    store->base.commit = postgres_store_commit;
+    store->base.close = postgres_store_close;
     memcpy(store->url, o->url, url_size);
     snprintf(store->cluster, sizeof store->cluster, "%s", o->cluster);
     snprintf(store->owner, sizeof store->owner, "%s", o->owner ? o->owner : "");
@@ -597,18 +609,8 @@ int stream_postgres_begin(const struct stream_postgres_options *o, bool read_onl
         return err;
     err = transaction_begin((struct postgres_store *)store, read_only);
     if (err)
-        stream_postgres_destroy(store);
+        store->close(store);
     else
         *out = store;
     return err;
-}
-
-int stream_postgres_commit(struct stream_store *base) {
-    return postgres_commit(((struct postgres_store *)base)->transaction);
-}
-
-void stream_postgres_destroy(struct stream_store *base) {
-    if (base)
-        postgres_destroy(((struct postgres_store *)base)->transaction);
-    mem_free(base);
 }

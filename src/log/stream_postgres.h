@@ -36,17 +36,15 @@ struct stream_postgres_cluster {
 };
 
 // A store whose streams are in the cluster. Does not connect. Any thread may open streams; they
-// are closed before the store is destroyed. MR_EINVAL: the URL or a name; MR_ENOMEM.
+// are closed before the store. MR_EINVAL: the URL or a name; MR_ENOMEM.
 int stream_postgres_create(const struct stream_postgres_options *, struct stream_store **out);
-void stream_postgres_destroy(struct stream_store *); // takes NULL
 
 // A store whose streams share one session and one transaction, for a single thread; connects. If it
 // is `read_only`, all streams are read as they were at one moment, even while others trim them.
-// Otherwise what is written is there for others with stream_postgres_commit, or never. Results of
+// Otherwise what is written is there for others with its `commit`, or never. Results of
 // streams; MR_ENET of later calls: the session was lost.
 int stream_postgres_begin(const struct stream_postgres_options *, bool read_only,
                           struct stream_store **out);
-int stream_postgres_commit(struct stream_store *); // after closing its streams
 
 // Makes the cluster's schema and tables, upgrades those of an older version, or sees that they are
 // as wanted; repeating it changes nothing. MR_EINVAL: they are of a newer version, or for another

@@ -1,10 +1,13 @@
 // The contract of log.h, tested on every implementation. Compiled with STREAM_POSTGRES, it tests
-// the stream log on a real PostgreSQL (with_postgres.py), otherwise on a simulated store.
+// the stream log on a real PostgreSQL (with_postgres.py), with STREAM_NATS on a real NATS server,
+// otherwise on a simulated store.
 #include "log/log_stream.h"
 #include "support/log_support.h"
 #include "support/sim_disk.h"
-#ifdef STREAM_POSTGRES
+#if defined(STREAM_POSTGRES)
 #include "support/postgres_support.h"
+#elif defined(STREAM_NATS)
+#include "support/nats_support.h"
 #else
 #include "support/sim_stream.h"
 #endif
@@ -27,7 +30,7 @@ struct fixture {
     uint64_t notices;
 };
 
-#ifdef STREAM_POSTGRES
+#if defined(STREAM_POSTGRES)
 static void streams_make(struct fixture *f) {
     struct stream_postgres_options o = { .url = postgres_of_test(), .cluster = "contract" };
     enum store_made made;
@@ -37,7 +40,24 @@ static void streams_make(struct fixture *f) {
 }
 
 static void streams_end(struct fixture *f) {
-    stream_postgres_destroy(f->streams);
+    f->streams->close(f->streams);
+}
+#elif defined(STREAM_NATS)
+static struct nats_servers servers;
+
+// Each test has a cluster of its own: a stream is not removed by what is tested.
+static void streams_make(struct fixture *f) {
+    static int count;
+    char url[256], cluster[16];
+    snprintf(cluster, sizeof cluster, "contract%d", count++);
+    struct stream_nats_options o = { .url = nats_servers_url(&servers, url), .cluster = cluster };
+    nats_cluster_make(&o, 1);
+    if (stream_nats_create(&o, &f->streams))
+        fail_msg("%s", error_text());
+}
+
+static void streams_end(struct fixture *f) {
+    f->streams->close(f->streams);
 }
 #else
 static void streams_make(struct fixture *f) {
@@ -535,7 +555,7 @@ static void F51_every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-#ifndef STREAM_POSTGRES
+#if !defined(STREAM_POSTGRES) && !defined(STREAM_NATS)
         CONTRACT_OF(setup_memory),
         CONTRACT_OF(setup_thread),
         CONTRACT_OF(setup_inline),
@@ -552,5 +572,14 @@ int main(void) {
         CONTRACT(setup_stream_thread, other_threads_read_meanwhile),
         CONTRACT(setup_stream_large, large_bodies_and_full_groups_fit),
     };
-    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
+#ifdef STREAM_NATS
+    if (!nats_is_installed())
+        return 0;
+    nats_servers_start(&servers, 1, "");
+#endif
+    int failed = cmocka_run_group_tests_name("log", tests, NULL, NULL);
+#ifdef STREAM_NATS
+    nats_servers_stop(&servers);
+#endif
+    return failed;
 }

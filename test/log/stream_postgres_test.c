@@ -1,5 +1,6 @@
 // The stream in PostgreSQL, beside a real server with a synchronous standby (with_postgres.py).
 #include "support/postgres_support.h"
+#include "support/stream_support.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -26,80 +27,6 @@ static struct stream_store *store_make(const char *url, uint32_t call_ms) {
     return store;
 }
 
-static struct stream *stream_open(struct stream_store *store, uint32_t shard) {
-    struct stream *s = NULL;
-    if (store->open(store, shard, &s) < 0)
-        fail_msg("%s", error_text());
-    return s;
-}
-
-static void expect_result(int result, int expected, const char *what) {
-    if (result != expected)
-        fail_msg("%s: %d instead of %d: %s", what, result, expected, error_text());
-}
-#define EXPECT(call, expected) expect_result((call), (expected), #call)
-
-static struct stream_state claim_any(struct stream *s) {
-    struct stream_state state = { 0 };
-    EXPECT(s->impl->look(s, &state), STREAM_DONE);
-    EXPECT(s->impl->claim(s, state.epoch, &state), STREAM_DONE);
-    return state;
-}
-
-// A batch whose heads and bodies follow from its position; `size` is that of the bodies.
-static int batch_append(struct stream *s, uint64_t epoch, uint64_t tail, uint64_t at, size_t size) {
-    uint8_t *bodies = malloc(size + 1);
-    for (size_t i = 0; i < size; i++)
-        bodies[i] = (uint8_t)((at + i) * 31 >> 3);
-    char heads[32];
-    int length = snprintf(heads, sizeof heads, "heads at %llu", (unsigned long long)at);
-    struct stream_batch b = { at, at + size + 32, { heads, (size_t)length }, { bodies, size } };
-    int result = s->impl->append(s, epoch, tail, &b);
-    free(bodies);
-    return result;
-}
-
-// Appends at the tail and moves it.
-static int append_next(struct stream *s, struct stream_state *state, size_t size) {
-    int result = batch_append(s, state->epoch, state->tail, state->tail, size);
-    if (result == STREAM_DONE)
-        state->tail += size + 32;
-    return result;
-}
-
-struct seen {
-    uint64_t first, last, end, count;
-    size_t bodies;
-    bool wrong;
-};
-
-static int batch_see(void *arg, const struct stream_batch *b) {
-    struct seen *seen = arg;
-    char heads[32];
-    int length = snprintf(heads, sizeof heads, "heads at %llu", (unsigned long long)b->at);
-    if (b->heads.size != (size_t)length || memcmp(b->heads.data, heads, b->heads.size) != 0 ||
-        (seen->count && b->at < seen->end))
-        seen->wrong = true;
-    for (size_t i = 0; i < b->bodies.size; i++)
-        if (((const uint8_t *)b->bodies.data)[i] != (uint8_t)((b->at + i) * 31 >> 3))
-            seen->wrong = true;
-    if (!seen->count++)
-        seen->first = b->at;
-    seen->last = b->at;
-    seen->end = b->end;
-    seen->bodies += b->bodies.size;
-    return 0;
-}
-
-static struct seen read_all(struct stream *s, bool with_bodies) {
-    struct seen seen = { 0 };
-    uint64_t next = 0;
-    EXPECT(s->impl->read(s, 0, UINT64_MAX, SIZE_MAX, with_bodies, batch_see, &seen, &next),
-           STREAM_DONE);
-    assert_false(seen.wrong);
-    return seen;
-}
-
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof *f);
     struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
@@ -119,7 +46,7 @@ static int teardown(void **state) {
     struct fixture *f = *state;
     f->a->impl->close(f->a);
     f->b->impl->close(f->b);
-    stream_postgres_destroy(f->store);
+    f->store->close(f->store);
     free(f);
     return 0;
 }
@@ -180,7 +107,7 @@ static void expect_look(const char *url, const char *name, uint32_t shard, int e
     if (!strstr(error_text(), words))
         fail_msg("'%s' is not in '%s'", words, error_text());
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
 }
 
 static void what_is_missing_is_named(void **state) {
@@ -227,7 +154,7 @@ static void two_clusters_share_a_database(void **state) {
     assert_int_equal(read_all(s, true).bodies, 7);
     assert_int_equal(read_all(f->a, true).bodies, 100);
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
 }
 
 // --- appending and reading ------------------------------------------------------------------
@@ -514,7 +441,7 @@ static void F33_a_lost_reply_is_resolved_by_a_claim(void **state) {
     }
     assert_int_equal(read_all(f->b, true).bodies, 3000);
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
 }
 
 static void a_claim_whose_reply_is_lost_is_repeated(void **state) {
@@ -528,7 +455,7 @@ static void a_claim_whose_reply_is_lost_is_repeated(void **state) {
     EXPECT(s->impl->claim(s, mine.epoch, &again), STREAM_DONE);
     assert_int_equal(again.epoch, mine.epoch + 2);
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
 }
 
 static void an_outage_ends(void **state) {
@@ -548,7 +475,7 @@ static void an_outage_ends(void **state) {
         EXPECT(s->impl->claim(s, mine.epoch, &mine), STREAM_DONE);
     }
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
 }
 
 // A server that does not answer is given up after call_ms, and while connecting after connect_ms.
@@ -571,7 +498,7 @@ static void silence_is_given_up(void **state) {
     EXPECT(s->impl->claim(s, mine.epoch, &mine), STREAM_DONE);
     assert_int_equal(mine.tail, 2 * 132);
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
 }
 
 struct killer {
@@ -708,7 +635,7 @@ static void a_silent_standby_is_given_up(void **state) {
     assert_int_equal(kill(receiver, SIGCONT), 0);
     expect_resolved(f);
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
 }
 
 static void the_promise_is_what_is_configured(void **state) {
@@ -729,7 +656,7 @@ static void the_promise_is_what_is_configured(void **state) {
         assert_false(promise.replicated);
         assert_non_null(strstr(promise.text, "synchronous_commit"));
         s->impl->close(s);
-        stream_postgres_destroy(store);
+        store->close(store);
     }
 }
 
@@ -776,7 +703,7 @@ static void a_promoted_standby_has_all_that_was_acknowledged(void **state) {
     EXPECT(append_next(s, &mine, 500), STREAM_DONE);
     assert_int_equal(read_all(s, true).count, 201);
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
     (void)f;
 }
 
@@ -814,7 +741,7 @@ static void a_transaction_reads_one_moment(void **state) {
     s0->impl->close(s0);
     s1->impl->close(s1);
     other->impl->close(other);
-    stream_postgres_destroy(moment);
+    moment->close(moment);
 }
 
 // What a copy has written is there with its commit, and not before.
@@ -831,8 +758,8 @@ static void a_transaction_is_seen_as_a_whole(void **state) {
         s2->impl->close(s2);
         s3->impl->close(s3);
         if (commits)
-            EXPECT(stream_postgres_commit(store), STREAM_DONE);
-        stream_postgres_destroy(store);
+            EXPECT(store->commit(store), STREAM_DONE);
+        store->close(store);
         assert_int_equal(SQL("SELECT count(*) FROM millrace_story.batch"), 2 * commits);
         assert_int_equal(SQL("SELECT sum(epoch) FROM millrace_story.shard"), 1 + 2 * commits);
     }
@@ -852,9 +779,9 @@ static void a_lost_transaction_is_not_continued(void **state) {
     assert_true(result == MR_ENET || result == STREAM_IN_DOUBT);
     EXPECT(s->impl->claim(s, third.epoch, &again), MR_ENET);
     EXPECT(append_next(s, &third, 100), MR_ENET);
-    EXPECT(stream_postgres_commit(store), MR_ENET);
+    EXPECT(store->commit(store), MR_ENET);
     s->impl->close(s);
-    stream_postgres_destroy(store);
+    store->close(store);
     assert_int_equal(SQL("SELECT count(*) FROM millrace_story.batch"), 0);
 }
 

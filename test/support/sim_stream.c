@@ -446,7 +446,7 @@ static int sim_release(struct stream *base, uint64_t epoch) {
 
 static int sim_promise(struct stream *base, struct stream_promise *out) {
     (void)base;
-    *out = (struct stream_promise){ .replicated = true, .text = "simulated" };
+    *out = (struct stream_promise){ .replicated = true, .text = "simulated", .remedy = "None" };
     return STREAM_DONE;
 }
 
