@@ -47,9 +47,10 @@ static int read_cluster(struct input *in, struct server_options *o) {
     o->store_url.cluster = input_option(in, "--cluster");
     for (size_t i = 0; i < sizeof only / sizeof *only; i++)
         if (input_option(in, only[i]) && !store_is_replicated(&o->store_url))
-            return input_refuse(in, only[i], "it is for --store postgres://... only");
-    if (store_is_replicated(&o->store_url))
-        o->store = "in PostgreSQL"; // the URL may contain a password
+            return input_refuse(in, only[i],
+                                "it is for --store postgres://... and nats://... only");
+    if (store_is_replicated(&o->store_url)) // the URL may contain a password
+        o->store = o->store_url.scheme == STORE_IN_NATS ? "in NATS" : "in PostgreSQL";
     return 0;
 }
 

@@ -22,9 +22,10 @@ static const struct cli_command work_commands[] = {
                 "With --shards a new store has several logs, each with a writer thread. An\n"
                 "existing store keeps its number (millrace store copy --shards changes it).\n"
                 "\n"
-                "With --store postgres://... the server is a node of a cluster: of all nodes with\n"
-                "the same store one serves it, and the others pass their clients on to it and\n"
-                "take over when it stops or is lost. The store is made by millrace store init.\n"
+                "With --store postgres://... or nats://... the server is a node of a cluster: of\n"
+                "all nodes with the same store one serves it, and the others pass their clients\n"
+                "on to it and take over when it stops or is lost. The store is made by millrace\n"
+                "store init.\n"
                 "\n"
                 "Options can also be lines of a file: log-json = yes. A flag overrides the file.\n"
                 "millrace help --config prints a file with all options. On SIGHUP the server\n"
@@ -38,13 +39,16 @@ static const struct cli_command work_commands[] = {
                     "    for other machines, with tokens and TLS\n"
                     "millrace serve --store postgres://localhost/app\n"
                     "    a node of a cluster; others use the same database\n"
+                    "millrace serve --store nats://a,b,c\n"
+                    "    the same in NATS JetStream, on three servers\n"
                     "millrace serve --config /etc/millrace.conf\n",
-        .options = { { "--store", "URL", "file:DIR, mem: or postgres://... (file:./data)" },
+        .options = { { "--store", "URL",
+                       "file:DIR, mem:, postgres://... or nats://... (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
-                     { "--cluster", "NAME", "which cluster of a database; without it main" },
+                     { "--cluster", "NAME", "which cluster of the store; without it main" },
                      { "--takeover", "D", "silence after which another node takes over; else 10s" },
                      { "--require-replication", NULL,
-                       "refuse a database without a synchronous standby" },
+                       "refuse a store that has no replica on another machine" },
                      { "--advertise", "HOST:PORT",
                        "where other nodes reach this one; else --listen" },
                      { "--advertise-http", "HOST:PORT", "the same for HTTP; else --http" },
@@ -285,8 +289,9 @@ static const struct cli_command store_commands[] = {
         .least = 1,
         .most = 1,
         .doc = "examine a store without starting it",
-        .help = "Reads the whole store that URL names (file:DIR, or postgres://USER@HOST/DB for a\n"
-                "cluster), changes nothing, and reports damage: the frame and checksum of every\n"
+        .help = "Reads the whole store that URL names (file:DIR, or postgres://USER@HOST/DB or\n"
+                "nats://HOST for a cluster), changes nothing, and reports damage: the frame and "
+                "checksum of every\n"
                 "entry, bodies included, and whether the records together form a valid state.\n"
                 "Also lists the content; \"live\" is what a copy would keep.\n"
                 "\n"
@@ -294,12 +299,11 @@ static const struct cli_command store_commands[] = {
                 "and offset, or shard and position), 3 if it cannot be opened. A torn end after a\n"
                 "crash is no damage: no reply was sent for it. A store in use can be checked: the\n"
                 "result is then of a moment ago, and 3 means that a directory changes too fast.\n"
-                "Of a cluster, 2 means that it was not made, 4 that the database refuses this\n"
-                "user.\n",
+                "Of a cluster, 2 means that it was not made, 4 that the store refuses this user.\n",
         .examples = "millrace store check file:./data\n"
                     "millrace store check file:./data --json | jq .stages\n"
                     "millrace store check postgres://localhost/app --cluster eu\n",
-        .options = { { "--cluster", "NAME", "of postgres:, which one (main)" }, JSON },
+        .options = { { "--cluster", "NAME", "of postgres: or nats:, which one (main)" }, JSON },
         .run = store_check_run,
     },
     {
@@ -312,8 +316,8 @@ static const struct cli_command store_commands[] = {
                 "oldest first; \"copy\" marks entries that the cleaner has moved. Several filters\n"
                 "can be combined. Of bodies, results and states only the size is printed; --body\n"
                 "prints them, with everything but printable text escaped. Changes nothing; a\n"
-                "store in use can be dumped. URL is file:DIR, or postgres://USER@HOST/DB for a\n"
-                "cluster.\n"
+                "store in use can be dumped. URL is file:DIR, or postgres://USER@HOST/DB or\n"
+                "nats://HOST for a cluster.\n"
                 "\n"
                 "With several shards each line begins with the number of its shard; positions and\n"
                 "order are per shard.\n"
@@ -324,7 +328,7 @@ static const struct cli_command store_commands[] = {
                     "millrace store dump file:./data --id 17 --body\n"
                     "    the history of job 17\n"
                     "millrace store dump file:./data --stage mail --json | jq .kind\n",
-        .options = { { "--cluster", "NAME", "of postgres:, which one (main)" },
+        .options = { { "--cluster", "NAME", "of postgres: or nats:, which one (main)" },
                      { "--from", "POSITION", "begin at this position" },
                      { "--stage", "STAGE", "only what concerns this stage" },
                      { "--id", "ID", "only what concerns this job" },
@@ -363,28 +367,30 @@ static const struct cli_command store_commands[] = {
         .help = "Copies jobs in their order, results, states, names given with --once, policies,\n"
                 "counters and epics from FROM to TO, without what is no longer needed, so the\n"
                 "copy can be much smaller. FROM and TO are file:DIR, or postgres://USER@HOST/DB\n"
-                "for a cluster. FROM is not changed.\n"
+                "or nats://HOST for a cluster. FROM is not changed.\n"
                 "\n"
                 "A directory that is copied must not be in use. A cluster may be: the copy is of\n"
-                "the moment when it began, the same moment for all shards.\n"
+                "the moment when it began, the same moment for all shards. In NATS there is such\n"
+                "a moment only while no shard changes; a copy waits ten seconds for one.\n"
                 "\n"
                 "TO must be new or empty: a missing or empty directory, or a cluster that was\n"
                 "made (millrace store init) and never used. With --shards it has that many\n"
                 "shards, and a missing cluster is made; ids stay the same. A copy that ends\n"
                 "early leaves nothing in TO: a directory gets its name, and a cluster its\n"
-                "content, when everything was written and checked.\n"
+                "content, when everything was written and checked. If a copy into NATS is killed,\n"
+                "nodes refuse the cluster until the copy was repeated.\n"
                 "\n"
                 "Both stores then have the same jobs: use only one of them, or each job will run\n"
                 "twice. Exits 1 if FROM is damaged, 3 if a store cannot be opened or TO holds\n"
                 "something, 5 if the disk is full. Of a cluster, 2 means that it was not made or\n"
-                "has another number of shards, 4 that the database refuses this user.\n",
+                "has another number of shards, 4 that the store refuses this user.\n",
         .examples = "millrace store copy file:./data file:/backup/data\n"
                     "millrace store copy file:./data file:./spread --shards 4\n"
                     "millrace store copy postgres://localhost/app file:/backup/today\n"
                     "    a backup of a cluster, also while it serves\n"
                     "millrace store copy file:./data postgres://localhost/app --shards 4\n"
                     "    to grow from one machine to a cluster\n",
-        .options = { { "--cluster", "NAME", "of postgres:, which one (main); of both: FROM" },
+        .options = { { "--cluster", "NAME", "of the cluster, which one (main); of both: FROM" },
                      { "--to-cluster", "NAME", "which one TO is (main)" },
                      { "--shards", "N", "shards of the copy (those of FROM, or of the cluster)" },
                      JSON },
@@ -395,16 +401,20 @@ static const struct cli_command store_commands[] = {
         .arguments = "URL",
         .least = 1,
         .most = 1,
-        .doc = "make the store of a cluster in a database",
-        .help = "Makes the tables of a cluster in the database that URL names, in a schema of\n"
-                "their own (millrace_NAME), or upgrades those of an older version of millrace.\n"
-                "Repeating it changes nothing. The nodes need the rights of the user who has\n"
-                "made them.\n"
+        .doc = "make the store of a cluster in a database or NATS",
+        .help = "Makes the tables of a cluster in the PostgreSQL database that URL names, in a\n"
+                "schema of their own (millrace_NAME), or upgrades those of an older version of\n"
+                "millrace; or its streams in NATS JetStream (millrace-NAME-SHARD). Repeating it\n"
+                "changes nothing. The nodes need the rights of the user who has made them.\n"
                 "\n"
-                "Exits 0 if the store is there, 2 if it is there but not as wanted, 3 if the\n"
-                "database cannot be reached, 4 if it refuses this user.\n",
+                "Streams have three replicas if URL names three servers or more, else one;\n"
+                "nats://HOST?replicas=N chooses another number.\n"
+                "\n"
+                "Exits 0 if the store is there, 2 if it is there but not as wanted, 3 if it\n"
+                "cannot be reached, 4 if it refuses this user.\n",
         .examples = "millrace store init postgres://localhost/app\n"
-                    "millrace store init postgres://localhost/app --cluster eu --shards 4\n",
+                    "millrace store init postgres://localhost/app --cluster eu --shards 4\n"
+                    "millrace store init nats://a:4222,b:4222,c:4222\n",
         .options = { { "--cluster", "NAME", "a to z, 0 to 9 and _ (main)" },
                      { "--shards", "N", "number of logs (1)" } },
         .run = store_init_run,

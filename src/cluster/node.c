@@ -135,10 +135,9 @@ static int node_ask_promise(struct node *n) {
         err = error_set(MR_ENET, "%s", error_text());
     if (err == 0 && n->options->requires_replication && !n->promise.replicated)
         err = error_set(MR_EINVAL,
-                        "the store is not replicated as --require-replication demands. %s Connect "
-                        "a standby, set synchronous_standby_names and reload PostgreSQL, or start "
-                        "the node without the option",
-                        n->promise.text);
+                        "the store is not replicated as --require-replication demands. %s %s, or "
+                        "start the node without the option",
+                        n->promise.text, n->promise.remedy);
     return err;
 }
 
@@ -152,7 +151,7 @@ static void node_set_info(struct node *n) {
     n->server.node = &n->info;
 }
 
-// The promise is asked for anew every time: PostgreSQL may have another primary by now.
+// The promise is asked for anew every time: the store may have another server by now.
 static int node_serve(struct node *n) {
     int err = node_ask_promise(n);
     if (err == 0) {

@@ -180,7 +180,8 @@ static void print_damaged(const struct store_view *v, const struct findings *f) 
     problems_print(v, f);
     if (v->streams)
         printf("\nCopy a backup into another cluster: millrace store copy file:BACKUP "
-               "postgres://... --cluster NAME --shards N\n");
+               "%s://... --cluster NAME --shards N\n",
+               v->url.scheme == STORE_IN_NATS ? "nats" : "postgres");
     else
         printf("\nTo see what a repair would do: millrace store repair %s --dry-run\n", v->name);
 }

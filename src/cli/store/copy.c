@@ -247,10 +247,12 @@ static bool copy_shards_read(const struct input *in, uint32_t *out) {
     return false;
 }
 
-// --cluster belongs to the side that is in a database; if both are, to FROM.
+// --cluster belongs to the side that is a cluster; if both are, to FROM.
 static bool copy_read(const struct input *in, struct copy_request *r) {
     const char *from = input_option(in, "--cluster"), *to = input_option(in, "--to-cluster");
-    if (!to && strncmp(in->arguments[0], "postgres", strlen("postgres")) != 0) {
+    struct store_url url = { 0 };
+    bool from_cluster = store_url_read(in->arguments[0], &url) == 0 && store_is_replicated(&url);
+    if (!to && !from_cluster) {
         to = from;
         from = NULL;
     }

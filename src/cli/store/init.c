@@ -25,8 +25,9 @@ enum cli_exit store_init_run(const struct input *in) {
     uint32_t shards = 1;
     enum store_made made = STORE_THERE;
     if (store_url_read(in->arguments[0], &store) < 0 || !store_is_replicated(&store)) {
-        complain("store init: a store that is made first is in a database: "
-                 "postgres://USER@HOST/DATABASE; others are made when they are opened");
+        complain(
+            "store init: a store that is made first is in a database or in NATS: "
+            "postgres://USER@HOST/DATABASE, nats://HOST; others are made when they are opened");
         return CLI_USAGE;
     }
     if (!input_small_count(in, "--shards", SHARDS_MOST, &shards))

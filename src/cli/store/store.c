@@ -32,12 +32,13 @@ const char *store_dir(const struct input *in, const char *url) {
                  name);
     else if (begins_with(url, "millrace"))
         complain("%s: the store of a server is examined on its machine, as file:DIR", name);
-    else if (begins_with(url, "postgres"))
+    else if (begins_with(url, "postgres") || begins_with(url, "nats:"))
         complain("%s: this is for stores in files (file:DIR); a cluster is restored from a backup",
                  name);
     else if (strstr(url, "://"))
-        complain("%s: '%.200s' is not the URL of a store; it is file:DIR or postgres://...", name,
-                 strchr(url, '@') ? "..." : url);
+        complain(
+            "%s: '%.200s' is not the URL of a store; it is file:DIR, postgres://... or nats://...",
+            name, strchr(url, '@') ? "..." : url);
     else
         complain("%s: '%.200s' is not the URL of a store; did you mean file:%.200s?", name, url,
                  url);

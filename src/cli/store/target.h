@@ -2,8 +2,9 @@
 //
 //     file:       TO.copying ── all durable ──► renamed to TO
 //     postgres:   one transaction over all shards ──► COMMIT
+//     nats:       the cluster is marked as being filled ──► the mark is removed
 //
-// So a copy that is killed leaves the directory TO.copying, or a cluster as it was.
+// So a copy that is killed leaves the directory TO.copying, a cluster as it was, or the mark.
 #ifndef CLI_STORE_TARGET_H
 #define CLI_STORE_TARGET_H
 
