@@ -448,8 +448,8 @@ APART static int take_nothing(struct core *c, const struct take *t, uint32_t *st
     return err < 0 ? err : taker_wait(c, t, stages);
 }
 
-APART HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants,
-                        size_t *out_count) {
+HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants,
+                  size_t *out_count) {
     uint32_t stages[TAKE_STAGES_MOST], count = 0, most = t->count ? t->count : 1;
     int err = take_check(c, t);
     if (err < 0)
