@@ -236,6 +236,7 @@
     X(REPLICATION, all, first, role, bytes, "role", "master")                                      \
     X(REPLICATION, all, first, slaves, count, "connected_slaves", "0")                             \
     X(CLUSTER, all, first, cluster, bytes, "cluster", "its name; empty: the server is no node")    \
+    X(CLUSTER, whole, first, node, bytes, "node", "where clients and other nodes reach this one")  \
     X(CLUSTER, whole, first, owner, bytes, "owner",                                                \
       "the address of the node that owns the store; it answers, whichever node is asked")          \
     X(CLUSTER, all, first, epoch, count, "epoch", "how many times nodes have claimed the store")   \

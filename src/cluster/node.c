@@ -1,46 +1,89 @@
-// See node.h.
+// See node.h. The store is read and written in a thread of the event loop's pool, one look at a
+// time; everything else is in the thread of the server's first loop.
 #include "cluster/node.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
-#include "cluster/standby.h"
+#include "base/mem.h"
+#include "cluster/plan.h"
+#include "log/board.h"
 #include "log/replicated.h"
-#include "log/stream_postgres.h"
 #include "server/host.h"
-#include "server/limits.h"
 #include "server/notice.h"
 #include "server/systemd.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sys/random.h>
+#include <uv.h>
+
+enum {
+    LOOK_MS = 1000,
+    LOOK_SOON_MS = 100, // when a shard is about to be this node's
+    PROMISE_LOOKS = 10, // how many looks apart the store is asked what it promises
+    OPENING_MOST = 2,   // shards that are opened at the same time
+    WISHES_MOST = 16,
+    WISH_VALUE = NODE_ADDRESS,
+};
+
+// What an operator wants, on its way to the store; an empty value removes it.
+struct wish {
+    char key[NODE_ADDRESS + 16], value[WISH_VALUE];
+};
+
+// One look at the store: what to write first, and what was read.
+struct look {
+    char key[NODE_ADDRESS + 16], value[BOARD_VALUE_MOST]; // the note about this node
+    struct wish wishes[WISHES_MOST];
+    uint32_t wish_count;
+    bool asks_promise;
+    struct cluster_seen seen;
+    bool is_drained; // by an operator
+    struct stream_promise promise;
+    int result;
+    char text[512];
+};
 
 struct node {
     const struct node_options *options;
     struct server_options server;
-    char own[STREAM_OWNER]; // struct node_places, as text
-    struct stream_store *store;
-    struct stream *stream; // of the first shard, to watch its owner
-    struct relay_place wire, http;
+    struct server_cluster cluster;
     uint64_t takeover_ms;
-    _Atomic uint64_t known_ends[CLUSTER_SHARDS_MOST]; // see log_stream_options
+    char own[STREAM_OWNER]; // "ADDRESS", or "ADDRESS HTTP", as claims name it
+    char address[NODE_ADDRESS], http[NODE_ADDRESS];
+    struct board *board;
+    struct stream_store *store; // for its promise:
+    struct stream *stream;
+    struct host_node info; // for INFO and CLUSTER: points to what is above
     struct stream_promise promise;
-    char address[STREAM_OWNER];
-    struct host_node info; // for INFO: points to what is above
+
+    struct server *running;
+    uint16_t port;
+    uv_timer_t timer;
+    uv_work_t work;
+    struct look look;
+    struct cluster_seen seen;        // as last read
+    struct wish wishes[WISHES_MOST]; // for the next look
+    uint32_t wish_count, looks;
+    bool is_looking, looks_again, is_stopping, is_closing, was_drained;
+    bool is_outage, is_ready;
+    _Atomic uint64_t known_ends[SERVER_SHARDS]; // see log_stream_options
+    struct {
+        bool is_here, is_opening, is_leaving;
+        char owner[NODE_ADDRESS]; // as last reported
+    } shard[SERVER_SHARDS];
 };
 
 // ---- Where it is ------------------------------------------------------------------------------
 
-static void place_set(struct relay_place *to, const char *host, uint16_t port) {
-    snprintf(to->host, sizeof to->host, "%s", host);
-    to->port = port;
-}
-
-static int place_check(const char *given, const struct relay_place *listens,
-                       struct relay_place *out) {
-    bool all = strcmp(listens->host, "0.0.0.0") == 0 || strcmp(listens->host, "::") == 0;
-    if (given && !relay_place_read(given, out))
+static int place_check(const char *given, const char *host, uint16_t port, char out[NODE_ADDRESS]) {
+    struct node_place place;
+    bool all = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+    if (given && !node_place_read(given, &place))
         return error_set(MR_EINVAL,
                          "'%.100s' is not the address of a node: HOST:PORT, with a "
                          "numeric HOST",
@@ -49,162 +92,508 @@ static int place_check(const char *given, const struct relay_place *listens,
         return error_set(MR_EINVAL,
                          "other nodes cannot connect to %s, which stands for all addresses: "
                          "--advertise HOST:PORT says where they reach this one",
-                         listens->host);
-    if (!given)
-        *out = *listens;
+                         host);
+    bool v6 = !given && strchr(host, ':');
+    if (given)
+        snprintf(out, NODE_ADDRESS, "%s", given);
+    else
+        snprintf(out, NODE_ADDRESS, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
     return 0;
 }
 
-// As a server alone: without HTTP, if its address is in use and was not chosen by the user.
-static void node_check_http(struct node *n) {
-    struct sockaddr_storage address = { 0 };
-    const char *host = n->server.front_host;
-    int fd = -1, on = 1;
-    if (!n->server.front || n->server.front_asked ||
-        (uv_ip4_addr(host, n->server.front_port, (struct sockaddr_in *)&address) < 0 &&
-         uv_ip6_addr(host, n->server.front_port, (struct sockaddr_in6 *)&address) < 0))
-        return;
-    fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool is_free = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-                   bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
-    if (fd >= 0)
-        close(fd);
-    if (is_free)
-        return;
-    notice(NOTICE_WARN,
-           "%s:%u is in use: running without the page and the API; --http sets another address",
-           host, n->server.front_port);
-    n->server.front = NULL;
-}
-
 // Known once it listens, because its port may have been chosen then.
-static int node_places_find(struct node *n) {
-    struct node_places places = { 0 };
-    int err = place_check(n->options->address, &n->wire, &places.wire);
-    if (err == 0 && n->server.front)
-        err = place_check(n->options->http, &n->http, &places.http);
-    if (err == 0)
-        node_places_write(&places, n->own);
-    return err;
-}
-
-// ---- Waiting and serving ----------------------------------------------------------------------
-
-static void on_node_owner(void *arg, const char *owner) {
-    const struct node *n = arg;
-    systemd_tell("READY=1\nSTATUS=Standby");
-    if (owner)
-        notice(NOTICE_INFO, "standby on %s:%u: %.*s owns the store", n->wire.host, n->wire.port,
-               (int)strcspn(owner, " "), owner);
+static int node_set_address(struct node *n, uint16_t port, uint16_t http_port) {
+    const struct server_options *o = &n->server;
+    int err = place_check(n->options->address, o->host, port, n->address);
+    if (err == 0 && o->front && http_port)
+        err = place_check(n->options->http, o->front_host, http_port, n->http);
     else
-        notice(NOTICE_INFO, "standby on %s:%u", n->wire.host, n->wire.port);
-}
-
-static int node_wait(struct node *n, enum standby_end *out_end) {
-    uint32_t most = n->server.max_clients ? n->server.max_clients : LIMIT_CLIENTS;
-    struct standby_options o = { .stream = n->stream,
-                                 .own = n->own,
-                                 .wire = &n->wire,
-                                 .http = n->server.front ? &n->http : NULL,
-                                 .known_end = n->known_ends,
-                                 .most_connections = most,
-                                 .takeover_ms = n->takeover_ms,
-                                 .on_owner = on_node_owner,
-                                 .arg = n };
-    return standby_run(&o, out_end, &n->server.stream.expected_epoch);
-}
-
-// Whether to wait again: another node was faster, or this one has lost the store.
-static bool node_goes_on(int err) {
-    return err == MR_EBUSY || err == MR_ESTOPPED || err == MR_ENET;
-}
-
-static int node_serve_store(struct node *n) {
-    n->server.stream.owner = n->own;
-    n->server.stream.expects_epoch = true;
-    n->server.stream.known_ends = n->known_ends;
-    n->server.port = n->wire.port;
-    n->server.front_port = n->http.port;
-    return server_run(&n->server);
-}
-
-// What the store promises now. MR_ENET: it does not answer.
-static int node_ask_promise(struct node *n) {
-    int err = n->stream->impl->promise(n->stream, &n->promise);
-    if (err > 0)
-        err = error_set(MR_ENET, "%s", error_text());
-    if (err == 0 && n->options->requires_replication && !n->promise.replicated)
-        err = error_set(MR_EINVAL,
-                        "the store is not replicated as --require-replication demands. %s %s, or "
-                        "start the node without the option",
-                        n->promise.text, n->promise.remedy);
+        n->http[0] = 0;
+    snprintf(n->own, sizeof n->own, "%s%s%s", n->address, n->http[0] ? " " : "", n->http);
     return err;
 }
 
-static void node_set_info(struct node *n) {
+// ---- Looking at the store, in another thread ----------------------------------------------------
+
+static const char *after(const char *text, const char *prefix) {
+    size_t size = strlen(prefix);
+    return strncmp(text, prefix, size) == 0 ? text + size : NULL;
+}
+
+// "HTTP VERSION STATE", HTTP being "-" if there is none.
+static void note_read_node(struct cluster_seen *c, const char *address,
+                           const struct board_note *note) {
+    char http[NODE_ADDRESS], version[24], state[16];
+    if (c->nodes == NODES_SEEN || strlen(address) >= NODE_ADDRESS ||
+        sscanf(note->value, "%79s %23s %15s", http, version, state) != 3)
+        return;
+    struct node_seen *n = &c->node[c->nodes++];
+    *n =
+        (struct node_seen){ .is_draining = strcmp(state, "draining") == 0, .age_ms = note->age_ms };
+    snprintf(n->address, sizeof n->address, "%s", address);
+    snprintf(n->http, sizeof n->http, "%s", strcmp(http, "-") == 0 ? "" : http);
+    snprintf(n->version, sizeof n->version, "%s", version);
+}
+
+static int note_read(void *arg, const struct board_note *note) {
+    struct node *n = arg;
+    struct look *l = &n->look;
+    const char *rest;
+    if ((rest = after(note->key, "node ")) != NULL) {
+        note_read_node(&l->seen, rest, note);
+    } else if ((rest = after(note->key, "move ")) != NULL) {
+        unsigned long shard = strtoul(rest, NULL, 10);
+        if (shard < SERVER_SHARDS)
+            snprintf(l->seen.wanted[shard], NODE_ADDRESS, "%s", note->value);
+    } else if ((rest = after(note->key, "drain ")) != NULL) {
+        l->is_drained = l->is_drained || strcmp(rest, n->address) == 0;
+    } else if (strcmp(note->key, "foreign") == 0) {
+        l->seen.foreign_ids = true;
+    } else if (strcmp(note->key, "secret") == 0) {
+        snprintf(l->seen.secret, sizeof l->seen.secret, "%s", note->value);
+    }
+    return 0;
+}
+
+static int write_wish(struct board *b, const struct wish *w) {
+    return w->value[0] ? board_put(b, w->key, w->value) : board_remove(b, w->key);
+}
+
+static int write_secret(struct board *b) {
+    uint8_t bytes[LINK_SECRET / 2];
+    char text[LINK_SECRET + 1];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return error_set(MR_EIO, "no random numbers: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return board_put_new(b, "secret", text);
+}
+
+static int read_board(struct node *n) {
+    struct look *l = &n->look;
+    struct cluster_seen *c = &l->seen;
+    c->nodes = 0;
+    c->secret[0] = 0;
+    memset(c->wanted, 0, sizeof c->wanted);
+    l->is_drained = c->foreign_ids = false;
+    int result = board_look(n->board, c->shards, c->shard);
+    return result == STREAM_DONE ? board_notes(n->board, note_read, n) : result;
+}
+
+static int look_at_board(struct node *n) {
+    struct look *l = &n->look;
+    int result = board_put(n->board, l->key, l->value);
+    for (uint32_t i = 0; result == STREAM_DONE && i < l->wish_count; i++)
+        result = write_wish(n->board, &l->wishes[i]);
+    if (result == STREAM_DONE)
+        result = read_board(n);
+    if (result == STREAM_DONE && !l->seen.secret[0]) {
+        result = write_secret(n->board);
+        result = result == STREAM_DONE ? read_board(n) : result;
+    }
+    if (result == STREAM_DONE && l->asks_promise)
+        result = n->stream->impl->promise(n->stream, &l->promise);
+    return result;
+}
+
+static void node_look_at_store(uv_work_t *work) {
+    struct node *n = work->data;
+    n->look.result = look_at_board(n);
+    if (n->look.result != STREAM_DONE)
+        snprintf(n->look.text, sizeof n->look.text, "%s", error_text());
+}
+
+// ---- Deciding -----------------------------------------------------------------------------------
+
+static int node_check_promise(const struct node *n, const struct stream_promise *p) {
+    if (!n->options->requires_replication || p->replicated)
+        return 0;
+    return error_set(MR_EINVAL,
+                     "the store is not replicated as --require-replication demands. %s %s, or "
+                     "start the node without the option",
+                     p->text, p->remedy);
+}
+
+static void node_set_promise(struct node *n, const struct stream_promise *p) {
+    if (strcmp(n->promise.text, p->text) != 0)
+        notice(p->replicated ? NOTICE_INFO : NOTICE_WARN, "%s", p->text);
+    n->promise = *p;
+    n->info.is_replicated = p->replicated;
+}
+
+static void node_report_owner(struct node *n, uint32_t shard, const char *owner) {
+    if (strcmp(n->shard[shard].owner, owner) == 0)
+        return;
+    snprintf(n->shard[shard].owner, NODE_ADDRESS, "%s", owner);
+    if (!owner[0])
+        return;
+    if (n->cluster.shards == 1)
+        notice(NOTICE_INFO, "standby on %s: %s owns the store", n->address, owner);
+    else
+        notice(NOTICE_INFO, "shard %" PRIu32 ": %s owns it", shard, owner);
+}
+
+static uint32_t count_opening(const struct node *n) {
+    uint32_t opening = 0;
+    for (uint32_t i = 0; i < n->cluster.shards; i++)
+        opening += n->shard[i].is_opening;
+    return opening;
+}
+
+static bool leaves_one(const struct node *n) {
+    bool leaves = false;
+    for (uint32_t i = 0; i < n->cluster.shards; i++)
+        leaves = leaves || n->shard[i].is_leaving;
+    return leaves;
+}
+
+// One shard at a time is handed over, so that a node that joins does not stop all others at once.
+static void node_act(struct node *n, uint32_t i, enum plan_act what) {
+    bool busy = n->shard[i].is_opening || n->shard[i].is_leaving;
+    if (busy || n->is_stopping)
+        return;
+    if (what == PLAN_OPEN && count_opening(n) < OPENING_MOST) {
+        n->shard[i].is_opening = true;
+        server_open_shard(n->running, i, n->seen.shard[i].epoch);
+    } else if (what == PLAN_LEAVE && (!leaves_one(n) || n->look.is_drained)) {
+        n->shard[i].is_leaving = true;
+        server_leave_shard(n->running, i);
+    }
+}
+
+static void node_set_ready(struct node *n) {
+    bool all = true;
+    for (uint32_t i = 0; i < n->cluster.shards; i++)
+        all = all && (n->shard[i].is_here || n->shard[i].owner[0]);
+    if (!all || n->is_ready)
+        return;
+    n->is_ready = true;
+    systemd_tell("READY=1\nSTATUS=Ready");
+    if (n->cluster.shards > 1 && n->server.on_ready)
+        n->server.on_ready(n->server.arg, n->server.host, n->port, true);
+}
+
+static bool node_follow_plan(struct node *n) {
+    struct node_plan plan;
+    bool has[SERVER_SHARDS];
+    for (uint32_t i = 0; i < n->cluster.shards; i++)
+        has[i] = n->shard[i].is_here;
+    plan_make(&n->seen, n->address, n->is_stopping || n->look.is_drained, has, n->takeover_ms,
+              &plan);
+    for (uint32_t i = 0; i < n->cluster.shards; i++) {
+        const char *owner = plan.shard[i].owner;
+        node_act(n, i, plan.shard[i].act);
+        server_set_owner(n->running, i, owner[0] ? owner : NULL);
+        if (!n->shard[i].is_here && !n->shard[i].is_opening)
+            node_report_owner(n, i, owner);
+    }
+    node_set_ready(n);
+    return plan.expects;
+}
+
+// A stream that is shorter than it was is that of a database that has lost commits: a standby of it
+// was promoted that did not have them, or a backup was restored.
+static int check_known_ends(struct node *n) {
+    for (uint32_t i = 0; i < n->cluster.shards; i++) {
+        uint64_t known = atomic_load(&n->known_ends[i]), tail = n->seen.shard[i].tail;
+        if (n->shard[i].is_here || n->shard[i].is_opening || n->shard[i].is_leaving)
+            continue; // its log checks that
+        if (tail < known)
+            return error_set(MR_ECORRUPT,
+                             "the store has lost acknowledged entries: the log of shard %" PRIu32
+                             " had ended at %" PRIu64 ", now it ends at %" PRIu64
+                             "; bring back the server that has them, or start the nodes again to "
+                             "go on without them",
+                             i, known, tail);
+        atomic_store(&n->known_ends[i], tail);
+    }
+    return 0;
+}
+
+static void node_note_outage(struct node *n, bool outage) {
+    if (outage && !n->is_outage) {
+        notice(NOTICE_WARN, "%s; trying again", n->look.text);
+        n->info.outage_since_ms = monotonic_ms();
+    } else if (!outage && n->is_outage) {
+        notice(NOTICE_INFO, "the store answers again");
+    }
+    n->is_outage = outage;
+    snprintf(n->info.outage, sizeof n->info.outage, "%.255s", outage ? n->look.text : "");
+}
+
+// ---- Turns --------------------------------------------------------------------------------------
+
+static void on_node_timer(uv_timer_t *);
+
+static void node_plan_look(struct node *n, uint64_t ms) {
+    if (n->is_closing || uv_is_closing((uv_handle_t *)&n->timer))
+        return;
+    uv_timer_start(&n->timer, on_node_timer, ms, 0);
+}
+
+static void node_look_soon(struct node *n) {
+    n->looks_again = n->is_looking;
+    if (!n->is_looking)
+        node_plan_look(n, 0);
+}
+
+// Returns when to look again.
+static uint64_t node_decide(struct node *n) {
+    const struct look *l = &n->look;
+    bool failed = l->result < 0 && l->result != MR_ENET && l->result != MR_EFULL;
+    if (failed && !n->is_stopping) {
+        server_fail_node(n->running, error_set(l->result, "%s", l->text));
+        return LOOK_MS;
+    }
+    node_note_outage(n, l->result != STREAM_DONE);
+    if (l->result != STREAM_DONE) {
+        server_tend_links(n->running);
+        return LOOK_MS;
+    }
+    n->seen = l->seen;
+    if (n->seen.foreign_ids)
+        server_set_foreign_ids(n->running);
+    if (l->asks_promise)
+        node_set_promise(n, &l->promise);
+    int err = node_check_promise(n, &n->promise);
+    if (err == 0)
+        err = check_known_ends(n);
+    if (err < 0) {
+        server_fail_node(n->running, err);
+        return LOOK_MS;
+    }
+    bool soon = node_follow_plan(n);
+    server_tend_links(n->running);
+    return soon ? LOOK_SOON_MS : LOOK_MS;
+}
+
+static void on_node_looked(uv_work_t *work, int status) {
+    struct node *n = work->data;
+    (void)status; // it is never cancelled
+    n->is_looking = false;
+    if (n->is_closing)
+        return;
+    uint64_t ms = node_decide(n);
+    node_plan_look(n, n->looks_again ? 0 : ms);
+    n->looks_again = false;
+}
+
+static void node_prepare_look(struct node *n) {
+    struct look *l = &n->look;
+    bool draining = n->is_stopping || l->is_drained;
+    snprintf(l->key, sizeof l->key, "node %s", n->address);
+    snprintf(l->value, sizeof l->value, "%s %s %s", n->http[0] ? n->http : "-", mr_version(),
+             draining ? "draining" : "serving");
+    memcpy(l->wishes, n->wishes, sizeof l->wishes);
+    l->wish_count = n->wish_count;
+    n->wish_count = 0;
+    l->asks_promise = n->looks++ % PROMISE_LOOKS == 0;
+    l->seen.shards = n->cluster.shards;
+}
+
+static void on_node_timer(uv_timer_t *timer) {
+    struct node *n = timer->data;
+    if (n->is_looking || n->is_closing)
+        return;
+    node_prepare_look(n);
+    n->work.data = n;
+    n->is_looking = uv_queue_work(timer->loop, &n->work, node_look_at_store, on_node_looked) == 0;
+}
+
+// ---- The server ---------------------------------------------------------------------------------
+
+static int on_started(void *arg, struct server *server, struct uv_loop_s *loop, uint16_t port,
+                      uint16_t http_port) {
+    struct node *n = arg;
+    int err = node_set_address(n, port, http_port);
+    if (err < 0)
+        return err;
+    n->running = server;
+    n->port = port;
+    uv_timer_init(loop, &n->timer);
+    n->timer.data = n;
+    node_plan_look(n, 0);
+    return 0;
+}
+
+static int on_wish(void *arg, const char *key, const char *value);
+
+static void node_report_serving(struct node *n, uint32_t shard) {
+    const struct server_options *o = &n->server;
+    snprintf(n->shard[shard].owner, NODE_ADDRESS, "%s", n->address);
+    if (server_has_foreign_ids(n->running) && !n->seen.foreign_ids)
+        (void)on_wish(n, "foreign", "1"); // if there are too many, the next opening does it
+    if (n->cluster.shards > 1)
+        notice(NOTICE_INFO, "shard %" PRIu32 ": this node owns it", shard);
+    else if (o->on_ready)
+        o->on_ready(o->arg, o->host, n->port, true);
+    node_set_ready(n);
+}
+
+static void on_shard(void *arg, uint32_t shard, enum shard_event event, int err, const char *text) {
+    struct node *n = arg;
+    bool waits = err == MR_EBUSY || err == MR_ESTOPPED || err == MR_ENET || err == MR_EFULL ||
+                 err == MR_ENOMEM || err == MR_ECANCELLED;
+    if (event != SHARD_MOVED)
+        n->shard[shard].is_opening = n->shard[shard].is_leaving = false;
+    n->shard[shard].is_here = event == SHARD_SERVES;
+    if (event == SHARD_SERVES)
+        node_report_serving(n, shard);
+    else if (event == SHARD_LEFT || event == SHARD_LOST || event == SHARD_NOT_OPENED)
+        n->shard[shard].owner[0] = 0;
+    if (event == SHARD_LOST)
+        notice(NOTICE_WARN, "shard %" PRIu32 " is lost: %s", shard, text);
+    else if (event == SHARD_NOT_OPENED && waits && !n->is_stopping)
+        notice(NOTICE_WARN, "shard %" PRIu32 " was not opened: %s", shard, text);
+    else if (event == SHARD_NOT_OPENED && !n->is_stopping)
+        server_fail_node(n->running, error_set(err, "%s", text));
+    if (!n->is_closing)
+        node_look_soon(n);
+}
+
+static void on_stopping(void *arg) {
+    struct node *n = arg;
+    if (n->is_stopping)
+        return;
+    n->is_stopping = true;
+    if (n->running)
+        node_look_soon(n); // tells the others that it drains
+}
+
+static void on_closing(void *arg) {
+    struct node *n = arg;
+    n->is_closing = true;
+    if (n->is_looking)
+        board_interrupt(n->board);
+}
+
+// ---- What operators want ------------------------------------------------------------------------
+
+static int on_wish(void *arg, const char *key, const char *value) {
+    struct node *n = arg;
+    if (n->wish_count == WISHES_MOST)
+        return error_set(MR_EFULL, "too many changes are under way: try again in a second");
+    struct wish *w = &n->wishes[n->wish_count++];
+    snprintf(w->key, sizeof w->key, "%s", key);
+    snprintf(w->value, sizeof w->value, "%s", value);
+    node_look_soon(n);
+    return 0;
+}
+
+// ---- Start and end ------------------------------------------------------------------------------
+
+static volatile sig_atomic_t was_signalled;
+
+static void on_early_signal(int number) {
+    was_signalled = number;
+}
+
+// The store has to say how many shards it has before clients can be served: one that does not
+// answer is waited for. MR_ECANCELLED: a signal ends the wait.
+static int node_find_shards(struct node *n) {
+    struct sigaction ours = { .sa_handler = on_early_signal }, before[2];
+    sigaction(SIGINT, &ours, &before[0]);
+    sigaction(SIGTERM, &ours, &before[1]);
+    bool told = false;
+    int err;
+    while ((err = stream_store_shards(&n->server.store_url, &n->cluster.shards)) == MR_ENET &&
+           !was_signalled) {
+        if (!told)
+            notice(NOTICE_WARN, "%s; trying again", error_text());
+        told = true;
+        uv_sleep(LOOK_MS);
+    }
+    sigaction(SIGINT, &before[0], NULL);
+    sigaction(SIGTERM, &before[1], NULL);
+    if (was_signalled)
+        return error_set(MR_ECANCELLED, "stopped before the store has answered");
+    if (err == 0 && n->cluster.shards > SERVER_SHARDS)
+        err = error_set(MR_EINVAL, "the cluster has %u shards: a node can serve at most %d",
+                        n->cluster.shards, SERVER_SHARDS);
+    if (err == 0 && n->server.shards && n->server.shards != n->cluster.shards)
+        err = error_set(MR_EINVAL, "the cluster has %u shards, not %u", n->cluster.shards,
+                        n->server.shards);
+    return err;
+}
+
+static int node_check_start(struct node *n) {
+    if (!n->options->requires_replication)
+        return 0;
+    int err = n->stream->impl->promise(n->stream, &n->look.promise);
+    if (err > 0)
+        return 0; // it does not answer now
+    return err < 0 ? err : node_check_promise(n, &n->look.promise);
+}
+
+static void node_prepare(struct node *n) {
     const char *cluster = n->server.store_url.cluster;
-    snprintf(n->address, sizeof n->address, "%.*s", (int)strcspn(n->own, " "), n->own);
+    n->takeover_ms = n->options->takeover_ms ? n->options->takeover_ms : NODE_TAKEOVER_MS;
+    n->server.max_unowned_ms = n->takeover_ms * 3 / 5;
+    n->server.stream.beat_ms = (uint32_t)(n->takeover_ms / 5);
+    n->server.stream.owner = n->own;
+    n->server.stream.known_ends = n->known_ends;
+    n->cluster.started = on_started;
+    n->cluster.changed = on_shard;
+    n->cluster.stopping = on_stopping;
+    n->cluster.closing = on_closing;
+    n->cluster.arg = n;
+    n->server.cluster = &n->cluster;
     n->info = (struct host_node){ .cluster = cluster ? cluster : STORE_CLUSTER,
                                   .address = n->address,
+                                  .secret = n->seen.secret,
                                   .promise = n->promise.text,
-                                  .is_replicated = n->promise.replicated };
+                                  .seen = &n->seen,
+                                  .wish = on_wish,
+                                  .arg = n };
     n->server.node = &n->info;
 }
 
-// The promise is asked for anew every time: the store may have another server by now.
-static int node_serve(struct node *n) {
-    int err = node_ask_promise(n);
-    if (err == 0) {
-        notice(n->promise.replicated ? NOTICE_INFO : NOTICE_WARN, "%s", n->promise.text);
-        node_set_info(n);
-        err = node_serve_store(n);
-    }
-    if (node_goes_on(err))
-        notice(NOTICE_WARN, "%s; this node waits", error_text());
+static int node_open(struct node *n) {
+    int err = board_open(&n->server.store_url, &n->board);
+    if (err == 0)
+        err = stream_store_open(&n->server.store_url, NULL, &n->store);
+    if (err == 0)
+        err = n->store->open(n->store, 0, &n->stream);
     return err;
 }
 
-// A store that is not as required is refused at the start, before this node could take over; one
-// that does not answer is waited for.
-static int node_check_start(struct node *n) {
-    int err = n->options->requires_replication ? node_ask_promise(n) : 0;
-    return err == MR_ENET ? 0 : err;
+// Others need not wait until this node is not heard of.
+static void node_leave(struct node *n) {
+    char key[NODE_ADDRESS + 16];
+    snprintf(key, sizeof key, "node %s", n->address);
+    if (n->address[0] && !n->is_outage && board_remove(n->board, key) != STREAM_DONE)
+        notice(NOTICE_DEBUG, "the node is still listed: %s", error_text());
 }
 
-static int node_loop(struct node *n) {
-    for (;;) {
-        enum standby_end end;
-        int err = node_wait(n, &end);
-        if (err < 0 || end == STANDBY_STOPPED)
-            return err;
-        err = node_serve(n);
-        if (!node_goes_on(err))
-            return err;
-    }
+static void node_close(struct node *n) {
+    if (n->stream)
+        n->stream->impl->close(n->stream);
+    stream_store_close(n->store);
+    board_close(n->board);
+    mem_free(n);
 }
 
 int node_run(const struct node_options *options) {
-    struct node n = { .options = options, .server = *options->server };
-    signal(SIGPIPE, SIG_IGN); // of clients that close while bytes are passed on to them
-    n.takeover_ms = options->takeover_ms ? options->takeover_ms : NODE_TAKEOVER_MS;
-    n.server.max_unowned_ms = n.takeover_ms * 3 / 5;
-    n.server.stream.beat_ms = (uint32_t)(n.takeover_ms / 5);
-    place_set(&n.wire, n.server.host, n.server.port);
-    node_check_http(&n);
-    if (n.server.front)
-        place_set(&n.http, n.server.front_host, n.server.front_port);
-    int err = node_places_find(&n);
+    struct node *n = mem_alloc(sizeof *n);
+    if (!n)
+        return error_set(MR_ENOMEM, "no memory for a node");
+    n->options = options;
+    n->server = *options->server;
+    node_prepare(n);
+    int err = node_set_address(n, n->server.port, n->server.front_port);
     if (err == 0)
-        err = stream_store_open(&n.server.store_url, NULL, &n.store);
-    if (err < 0)
-        return err;
-    err = n.store->open(n.store, 0, &n.stream);
+        err = node_find_shards(n);
     if (err == 0)
-        err = node_check_start(&n);
+        err = node_open(n);
     if (err == 0)
-        err = node_loop(&n);
-    if (n.stream)
-        n.stream->impl->close(n.stream);
-    stream_store_close(n.store);
-    return err;
+        err = node_check_start(n);
+    if (err == 0) {
+        err = server_run(&n->server);
+        char text[512];
+        snprintf(text, sizeof text, "%s", error_text());
+        node_leave(n);
+        err = err < 0 ? error_set(err, "%s", text) : err;
+    }
+    node_close(n);
+    return err == MR_ECANCELLED ? 0 : err;
 }

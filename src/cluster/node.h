@@ -1,16 +1,18 @@
-// Node: a server of a cluster. Of all nodes one owns the store and serves it; the others wait, and
-// pass their clients on to it.
+// Node: a server of a cluster. Its nodes share a store; each owns some of its shards, and passes
+// commands about the others on to their owners.
 //
-//     standby ─► claims the store ─► serves it ─► has lost it ─► standby …
+//     look at the store, once a second ─► plan (plan.h) ─► open shards, leave shards, link to
+//     owners
 //
-// Nodes keep nothing on their disks, so any of them can take over at any time.
+// Nodes keep nothing on their disks, so any of them can take over a shard at any time. With one
+// shard, one node is active and the others stand by.
 #ifndef CLUSTER_NODE_H
 #define CLUSTER_NODE_H
 
 #include "server/server.h"
 
-// After this time without a sign of the owner in the store another node claims it. All nodes of a
-// cluster must have the same. The owner shows itself five times as often, and stops by its own
+// After this time without a sign of an owner in the store another node claims its shards. All nodes
+// of a cluster must have the same. An owner shows itself five times as often, and stops by its own
 // clock when it could not for three fifths of the time.
 enum { NODE_TAKEOVER_MS = 10000, NODE_TAKEOVER_LEAST_MS = 1000 };
 
@@ -24,7 +26,8 @@ struct node_options {
     bool requires_replication;
 };
 
-// Runs the node until SIGINT or SIGTERM. Errors: those of server_run and standby_run.
+// Runs the node until SIGINT or SIGTERM. Errors: those of server_run, and those of the store that
+// waiting does not end (MR_EPERM, MR_EINVAL, MR_ECORRUPT).
 int node_run(const struct node_options *);
 
 #endif

@@ -172,6 +172,20 @@ void core_give_back(struct core *c, struct conn *conn) {
     settle(c);
 }
 
+// A lease whose record cannot be written ends by its time.
+void core_give_back_last(struct core *c, struct conn *conn, uint64_t jobs) {
+    while (jobs && !list_empty(&conn->leases)) {
+        struct lease *l = list_entry(conn->leases.prev, struct lease, of_conn);
+        jobs -= l->count < jobs ? l->count : jobs;
+        lease_leave_conn(l);
+        if (lease_write_end(c, l) < 0)
+            continue;
+        stage_not_started(c->stages[l->stage], l->count);
+        lease_end(c, l->number, AT_HEAD);
+    }
+    settle(c);
+}
+
 // True: the connection has left. `err` keeps the first error.
 static bool leave_some(struct core *c, struct conn *conn, uint64_t until, int *err) {
     while (!list_empty(&conn->takers))

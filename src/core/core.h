@@ -279,6 +279,9 @@ bool core_leave_some(struct core *, struct conn *, uint64_t steps);
 // counted, and the worker is not notified. Leases that outlive the engine stay, without a
 // connection.
 void core_give_back(struct core *, struct conn *);
+// The same of those with the last `jobs` that it has taken, as if they had not been: starts that a
+// rate has counted may be used again.
+void core_give_back_last(struct core *, struct conn *, uint64_t jobs);
 
 // ---- Pushes and calls -------------------------------------------------------------------------
 

@@ -64,6 +64,11 @@ void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
     s->rate_next_us += rate_each_us(s) * jobs;
 }
 
+void stage_not_started(struct stage *s, uint32_t jobs) {
+    uint64_t us = s->policy.rate_per_h ? rate_each_us(s) * jobs : 0;
+    s->rate_next_us -= us < s->rate_next_us ? us : s->rate_next_us;
+}
+
 // ---- The high mark ----------------------------------------------------------------------------
 
 // stage_depth_changed does nothing while the depth is in this range.

@@ -19,6 +19,7 @@ static inline bool stage_may_start(const struct core *c, const struct stage *s) 
 // How many of `most` jobs may start at once; after stage_may_start.
 uint32_t stage_start_most(const struct stage *, uint32_t most);
 void stage_started(struct core *, struct stage *, uint32_t jobs);
+void stage_not_started(struct stage *, uint32_t jobs); // takes that back
 
 bool stage_has_room(const struct stage *); // for one more job, by max-jobs
 uint64_t stage_jobs(const struct stage *); // that count in max-jobs

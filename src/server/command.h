@@ -170,6 +170,7 @@ void run_exec(struct session *, struct arguments *);
 void run_discard(struct session *, struct arguments *);
 
 void run_auth(struct session *, struct arguments *); // command_connect.c
+void run_link(struct session *, struct arguments *);
 void run_hello(struct session *, struct arguments *);
 void run_ping(struct session *, struct arguments *);
 void run_echo(struct session *, struct arguments *);

@@ -1,6 +1,8 @@
 // INFO: lines about the server, in sections that can be requested separately.
 #include "server/access.h"
+#include "server/health.h"
 #include "server/info.h"
+#include "server/node_seen.h"
 #include "server/shards.h"
 
 #include "base/bytes.h"
@@ -131,20 +133,31 @@ static void fill_replication(const struct session *s, struct info_values *to) {
     to->reply.role = mr_str("master");
 }
 
+// Where the owner of a shard is; "": it has none.
+static const char *cluster_owner(const struct host_node *n, uint32_t shard) {
+    static _Thread_local char address[NODE_ADDRESS];
+    return owner_address(n->seen->shard[shard].owner, address) ? address : "";
+}
+
 static void fill_cluster(const struct session *s, struct info_values *to) {
     const struct host *h = s->host;
     struct info_reply *r = &to->reply;
     if (!h->node)
         return;
-    host_look(h, &to->log);
     r->cluster = mr_str(h->node->cluster);
-    r->owner = mr_str(h->node->address);
-    r->epoch = to->log.epoch;
+    r->node = mr_str(h->node->address);
+    r->owner = mr_str(cluster_owner(h->node, 0));
+    for (uint32_t i = 0; i < h->node->seen->shards; i++) {
+        uint64_t epoch = h->node->seen->shard[i].epoch;
+        r->epoch = epoch > r->epoch ? epoch : r->epoch;
+    }
     r->replicated = h->node->is_replicated;
     r->promise = mr_str(h->node->promise);
-    r->outage = mr_str(to->log.outage);
-    if (to->log.outage[0])
-        r->outage_ms = monotonic_ms() - to->log.waiting_since_ms;
+    uint64_t outage_ms = health_waiting_ms(h);
+    host_look(h, &to->log);
+    r->outage_ms = outage_ms;
+    if (outage_ms)
+        r->outage = mr_str(to->log.outage[0] ? to->log.outage : h->node->outage);
 }
 
 // ---- Lines ------------------------------------------------------------------------------------

@@ -134,6 +134,8 @@ const struct command command_table[] = {
       "authenticates the connection; user is the name of a token, or default" },
     { "HELLO", 0, 0, ROLE_UNAUTHENTICATED, SCOPE_NONE, false, MULTI_REFUSED, false, run_hello,
       "[2|3] [AUTH user secret] [SETNAME name]", "map about the server", "selects the protocol" },
+    { "LINK", 5, 5, ROLE_UNAUTHENTICATED, SCOPE_NONE, false, MULTI_REFUSED, false, run_link,
+      "secret version cluster shards node", "OK", NULL },
     { "PING", 0, 1, ROLE_ANY, SCOPE_NONE, false, MULTI_QUEUED, false, run_ping, "[text]",
       "PONG or the text", "tests the connection" },
     { "ECHO", 1, 1, ROLE_ANY, SCOPE_NONE, false, MULTI_QUEUED, false, run_echo, "text", "the text",

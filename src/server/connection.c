@@ -107,7 +107,8 @@ void connection_close(struct connection *c) {
 // ---- Authentication ---------------------------------------------------------------------------
 
 static bool has_authenticated(const struct connection *c) {
-    return (!c->tls || tls_is_up(c->tls)) && (!c->loop->host.auth || c->session->who);
+    const struct session *s = c->session;
+    return (!c->tls || tls_is_up(c->tls)) && (!c->loop->host.auth || s->who || s->is_link);
 }
 
 // Called after bytes were received or sent: it may have authenticated.
@@ -143,8 +144,8 @@ static void note_activity(struct connection *c) {
 static bool is_idle(const struct connection *c) {
     const struct session *s = c->session;
     struct remote_work there = router_work(s);
-    return !s->wait.kind && !c->writing && list_empty(&s->async_calls) && session_leases(s) == 0 &&
-           !router_is_waiting(s) && !there.leases && !there.async_calls;
+    return !s->is_link && !s->wait.kind && !c->writing && list_empty(&s->async_calls) &&
+           session_leases(s) == 0 && !router_is_waiting(s) && !there.leases && !there.async_calls;
 }
 
 // A client that waits for a command or holds leases is not idle.
@@ -791,7 +792,7 @@ static void on_passed(uv_handle_t *handle) {
 // Passes connections to the loops in rotation. False: this loop keeps it.
 static bool connection_pass_on(struct connection *c) {
     struct server *server = c->loop->server;
-    uint32_t to = server->next_loop++ % server->loops.count;
+    uint32_t to = server->loops.is_cluster ? 0 : server->next_loop++ % server->loops.count;
     int fd = to == c->loop->index ? -1 : take_socket(c);
     if (fd < 0)
         return false;
@@ -834,6 +835,65 @@ void on_connection(uv_stream_t *listener, int status) {
     } else if (l == &server->front || !connection_pass_on(c)) {
         connection_begin(c, l == &server->front);
     }
+}
+
+// ---- Connections to other nodes ---------------------------------------------------------------
+
+static void on_connected(uv_connect_t *connect, int status) {
+    struct connection *c = connect->data;
+    struct loop *v = c->loop;
+    mem_free(connect);
+    if (c->closing)
+        return;
+    note_address(c);
+    if (status < 0) {
+        notice(NOTICE_DEBUG, "no connection to another node: %s", uv_strerror(status));
+        connection_close(c);
+    } else {
+        (void)uv_tcp_nodelay(&c->tcp, 1);
+        if (c->tls)
+            (void)tls_handshake(c->tls); // has its first message written; a failure is found later
+        connection_read(c);
+        session_offer(c->session);
+    }
+    turn_end(v);
+}
+
+static int connection_start_dial(struct connection *c, const char *host, uint16_t port) {
+    struct sockaddr_storage address;
+    uv_connect_t *connect = mem_alloc(sizeof *connect);
+    if (!connect)
+        return error_set(MR_ENOMEM, "no memory for a connection");
+    connect->data = c;
+    int err = uv_ip4_addr(host, port, (struct sockaddr_in *)&address);
+    if (err < 0)
+        err = uv_ip6_addr(host, port, (struct sockaddr_in6 *)&address);
+    if (err == 0)
+        err = uv_tcp_connect(connect, &c->tcp, (struct sockaddr *)&address, on_connected);
+    if (err == 0)
+        return 0;
+    mem_free(connect);
+    return error_set(MR_ENET, "cannot connect to %s:%u: %s", host, port, uv_strerror(err));
+}
+
+int connection_dial(struct loop *v, const char *host, uint16_t port,
+                    const struct node_link_hello *hello, struct node_link **out) {
+    struct connection *c = connection_create(v);
+    if (!c)
+        return error_set(MR_ENOMEM, "no memory for a connection");
+    atomic_fetch_add(&v->server->connections, 1);
+    int err = session_create(&v->host, &c->session);
+    if (err == 0)
+        c->session->owner = c;
+    if (err == 0 && v->server->node_context)
+        err = tls_connect(v->server->node_context, host, &c->tls);
+    if (err == 0)
+        err = node_link_create(c->session, hello, out);
+    if (err == 0)
+        err = connection_start_dial(c, host, port);
+    if (err < 0)
+        connection_close(c);
+    return err;
 }
 
 void connections_accept_on(struct loop *v) {

@@ -144,6 +144,14 @@ static uint64_t all_loops(const struct host *h) {
     return h->loops->count == 64 ? UINT64_MAX : bit(h->loops->count) - 1;
 }
 
+// In a cluster some may not be reachable: INFO does not wait for them.
+static uint64_t loops_of_server(const struct session *s) {
+    uint64_t loops = 0;
+    for (uint32_t i = 0; i < s->host->loops->count; i++)
+        loops |= router_is_reachable(s, i) ? bit(i) : 0;
+    return loops;
+}
+
 static uint64_t loops_with_shards(const struct host *h, uint32_t from) {
     uint64_t loops = 0;
     for (uint32_t i = from; i < h->loops->count; i++)
@@ -205,8 +213,9 @@ static uint32_t list_begin(const struct host *h, const struct command *c, const 
     return router_loop_of_stage(h, (mr_bytes){ from->data, size });
 }
 
-static uint64_t loops_of(const struct host *h, const struct command *c, const mr_bytes *words,
+static uint64_t loops_of(const struct session *s, const struct command *c, const mr_bytes *words,
                          uint32_t count) {
+    const struct host *h = s->host;
     switch (c->scope) {
     case SCOPE_STAGES:
         return loops_of_stages(h, words + 1, gather_take_stages(words, count));
@@ -223,7 +232,7 @@ static uint64_t loops_of(const struct host *h, const struct command *c, const mr
         return stage ? bit(router_loop_of_stage(h, *stage)) : loops_with_shards(h, begin);
     }
     case SCOPE_SERVER:
-        return all_loops(h);
+        return loops_of_server(s);
     case SCOPE_NONE:
     case SCOPE_STAGE:
     case SCOPE_JOB:
@@ -257,7 +266,7 @@ bool gather_is_one(const struct session *s, const struct command *c, const mr_by
         *out_loop = router_loop_of_stage(h, words[1]);
         return true;
     }
-    uint64_t loops = loops_of(h, c, words, count);
+    uint64_t loops = loops_of(s, c, words, count);
     if (!loops || loops & (loops - 1) || (h->foreign_ids && is_by_id(c, words)))
         return false;
     *out_loop = (uint32_t)__builtin_ctzll(loops);
@@ -316,6 +325,14 @@ static void request_rows(struct session *s, uint32_t loop) {
     g->first = false;
 }
 
+// Of a TAKE: skips stages whose shards cannot be reached now; they are waited for later, with the
+// others. False: none is left.
+static bool skip_unreachable(const struct session *s, struct gather *g) {
+    while (g->at <= g->stages && !router_is_reachable(s, g->loop_of[g->at]))
+        g->at++;
+    return g->at <= g->stages;
+}
+
 // TAKE without waiting: the next stages that are of one loop, so that those that are named first
 // are served first.
 static void request_stages(struct session *s) {
@@ -336,7 +353,7 @@ static void request_stages(struct session *s) {
     snprintf(rows, sizeof rows, "%" PRIu64, g->rows_left);
     const mr_bytes more[] = { mr_str("WAIT"), mr_str("0"), mr_str("COUNT"), mr_str(rows) };
     memcpy(words + count, more, sizeof more); // of an option the last one counts
-    g->remaining = g->at <= g->stages;
+    g->remaining = skip_unreachable(s, g);
     gather_request(s, loop, words, count + 4);
     mem_free(words);
 }
@@ -419,9 +436,11 @@ static void list_start(struct gather *g) {
     g->first = true;
 }
 
-static void gather_take_start(struct gather *g) {
+static void gather_take_start(const struct session *s, struct gather *g) {
     g->stages = gather_take_stages(g->words, g->count);
     g->at = 1;
+    if (!skip_unreachable(s, g))
+        g->at = 1; // then it waits for the first
     const mr_bytes *count = take_option(g->words, g->count, "COUNT");
     g->rows_left = 1;
     if (count && (number_parse(*count, &g->rows_left) < 0 || !g->rows_left))
@@ -434,7 +453,7 @@ static void gather_start(struct session *s, struct gather *g, const uint32_t *lo
     g->search = !loop && (g->scope == SCOPE_JOB || g->scope == SCOPE_EITHER);
     uint64_t loops = g->single   ? bit(*loop)
                      : g->search ? loops_with_shards(h, 0)
-                                 : loops_of(h, g->command, g->words, g->count);
+                                 : loops_of(s, g->command, g->words, g->count);
     if (!g->single && h->foreign_ids && is_by_id(g->command, g->words)) {
         loops = loops_with_shards(h, 0);
         g->everywhere = (uint32_t)__builtin_popcountll(loops);
@@ -443,7 +462,7 @@ static void gather_start(struct session *s, struct gather *g, const uint32_t *lo
     if (g->scope == SCOPE_LIST && !g->single)
         list_start(g);
     if (g->scope == SCOPE_STAGES)
-        gather_take_start(g);
+        gather_take_start(s, g);
     bool at_once = g->scope == SCOPE_SERVER || g->scope == SCOPE_LEASES || g->scope == SCOPE_JOBS;
     if (at_once && !g->single)
         request_all(s, loops);
@@ -489,7 +508,8 @@ static int keep_reply(struct gather *g, mr_bytes reply) {
 
 // A loop that runs the TAKE only now finds its reservation withdrawn.
 static void cancel_others(struct session *s, struct gather *g) {
-    shared_reservation_withdraw(g->reserved);
+    if (g->reserved)
+        shared_reservation_withdraw(g->reserved);
     for (uint64_t left = g->pending; left; left &= left - 1)
         router_unblock_at(s, (uint32_t)__builtin_ctzll(left));
 }
@@ -516,6 +536,17 @@ static int rows_reply(struct gather *g, mr_bytes reply) {
     return buffer_append(&g->answer, rest.data, rest.size);
 }
 
+// In a cluster several shards may answer at once, because nodes share no reservation: jobs beyond
+// COUNT go back, as if they had not been taken.
+static mr_bytes return_surplus(struct session *s, const struct gather *g, uint32_t loop,
+                               mr_bytes reply) {
+    uint64_t jobs = is_error(reply) ? 0 : first_number(reply);
+    if (!g->waits || jobs <= g->rows_left)
+        return reply;
+    router_return(s, loop, jobs);
+    return mr_str("*0\r\n");
+}
+
 // In the order of its stages without waiting, then in all of their loops, of which one answers.
 static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
     bool failed = is_error(reply), granted = !failed && first_number(reply);
@@ -537,11 +568,12 @@ static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
     const mr_bytes *wait = take_option(g->words, g->count, "WAIT");
     if (!wait || word_is(*wait, "0"))
         return 0;
-    g->reserved = shared_reservation_create();
-    if (!g->reserved)
+    bool shares = !s->host->loops->is_cluster;
+    g->reserved = shares ? shared_reservation_create() : NULL;
+    if (shares && !g->reserved)
         return MR_ENOMEM;
     g->waits = true;
-    request_all(s, loops_of(s->host, g->command, g->words, g->count));
+    request_all(s, loops_of(s, g->command, g->words, g->count));
     return 0;
 }
 
@@ -577,7 +609,7 @@ static int merge_reply(struct session *s, struct gather *g, uint32_t loop, mr_by
         return 0; // the first error is the answer
     switch (g->scope) {
     case SCOPE_STAGES:
-        return take_reply(s, g, reply);
+        return take_reply(s, g, return_surplus(s, g, loop, reply));
     case SCOPE_LIST:
         return rows_reply(g, reply);
     case SCOPE_JOBS:

@@ -41,6 +41,8 @@ void gather_note_take(struct session *, const mr_bytes *words, uint32_t count);
 int router_request(struct session *, uint32_t loop, const mr_bytes *words, uint32_t count,
                    struct shared_reservation *);
 void router_unblock_at(struct session *, uint32_t loop);
+void router_return(struct session *, uint32_t loop, uint64_t jobs); // the last that it has taken
+bool router_is_reachable(const struct session *, uint32_t loop); // a command would not wait for it
 uint32_t router_loop_of_stage(const struct host *, mr_bytes stage);
 uint32_t router_loop_of_id(const struct host *, uint64_t id);
 bool router_has_shards(const struct host *, uint32_t loop);

@@ -56,11 +56,14 @@ static void look_outage(struct health *e, const struct host *h) {
 const char *health_word(const struct host *h, const char **out_why) {
     struct log_state log = { 0 };
     bool full = false, outage = false;
-    for (uint32_t i = 0; h->shards && i < h->shards; i++) { // also those of other loops
+    for (uint32_t i = 0; h->group && i < h->shards; i++) { // also those of other loops
+        if (!group_shard(h->group, i))
+            continue; // another node has it
         shard_look(group_shard(h->group, i), &log);
         full = full || log.full;
         outage = outage || log.outage[0];
     }
+    outage = outage || health_waiting_ms(h);
     *out_why = !h->shards   ? "the store is being read"
                : h->stopped ? h->why_stopped
                : full       ? "the disk is full: pushes are refused until there is room"
@@ -76,11 +79,18 @@ const char *health_word(const struct host *h, const char **out_why) {
 uint64_t health_waiting_ms(const struct host *h) {
     uint64_t since_ms = UINT64_MAX;
     struct log_state log;
-    for (uint32_t i = 0; i < h->shards; i++) {
+    host_look(h, &log);
+    if (log.outage[0])
+        since_ms = log.waiting_since_ms;
+    for (uint32_t i = 0; h->group && i < h->shards; i++) { // also those of other loops
+        if (!group_shard(h->group, i))
+            continue; // another node has it
         shard_look(group_shard(h->group, i), &log);
         if (log.outage[0] && log.waiting_since_ms < since_ms)
             since_ms = log.waiting_since_ms;
     }
+    if (h->node && h->node->outage[0] && h->node->outage_since_ms < since_ms)
+        since_ms = h->node->outage_since_ms;
     return since_ms == UINT64_MAX ? 0 : monotonic_ms() - since_ms;
 }
 

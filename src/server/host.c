@@ -31,8 +31,8 @@ int host_init(struct host *h, const char *store) {
                                     .size = UNAUTHENTICATED_REQUEST },
         .busy_steps = UINT64_MAX,
     };
-    struct list *lists[] = { &h->outgoing, &h->sessions, &h->touched, &h->held,
-                             &h->resuming, &h->ready,    &h->backlog, &h->leaving };
+    struct list *lists[] = { &h->outgoing, &h->parked, &h->sessions, &h->touched, &h->held,
+                             &h->resuming, &h->ready,  &h->backlog,  &h->leaving };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
     workers_init(&h->workers);
@@ -48,14 +48,15 @@ int host_init(struct host *h, const char *store) {
 
 int host_load(struct host *h, struct group *group) {
     uint32_t shards = group_count(group);
-    h->parts = h->loops ? h->loops->hosts[0]->parts : h->parts;
+    if (h->loops && !h->loops->is_cluster)
+        h->parts = h->loops->hosts[0]->parts;
     h->first = loop_first_shard(h->loops, shards, h->loop);
     h->end = loop_first_shard(h->loops, shards, h->loop + 1);
     for (uint32_t i = h->first; i < h->end; i++) {
         h->parts[i].shard = group_shard(group, i);
         h->parts[i].core = shard_core(h->parts[i].shard);
     }
-    for (uint32_t i = 0; h->loops && i < shards; i++)
+    for (uint32_t i = 0; h->loops && !h->loops->is_cluster && i < shards; i++)
         h->foreign_ids = h->foreign_ids || core_has_foreign_ids(shard_core(group_shard(group, i)));
     h->group = group;
     h->shards = shards;
@@ -69,6 +70,11 @@ int host_load(struct host *h, struct group *group) {
         session_touch(s);
     }
     return 0;
+}
+
+void host_load_none(struct host *h, uint32_t shards) {
+    h->shards = shards;
+    h->started_ms = h->clock_ms = h->clock();
 }
 
 void host_set_auth(struct host *h, struct auth *auth) {
@@ -112,7 +118,7 @@ void host_finish(struct host *h) {
     mem_free(h->inbox);
     mem_free(h->arguments);
     mem_free(h->grants);
-    if (h->loop == 0)
+    if (h->loop == 0 || h->owns_parts)
         mem_free(h->parts);
     auth_destroy(h->auth);
     *h = (struct host){ 0 };
@@ -127,6 +133,8 @@ uint64_t host_now_ms(const struct host *h) {
 
 void host_look(const struct host *h, struct log_state *out) {
     *out = (struct log_state){ 0 };
+    if (h->loops && h->loops->look && !h->loop)
+        h->loops->look(h->loops->arg, out);
     for (uint32_t i = h->first; i < h->end; i++) {
         struct log_state log;
         shard_look(h->parts[i].shard, &log);
@@ -327,7 +335,9 @@ static void stop_changes(struct host *h, void *why) {
 
 // The text stays as it is from now on.
 static void stop_other_loops(struct host *h) {
-    for (uint32_t i = 0; h->loops && i < h->loops->count; i++)
+    if (!h->loops || h->loops->is_cluster)
+        return;
+    for (uint32_t i = 0; i < h->loops->count; i++)
         if (i != h->loop)
             (void)loops_run(h->loops, i, stop_changes,
                             h->why_stopped); // if it fails, that loop notices later
@@ -361,9 +371,10 @@ static bool part_next_message(struct part *p, bool emits) {
 
 // True: it was delivered. Without memory for it, it is tried again in a later turn.
 static bool deliver_one(struct host *h, struct part *p) {
-    struct part *to = &h->parts[p->message.to];
-    int err = to->host == h ? peers_receive(shard_peers(to->shard), &p->message)
-                            : router_send_message(h, &p->message);
+    uint32_t to = p->message.to;
+    bool is_own = to >= h->first && to < h->end;
+    int err = is_own ? peers_receive(shard_peers(h->parts[to].shard), &p->message)
+                     : router_send_message(h, &p->message);
     p->has_message = err < 0;
     h->messages_delayed = h->messages_delayed || p->has_message;
     return !p->has_message;
@@ -688,14 +699,18 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     session_push_end(s, replies);
 }
 
-// Each shard's owner is its part; all are made when the first is asked for.
+// Each shard's owner is its part; all are made when the first is asked for. In a cluster a host has
+// parts of its own, of which it uses one.
 static void *part_of(void *host, uint32_t shard, uint32_t shards) {
     struct host *h = host;
-    if (!shard)
+    bool is_node = h->loops && h->loops->is_cluster;
+    if (!h->parts)
         h->parts = mem_alloc(shards * sizeof *h->parts);
     if (!h->parts)
         return NULL;
-    h->parts[shard].host = h->loops ? h->loops->hosts[loop_of_shard(h->loops, shards, shard)] : h;
+    h->owns_parts = is_node;
+    h->parts[shard].host =
+        h->loops && !is_node ? h->loops->hosts[loop_of_shard(h->loops, shards, shard)] : h;
     return &h->parts[shard];
 }
 

@@ -26,6 +26,7 @@
 #include "shard/group.h"
 #include "wire/request.h"
 
+struct cluster_seen;
 struct fetch;
 struct loops;
 struct session;
@@ -56,9 +57,17 @@ struct part {
 
 // A node of a cluster (cluster/node.h), for INFO. Borrowed from the node.
 struct host_node {
-    const char *cluster, *address; // its name; where clients and other nodes reach this one
-    const char *promise;           // what an acknowledged job survives, in a sentence
-    bool is_replicated;            // the promise includes the loss of a machine
+    const char *cluster, *address;   // its name; where clients and other nodes reach this one
+    const char *secret;              // that nodes of the cluster share; "": not known yet
+    const char *promise;             // what an acknowledged job survives, in a sentence
+    bool is_replicated;              // the promise includes the loss of a machine
+    const struct cluster_seen *seen; // all nodes and shards (node_seen.h)
+    char outage[256];                // why the store does not answer; "": it does …
+    uint64_t outage_since_ms;        // … and since when (monotonic_ms)
+    // What an operator wants, as a note for all nodes (cluster/node.c); an empty value takes it
+    // back. MR_EFULL.
+    int (*wish)(void *arg, const char *key, const char *value);
+    void *arg;
 };
 
 struct host {
@@ -69,8 +78,10 @@ struct host {
     uint32_t next_cleaned;   // of these, the one whose log is cleaned next: how many are before it
     uint32_t loop;           // which of the server's loops it is …
     struct loops *loops;     // … and what they share: see router.h; NULL: it is the only one
-    struct list outgoing;    // struct remote: those with messages to be sent
+    struct list outgoing;    // struct remote: those with messages to be sent …
+    struct list parked;      // … and those that wait until their shard can be reached
     bool foreign_ids;        // the store was copied: ids do not name the shards of their jobs
+    bool owns_parts;         // no other loop uses them
     uint64_t (*clock)(void); // milliseconds, for a host without shards of its own
     uint64_t clock_ms;       // when the turn began, by that
     uint64_t turn;           // how many have ended
@@ -126,7 +137,9 @@ struct host {
     uint64_t started_ms;
     const struct host_node *node; // NULL: it is none
     bool in_turn, stopping;
-    bool stopped; // the log has failed: only commands that change nothing run
+    bool is_leaving; // the shard goes to another node: no more sessions are made …
+    bool is_paused;  // … and no commands run
+    bool stopped;    // the log has failed: only commands that change nothing run
     char why_stopped[256];
     uint64_t damaged; // damaged entries that cleaning has found …
     char damage[512]; // … and where the last one is
@@ -142,6 +155,10 @@ void host_group_options(struct host *, struct group_options *out);
 // Starts to serve the group, which was opened with these options. With several loops it is called
 // for each host, in its thread. MR_ENOMEM.
 int host_load(struct host *, struct group *);
+
+// Starts to serve a store of so many shards, of which the host has none: they are reached through
+// the router.
+void host_load_none(struct host *, uint32_t shards);
 
 // Refuses all changes from now on: the log of another loop's shard has failed, for this reason.
 void host_stop_changes(struct host *, const char *why);

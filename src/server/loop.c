@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "server/fetch.h"
 #include "server/notice.h"
+#include "server/places.h"
 #include "server/systemd.h"
 
 #include <assert.h>
@@ -42,6 +43,8 @@ static void flush(struct loop *v) {
         lose_store(v);
         return;
     }
+    if (h->loops && h->loops->is_cluster && !v->index)
+        places_check(v->server); // before anything is sent
     list_append(&h->ready, &v->ready_mark);
     while (h->ready.next != &v->ready_mark) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
@@ -119,10 +122,12 @@ void turn_end(struct loop *v) {
             router_note_client_bytes(h);
     }
     turn_plan(v);
-    if (!v->server->lost)
+    if (!v->server->lost && !v->was_lost)
         health_look(&v->health, h);
     if (v->stopping)
         note_leases(v);
+    if (v->leaving)
+        place_leave_on(v);
 }
 
 static void on_check(uv_check_t *check) {
@@ -163,6 +168,8 @@ static void on_message(uv_async_t *async) {
         return;
     }
     receive_messages(v);
+    if (!v->index)
+        places_collect(v->server);
     if (v->closing)
         loop_finish(v);
 }
@@ -188,6 +195,8 @@ static void on_fetched(uv_work_t *work, int status) {
     turn_end(v);
     if (v->closing)
         loop_finish(v);
+    if (v->leaving)
+        place_leave_on(v);
 }
 
 static int fetch(void *server, struct fetch *f) {
@@ -215,10 +224,15 @@ static struct loop *loop_of(struct host *h) {
     return list_entry(h, struct loop, host);
 }
 
+// A node closes its other loops first.
+static uint32_t loop_count(const struct server *server) {
+    return server->loops.is_cluster ? 1 : server->loops.count;
+}
+
 // Runs a function in every loop; in this one, the first, at once. A loop to which no message can be
 // sent for lack of memory gets that of the next step.
 static void run_in_all(struct server *server, void (*run)(struct host *, void *)) {
-    for (uint32_t i = 1; i < server->loops.count; i++)
+    for (uint32_t i = 1; i < loop_count(server); i++)
         (void)loops_run(&server->loops, i, run, server);
     run(&server->loop[0]->host, server);
 }
@@ -233,11 +247,20 @@ static void loop_end(struct loop *v) {
     uv_walk(&v->uv, close_handle, NULL);
 }
 
+void loop_close_handles(struct loop *v) {
+    loop_end(v);
+    if (!v->threaded)
+        uv_run(&v->uv, UV_RUN_DEFAULT);
+}
+
 // The store is closed before the handles, because the log calls back until then.
 static void close_store(struct server *server) {
+    const struct server_cluster *cluster = server->options.cluster;
+    if (cluster)
+        cluster->closing(cluster->arg);
     group_close(server->group);
     server->group = NULL;
-    for (uint32_t i = 1; i < server->loops.count; i++) {
+    for (uint32_t i = 1; i < loop_count(server); i++) {
         atomic_store(&server->loop[i]->end, true);
         uv_async_send(&server->loop[i]->messages);
     }
@@ -262,7 +285,7 @@ static void loop_done(struct loop *v) {
 static void one_is_done(struct host *h, void *arg) {
     struct server *server = arg;
     (void)h;
-    if (++server->done == server->loops.count)
+    if (++server->done == loop_count(server))
         close_store(server);
 }
 
@@ -277,7 +300,7 @@ static void barrier(struct host *h, void *server) {
 static void one_has_no_clients(struct host *h, void *arg) {
     struct server *server = arg;
     (void)h;
-    if (++server->without_clients == server->loops.count)
+    if (++server->without_clients == loop_count(server))
         run_in_all(server, barrier);
 }
 
@@ -347,7 +370,7 @@ static void close_all(struct server *server) {
 
 static uint64_t leases_of_all(const struct server *server) {
     uint64_t leases = 0;
-    for (uint32_t i = 0; i < server->loops.count; i++)
+    for (uint32_t i = 0; i < loop_count(server); i++)
         leases += atomic_load(&server->loop[i]->leases);
     return leases;
 }
@@ -355,7 +378,7 @@ static uint64_t leases_of_all(const struct server *server) {
 static void stop_if_drained(struct host *h, void *arg) {
     struct server *server = arg;
     (void)h;
-    if (!server->closing && leases_of_all(server) == 0)
+    if (!server->closing && leases_of_all(server) == 0 && places_have_left(server))
         close_all(server);
 }
 
@@ -372,6 +395,8 @@ static void note_leases(struct loop *v) {
 
 static void on_drain_over(uv_timer_t *timer) {
     struct server *server = timer->data;
+    if (server->loops.is_cluster)
+        return; // each of its shards waits by itself
     notice(NOTICE_WARN, "%" PRIu64 " jobs are still running: they go back to their channels",
            leases_of_all(server));
     close_all(server);
@@ -395,6 +420,9 @@ static void stop_at_once(struct server *server) {
     notice(NOTICE_WARN, "stopping at once");
     server->stopping = true;
     atomic_store(&server->cancel_load, true);
+    places_leave(server, true);
+    if (!places_have_left(server))
+        return; // the rest follows when they have
     close_all(server);
     if (server->closing)
         run_in_all(server, close_now);
@@ -423,7 +451,9 @@ static void note_lost_store(struct host *h, void *arg) {
 }
 
 static void lose_store(struct loop *v) {
-    if (v->index == 0)
+    if (v->server->loops.is_cluster)
+        place_lost(v);
+    else if (v->index == 0)
         note_lost_store(&v->host, v->server);
     else if (!v->lost)
         v->lost = loops_run(&v->server->loops, 0, note_lost_store, v->server) == 0;
@@ -431,26 +461,43 @@ static void lose_store(struct loop *v) {
 
 static uint64_t count_leases(const struct server *server) {
     uint64_t leases = host_leases(&server->loop[0]->host);
-    for (uint32_t i = 1; i < server->loops.count; i++)
+    for (uint32_t i = 1; i < loop_count(server); i++)
         leases += atomic_load(&server->loop[i]->leases); // as last reported
     return leases;
 }
 
 static void loop_on_signal(uv_signal_t *signal, int number) {
     struct server *server = signal->data;
-    struct loop *v = server->loop[0];
     if (server->stopping || server->loading_now) {
         stop_at_once(server);
         return;
     }
+    const char *name = number == SIGINT ? "SIGINT" : "SIGTERM";
+    if (server->loops.is_cluster)
+        notice(NOTICE_INFO, "%s: accepting no more connections; handing over shards", name);
+    else
+        notice(NOTICE_INFO,
+               "%s: accepting no more connections; waiting for %" PRIu64 " running jobs", name,
+               count_leases(server));
+    server_drain(server);
+}
+
+void server_fail_node(struct server *server, int err) {
+    server->exit = err;
+    snprintf(server->load_text, sizeof server->load_text, "%s", error_text());
+    if (!server->stopping)
+        server_drain(server);
+}
+
+void server_drain(struct server *server) {
+    struct loop *v = server->loop[0];
     server->stopping = true;
     systemd_tell("STOPPING=1\nSTATUS=Letting running jobs end");
-    notice(NOTICE_INFO, "%s: accepting no more connections; waiting for %" PRIu64 " running jobs",
-           number == SIGINT ? "SIGINT" : "SIGTERM", count_leases(server));
     listener_close(&server->wire);
     listener_close(&server->front);
     uv_timer_start(&server->drain_timer, on_drain_over, (uint64_t)server->options.drain_ms, 0);
-    for (uint32_t i = 1; i < server->loops.count; i++)
+    places_leave(server, false);
+    for (uint32_t i = 1; i < loop_count(server); i++)
         atomic_store(&server->loop[i]->leases, UINT64_MAX / LOOPS_MOST); // until it has reported
     host_begin(&v->host);
     run_in_all(server, begin_stop);
@@ -484,7 +531,7 @@ static void server_reload(void *arg) {
     bool tokens = credentials_reload(&server->credentials, &v->host);
     pthread_mutex_unlock(&server->lock);
     for (uint32_t i = 1; tokens && i < server->loops.count; i++)
-        if (pass_on_tokens(server, i) < 0)
+        if (server->loop[i] && pass_on_tokens(server, i) < 0)
             notice(NOTICE_ERROR, "a loop keeps its old tokens: %s", error_text());
     if (server->options.on_reload)
         server->options.on_reload(server->options.arg);
@@ -493,28 +540,37 @@ static void server_reload(void *arg) {
 
 // ---- Loading the store ------------------------------------------------------------------------
 
+void server_group_options(struct server *server, struct loop *v, struct group_options *out) {
+    const struct server_options *o = &server->options;
+    *out =
+        (struct group_options){ .store = o->store_url,
+                                .shards = o->shards,
+                                .log = { .sync = o->sync,
+                                         .interval_ms = o->interval_ms,
+                                         .stream = o->stream,
+                                         .max_unwritten = LOG_UNWRITTEN,
+                                         .on_durable = loop_log_is_durable },
+                                .limits = { .max_body = o->max_body, .max_memory = o->max_bytes },
+                                .cancel = &server->cancel_load };
+    host_group_options(&v->host, out);
+}
+
 static void load_store(uv_work_t *work) {
     struct server *server = work->data;
-    const struct server_options *o = &server->options;
-    struct group_options group = { .store = o->store_url,
-                                   .shards = o->shards,
-                                   .log = { .sync = o->sync,
-                                            .interval_ms = o->interval_ms,
-                                            .stream = o->stream,
-                                            .max_unwritten = LOG_UNWRITTEN,
-                                            .on_durable = loop_log_is_durable },
-                                   .limits = { .max_body = o->max_body,
-                                               .max_memory = o->max_bytes },
-                                   .cancel = &server->cancel_load };
-    host_group_options(&server->loop[0]->host, &group);
+    struct group_options group;
+    server_group_options(server, server->loop[0], &group);
     server->load_err = group_open(&group, &server->group);
     if (server->load_err < 0)
         snprintf(server->load_text, sizeof server->load_text, "%s", error_text());
 }
 
+void loop_set_fetch(struct loop *v) {
+    host_set_fetch(&v->host, fetch, v);
+}
+
 static int loop_load(struct loop *v) {
     int err = host_load(&v->host, v->server->group);
-    host_set_fetch(&v->host, fetch, v);
+    loop_set_fetch(v);
     return err;
 }
 
@@ -591,6 +647,14 @@ static void end_turn(void *loop) {
     turn_end(loop);
 }
 
+static void loop_watch(struct loop *v) {
+    const struct server *server = v->server;
+    if (!server->fronts)
+        return;
+    v->host.watch = server->options.front->turn;
+    v->host.watcher = server->fronts;
+}
+
 static int start_fronts(struct server *server) {
     struct server_options *o = &server->options;
     struct loop *v = server->loop[0];
@@ -605,10 +669,10 @@ static int start_fronts(struct server *server) {
     int err = o->front->start(&place, &server->fronts);
     if (err == 0)
         err = listen_on(&server->front, o->front_host, &o->front_port, 0);
-    for (uint32_t i = 0; err == 0 && i < server->loops.count; i++) {
-        server->loop[i]->host.watch = o->front->turn;
-        server->loop[i]->host.watcher = server->fronts;
-    }
+    if (err == MR_ENET)
+        err = error_set(err, "%s; --http sets another address", error_text());
+    for (uint32_t i = 0; err == 0 && i < loop_count(server); i++)
+        loop_watch(server->loop[i]);
     return o->front_asked ? err : 0;
 }
 
@@ -634,6 +698,7 @@ static int init_loop_handles(struct loop *v) {
         (err = uv_timer_init(&v->uv, &v->unauthenticated_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->unread_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->inactive_timer)) < 0 ||
+        (err = uv_timer_init(&v->uv, &v->leave_timer)) < 0 ||
         (err = uv_async_init(&v->uv, &v->durable, on_durable)) < 0 ||
         (err = uv_async_init(&v->uv, &v->messages, on_message)) < 0 ||
         (err = uv_check_start(&v->check, on_check)) < 0)
@@ -641,6 +706,7 @@ static int init_loop_handles(struct loop *v) {
     v->idle.data = v->check.data = v->timer.data = v;
     v->durable.data = v->messages.data = v;
     v->unauthenticated_timer.data = v->unread_timer.data = v->inactive_timer.data = v;
+    v->leave_timer.data = v;
     v->timer_at_ms = UINT64_MAX;
     return 0;
 }
@@ -677,7 +743,7 @@ static void set_limits(struct loop *v) {
 
 // ---- Loops ------------------------------------------------------------------------------------
 
-static void loop_destroy(struct loop *v) {
+void loop_destroy(struct loop *v) {
     if (!v)
         return;
     host_finish(&v->host);
@@ -689,7 +755,7 @@ static void loop_destroy(struct loop *v) {
     mem_free(v);
 }
 
-static int loop_create(struct server *server, uint32_t index) {
+int loop_create(struct server *server, uint32_t index) {
     struct loop *v = mem_alloc(sizeof *v);
     if (!v)
         return error_set(MR_ENOMEM, "no memory for a server");
@@ -714,13 +780,13 @@ static int loop_create(struct server *server, uint32_t index) {
 
 static int create_loops(struct server *server) {
     int err = 0;
-    for (uint32_t i = 0; err == 0 && i < server->loops.count; i++)
+    for (uint32_t i = 0; err == 0 && i < loop_count(server); i++)
         err = loop_create(server, i);
     if (err == 0 && (err = credentials_open(&server->credentials, &server->loop[0]->host)) < 0 &&
         err != MR_ENOMEM)
         err = error_set(MR_EAUTH, "%s", error_text());
     struct auth *auth = server->loop[0] ? server->loop[0]->host.auth : NULL;
-    for (uint32_t i = 1; err == 0 && auth && i < server->loops.count; i++)
+    for (uint32_t i = 1; err == 0 && auth && i < loop_count(server); i++)
         err = auth_copy(auth, &server->loop[i]->host.auth);
     return err;
 }
@@ -733,20 +799,25 @@ static void *loop_thread(void *loop) {
     return NULL;
 }
 
-static int loop_start_threads(struct server *server) {
-    for (uint32_t i = 1; i < server->loops.count; i++) {
-        struct loop *v = server->loop[i];
-        int failed = pthread_create(&v->thread, NULL, loop_thread, v);
-        if (failed)
-            return error_set(MR_ENOMEM, "no thread for a loop: %s", strerror(failed));
-        v->threaded = true;
-    }
+int loop_start_thread(struct loop *v) {
+    loop_watch(v);
+    int failed = pthread_create(&v->thread, NULL, loop_thread, v);
+    if (failed)
+        return error_set(MR_ENOMEM, "no thread for a loop: %s", strerror(failed));
+    v->threaded = true;
     return 0;
+}
+
+static int loop_start_threads(struct server *server) {
+    int err = 0;
+    for (uint32_t i = 1; err == 0 && i < loop_count(server); i++)
+        err = loop_start_thread(server->loop[i]);
+    return err;
 }
 
 // Loops whose threads run end by themselves; the handles of the others are closed here.
 static void end_loops(struct server *server) {
-    for (uint32_t i = 0; i < server->loops.count && server->loop[i]; i++) {
+    for (uint32_t i = 0; i < loop_count(server) && server->loop[i]; i++) {
         struct loop *v = server->loop[i];
         if (v->threaded) {
             atomic_store(&v->end, true);
@@ -771,6 +842,19 @@ static int loop_start(struct server *server) {
     return err < 0 ? err : loop_start_threads(server);
 }
 
+static int serve_as_node(struct server *server) {
+    struct loop *v = server->loop[0];
+    int err = places_start(server);
+    if (err < 0)
+        server_fail_node(server, err);
+    uv_run(&v->uv, UV_RUN_DEFAULT);
+    places_stop(server);
+    end_loops(server);
+    if (server->exit < 0)
+        error_set(server->exit, "%s", server->load_text);
+    return server->exit;
+}
+
 static int serve(struct server *server) {
     int err = loop_start(server);
     if (err < 0) {
@@ -779,6 +863,8 @@ static int serve(struct server *server) {
     }
     write_listening(server);
     struct loop *v = server->loop[0];
+    if (server->loops.is_cluster)
+        return serve_as_node(server);
     err = uv_queue_work(&v->uv, &server->loading, load_store, on_loaded);
     assert(err == 0); // it only fails without a callback
     server->loading_now = true;
@@ -805,7 +891,9 @@ int server_run(const struct server_options *options) {
     quota_init(&server->quota, options->max_clients ? options->max_clients : LIMIT_CLIENTS,
                options->max_per_address ? options->max_per_address : LIMIT_CLIENTS_OF_ADDRESS,
                (struct quota_words){ "clients", "max-clients", "max-per-address" });
-    loops_init(&server->loops, loops_wanted(options->loops));
+    bool is_node = options->cluster != NULL;
+    loops_init(&server->loops,
+               is_node ? options->cluster->shards + 1 : loops_wanted(options->loops), is_node);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); // a file size limit is then an error of write
     int err = serve(server);

@@ -8,6 +8,7 @@
 #include "server/credentials.h"
 #include "server/front.h"
 #include "server/health.h"
+#include "server/node_link.h"
 #include "server/quota.h"
 #include "server/reload.h"
 #include "server/router.h"
@@ -62,6 +63,14 @@ struct loop {
     bool reported, barrier, finished; // see "Stopping" in loop.c
     _Atomic uint64_t leases;          // while it stops: at the end of its last turn
     atomic_bool end;                  // its handles are to be closed
+
+    // Of a shard of a node (places.h):
+    struct group *group;
+    uv_timer_t leave_timer; // ends the wait for running jobs
+    enum { SERVES, LEAVES, GIVES_BACK, HAS_LEFT } leaving;
+    bool was_lost;
+    char why_lost[256];
+    atomic_bool gone; // its thread ends
 };
 
 struct server {
@@ -97,7 +106,9 @@ struct server {
     atomic_bool cancel_load; // for the loading thread
     bool loading_now, stopping, closing;
     bool lost; // another node may own the store: nothing is sent or written any more
-    uint32_t without_clients, done; // numbers of loops, while the server stops
+    struct other_nodes *links;        // of a node of a cluster
+    struct tls_context *node_context; // … for its connections to others; NULL: no TLS
+    uint32_t without_clients, done;   // numbers of loops, while the server stops
     int exit;
 };
 
@@ -132,6 +143,10 @@ void connections_make_room(
     struct loop *); // closes some if clients use too much memory; more in the next turn
 void connection_close(struct connection *); // begins a turn: its session ends in it
 
+// Connects to another node; the link is ready when that has accepted it. MR_ENET, MR_ENOMEM.
+int connection_dial(struct loop *, const char *host, uint16_t port, const struct node_link_hello *,
+                    struct node_link **out);
+
 // ---- loop.c -----------------------------------------------------------------------------------
 
 void turn_end(struct loop *);  // runs what is to be done in this turn; the rest follows in the next
@@ -139,5 +154,15 @@ void turn_plan(struct loop *); // has the turn that has begun, or that is needed
 // Whether another node may own the store by now: then nothing may be sent any more.
 bool has_lost_store(const struct loop *);
 void loop_finish(struct loop *); // a connection has closed while the server stops
+
+// For places.c: a loop without a thread, and its end.
+int loop_create(struct server *, uint32_t index);
+int loop_start_thread(struct loop *);
+void loop_close_handles(struct loop *); // in its thread, which then ends; or before it has one
+void loop_destroy(struct loop *);       // after its thread; takes NULL
+void loop_set_fetch(struct loop *);     // reads what is not in memory in other threads
+void server_group_options(struct server *, struct loop *, struct group_options *out);
+// Ends the server as a signal does.
+void server_drain(struct server *);
 
 #endif

@@ -1,4 +1,5 @@
-// See router.h. A struct loop_message goes from one loop to another; it owns its contents.
+// The side of the connection: which loop runs a command, requests to its remote sessions, and their
+// replies. See router.h and remote.h.
 #include "server/router.h"
 
 #include "base/errors.h"
@@ -8,8 +9,10 @@
 #include "server/budget.h"
 #include "server/command.h"
 #include "server/gather.h"
-#include "shard/reservation.h"
+#include "server/node_link.h"
+#include "server/remote.h"
 #include "wire/number.h"
+#include "wire/request.h"
 
 #include <assert.h>
 #include <string.h>
@@ -18,131 +21,6 @@ enum {
     MOST_UNDER_WAY = 1024,         // requests that a connection has in another loop …
     MOST_BYTES_UNDER_WAY = 4 << 20 // … and bytes of them, after which it waits for the replies
 };
-
-enum loop_message_kind {
-    // To a remote session:
-    LOOP_IDENTITY, // its connection's identity; the first one makes the remote session
-    LOOP_HOLDS,    // sources that it has to hold
-    LOOP_REQUESTS, // bytes; `reserved` if it is a TAKE in several loops
-    LOOP_SENT,     // number of bytes of replies that the connection has accepted
-    LOOP_UNBLOCK,  // its TAKE waits no longer
-    LOOP_END,      // the connection has ended
-    // From it:
-    LOOP_REPLIES, // bytes, and how many replies they are
-    LOOP_CLOSED,  // it has ended by itself; count 1: the connection must be closed at once
-    LOOP_ENDED,   // the last message, after LOOP_END
-    // Between shards, and for the server:
-    LOOP_SHARD_MESSAGE,
-    LOOP_RUN,
-};
-
-// The identity of the connection of a remote session. Compared byte by byte: unused bytes are zero.
-struct identity {
-    uint64_t id;
-    bool resp3, cancels, input_ended;
-    uint32_t level;
-    char stages[SESSION_STAGES];
-    char name[LIMIT_NAME + 1], token[AUTH_NAME + 1], address[64];
-};
-
-struct loop_message {
-    struct list of_inbox;
-    enum loop_message_kind kind;
-    struct remote *remote;
-    struct buffer bytes;
-    uint64_t count;
-    struct remote_work work;
-    struct identity *identity;
-    struct holds *holds;
-    struct shared_reservation *reserved;
-    struct message *message;
-    void (*run)(struct host *, void *arg);
-    void *arg;
-};
-
-// A TAKE that waits in several loops.
-struct shared_reservation {
-    struct reservation reservation;
-    _Atomic uint32_t users;
-};
-
-// ---- Loops and inboxes --------------------------------------------------------------------------
-
-void loops_init(struct loops *l, uint32_t count) {
-    *l = (struct loops){ .count = count };
-    for (uint32_t i = 0; i < count; i++) {
-        list_init(&l->inboxes[i].messages);
-        pthread_mutex_init(&l->inboxes[i].lock, NULL);
-    }
-}
-
-void loops_add(struct loops *l, struct host *h, void (*wake)(void *arg), void *arg) {
-    l->hosts[h->loop] = h;
-    l->inboxes[h->loop].wake = wake;
-    l->inboxes[h->loop].arg = arg;
-    h->loops = l->count > 1 ? l : NULL;
-}
-
-static void loop_message_free(struct loop_message *m) {
-    if (!m)
-        return;
-    buffer_finish(&m->bytes);
-    shared_reservation_leave(m->reserved);
-    mem_free(m->identity);
-    mem_free(m->holds);
-    if (m->message)
-        message_finish(m->message);
-    mem_free(m->message);
-    mem_free(m);
-}
-
-void loops_finish(struct loops *l) {
-    for (uint32_t i = 0; i < l->count; i++) {
-        for (struct list *at; (at = list_first(&l->inboxes[i].messages)) != NULL;) {
-            list_remove(at);
-            loop_message_free(list_entry(at, struct loop_message, of_inbox));
-        }
-        pthread_mutex_destroy(&l->inboxes[i].lock);
-    }
-}
-
-// Shards are distributed evenly over the loops, in order.
-uint32_t loop_of_shard(const struct loops *l, uint32_t shards, uint32_t shard) {
-    return l && shards ? (uint32_t)((uint64_t)shard * l->count / shards) : 0;
-}
-
-uint32_t loop_first_shard(const struct loops *l, uint32_t shards, uint32_t loop) {
-    return l ? (uint32_t)(((uint64_t)loop * shards + l->count - 1) / l->count) : loop * shards;
-}
-
-static void loop_send(struct loops *l, uint32_t loop, struct loop_message *m) {
-    struct inbox *in = &l->inboxes[loop];
-    pthread_mutex_lock(&in->lock);
-    bool was_empty = list_empty(&in->messages);
-    list_append(&in->messages, &m->of_inbox);
-    pthread_mutex_unlock(&in->lock);
-    if (was_empty)
-        in->wake(in->arg);
-}
-
-static struct loop_message *loop_message_create(enum loop_message_kind kind, struct remote *r) {
-    struct loop_message *m = mem_alloc(sizeof *m);
-    if (m) {
-        m->kind = kind;
-        m->remote = r;
-    }
-    return m;
-}
-
-int loops_run(struct loops *l, uint32_t loop, void (*run)(struct host *, void *arg), void *arg) {
-    struct loop_message *m = loop_message_create(LOOP_RUN, NULL);
-    if (!m)
-        return error_set(MR_ENOMEM, "no memory for a message between loops");
-    m->run = run;
-    m->arg = arg;
-    loop_send(l, loop, m);
-    return 0;
-}
 
 int router_send_message(struct host *h, struct message *message) {
     struct loop_message *m = loop_message_create(LOOP_SHARD_MESSAGE, NULL);
@@ -160,34 +38,7 @@ int router_send_message(struct host *h, struct message *message) {
 
 // ---- Remote sessions, seen from the connection --------------------------------------------------
 
-// Messages that must not fail are allocated in advance.
-struct remote {
-    struct loops *loops;
-    uint32_t client_loop, shard_loop;
-    struct loop_message *end, *ended, *closed; // for LOOP_END, LOOP_ENDED and LOOP_CLOSED
-
-    // Used by the client's loop:
-    struct session *client; // NULL: it has ended
-    struct list of_outgoing;
-    struct buffer requests;   // to be sent at the end of the turn
-    uint64_t under_way;       // requests without a reply
-    uint64_t bytes_under_way; // of requests, since there were none
-    uint64_t to_ack;          // bytes of replies that the connection has accepted
-    struct remote_work work;  // as last reported
-    struct identity known;    // what was sent to it
-    bool is_made;
-    struct holds holds;                  // to be sent before the requests
-    struct shared_reservation *reserved; // goes with the next requests
-
-    // Used by the loop of the shards:
-    struct session *session; // NULL: not yet, or over
-    bool is_over;
-    struct identity identity;
-    uint64_t sent_bytes, sent_replies; // of replies, without acknowledgement
-    uint64_t sent_ended;               // number of ends reported
-};
-
-static struct remote *remote_create(struct session *s, uint32_t shard_loop) {
+struct remote *remote_create(struct loops *loops, uint32_t client_loop, uint32_t shard_loop) {
     struct remote *r = mem_alloc(sizeof *r);
     if (!r)
         return NULL;
@@ -201,16 +52,19 @@ static struct remote *remote_create(struct session *s, uint32_t shard_loop) {
         mem_free(r);
         return NULL;
     }
-    r->loops = s->host->loops;
-    r->client_loop = s->host->loop;
+    r->loops = loops;
+    r->client_loop = client_loop;
     r->shard_loop = shard_loop;
-    r->client = s;
     list_init(&r->of_outgoing);
+    list_init(&r->of_link);
     return r;
 }
 
-static void remote_free(struct remote *r) {
+void remote_free(struct remote *r) {
+    list_remove(&r->of_outgoing);
+    list_remove(&r->of_link);
     buffer_finish(&r->requests);
+    buffer_finish(&r->kept);
     shared_reservation_leave(r->reserved);
     loop_message_free(r->end);
     loop_message_free(r->ended);
@@ -223,9 +77,11 @@ static struct remote *remote_get(struct session *s, uint32_t shard_loop) {
     if (!s->remotes)
         s->remotes = mem_alloc(s->host->loops->count * sizeof *s->remotes);
     if (s->remotes && !s->remotes[shard_loop])
-        s->remotes[shard_loop] = remote_create(s, shard_loop);
-    if (s->remotes && s->remotes[shard_loop])
+        s->remotes[shard_loop] = remote_create(s->host->loops, s->host->loop, shard_loop);
+    if (s->remotes && s->remotes[shard_loop]) {
+        s->remotes[shard_loop]->client = s;
         return s->remotes[shard_loop];
+    }
     s->broken = true;
     session_touch(s);
     return NULL;
@@ -245,6 +101,7 @@ static int remote_request(struct remote *r, const mr_bytes *words, uint32_t coun
         return err;
     }
     r->under_way++;
+    r->request_count++;
     r->bytes_under_way += r->requests.size - before;
     send_later(r);
     return 0;
@@ -266,6 +123,38 @@ static struct identity identity_of(const struct session *s) {
     return i;
 }
 
+// To the remote session, wherever it is.
+static void remote_post(struct remote *r, struct loop_message *m) {
+    if (!r->link) {
+        loop_send(r->loops, r->shard_loop, m);
+        return;
+    }
+    node_link_send(r->link, r->id, m);
+    loop_message_free(m);
+}
+
+static bool remote_tell(struct remote *r, enum loop_message_kind kind, uint64_t count) {
+    struct loop_message *m = loop_message_create(kind, r);
+    if (!m)
+        return false;
+    m->count = count;
+    remote_post(r, m);
+    return true;
+}
+
+// In a cluster: whether the shard is where a session can be made for the connection.
+static bool place_is_ready(const struct loops *l, uint32_t loop) {
+    enum shard_place at = l->places[loop].at;
+    return !l->is_cluster || at == PLACE_HERE ||
+           (at == PLACE_ON_NODE && node_link_is_ready(l->places[loop].link));
+}
+
+static void choose_place(struct remote *r) {
+    const struct loops *l = r->loops;
+    if (l->is_cluster && l->places[r->shard_loop].at == PLACE_ON_NODE)
+        node_link_add(l->places[r->shard_loop].link, r);
+}
+
 static bool send_identity(struct remote *r) {
     struct identity now = identity_of(r->client);
     // identity_of clears the padding. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
@@ -275,10 +164,13 @@ static bool send_identity(struct remote *r) {
     m = m && (m->identity = mem_alloc(sizeof now)) ? m : (loop_message_free(m), NULL);
     if (!m)
         return false;
+    if (!r->is_made)
+        choose_place(r);
     *m->identity = now;
+    m->count = !r->is_made;
     r->known = now;
     r->is_made = true;
-    loop_send(r->loops, r->shard_loop, m);
+    remote_post(r, m);
     return true;
 }
 
@@ -289,34 +181,51 @@ static bool send_holds(struct remote *r) {
         return false;
     *m->holds = r->holds;
     r->holds = (struct holds){ 0 };
-    loop_send(r->loops, r->shard_loop, m);
+    r->work.holds = true;
+    remote_post(r, m);
     return true;
+}
+
+// In a cluster requests are kept until they have replies: a shard that leaves does not run them.
+static int keep_requests(struct remote *r) {
+    if (!r->loops->is_cluster)
+        return 0;
+    if (r->kept_replies == r->kept_count) {
+        buffer_clear(&r->kept);
+        r->kept_replies = r->kept_count = 0;
+    }
+    r->kept_count += r->request_count;
+    return buffer_append(&r->kept, r->requests.data, r->requests.size);
 }
 
 static bool send_requests(struct remote *r) {
     struct loop_message *m = loop_message_create(LOOP_REQUESTS, r);
-    if (!m)
+    if (!m || keep_requests(r) < 0) {
+        loop_message_free(m);
         return false;
+    }
     m->bytes = r->requests;
     r->requests = (struct buffer){ 0 };
+    r->request_count = 0;
     m->reserved = r->reserved;
     r->reserved = NULL;
-    loop_send(r->loops, r->shard_loop, m);
+    remote_post(r, m);
     return true;
 }
 
 static bool send_ack(struct remote *r) {
-    struct loop_message *m = loop_message_create(LOOP_SENT, r);
-    if (!m)
+    if (!remote_tell(r, LOOP_SENT, r->to_ack))
         return false;
-    m->count = r->to_ack;
     r->to_ack = 0;
-    loop_send(r->loops, r->shard_loop, m);
     return true;
 }
 
 // Without memory for a message the session ends, which closes its connection.
 static void remote_send(struct remote *r) {
+    if (!r->is_made && !place_is_ready(r->loops, r->shard_loop)) {
+        list_append(&r->client->host->parked, &r->of_outgoing);
+        return;
+    }
     bool holds = r->holds.count || r->holds.over;
     bool sent =
         send_identity(r) && (!holds || send_holds(r)) && (!r->requests.size || send_requests(r));
@@ -334,6 +243,13 @@ void router_send(struct host *h) {
     for (struct list *l; (l = list_first(&h->outgoing)) != NULL;) {
         list_remove(l);
         remote_send(list_entry(l, struct remote, of_outgoing));
+    }
+}
+
+void router_place_changed(struct host *h) {
+    for (struct list *l; (l = list_first(&h->parked)) != NULL;) {
+        list_remove(l);
+        list_append(&h->outgoing, l);
     }
 }
 
@@ -356,7 +272,7 @@ void router_note_client_bytes(struct host *h) {
         return;
     for (uint32_t i = 0; i < l->count; i++)
         if (i != h->loop && atomic_load(&l->client_bytes[i]) > limit / l->count)
-            l->inboxes[i].wake(l->inboxes[i].arg);
+            loops_wake(l, i);
 }
 
 APART void router_identity_changed(struct session *s) {
@@ -371,14 +287,15 @@ void router_drained(struct session *s) {
             send_later(s->remotes[i]);
 }
 
-static void send_to_all(struct session *s, enum loop_message_kind kind) {
-    for (uint32_t i = 0; s->remotes && i < s->host->loops->count; i++) {
-        struct remote *r = s->remotes[i];
-        struct loop_message *m =
-            r && r->under_way && r->is_made ? loop_message_create(kind, r) : NULL;
-        if (m)
-            loop_send(r->loops, r->shard_loop, m);
-    }
+static void answer_empty(struct remote *);
+
+// Ends a TAKE, which may wait for the place of its shard. Without memory for the message it waits
+// until its timeout.
+static void remote_unblock(struct remote *r) {
+    if (r->is_made)
+        (void)remote_tell(r, LOOP_UNBLOCK, 0);
+    else
+        answer_empty(r);
 }
 
 bool router_unblock(struct session *s) {
@@ -387,8 +304,8 @@ bool router_unblock(struct session *s) {
     router_send(s->host);
     if (s->gather)
         gather_cancel(s);
-    else
-        send_to_all(s, LOOP_UNBLOCK);
+    else if (s->route && s->route->under_way)
+        remote_unblock(s->route);
     return true;
 }
 
@@ -412,6 +329,22 @@ uint64_t router_id(const struct session *s) {
     return s->remote ? s->remote->identity.id : s->id;
 }
 
+// Of a session on another node nothing is left here.
+static void remote_end(struct remote *r) {
+    struct loop_message *end = r->end;
+    r->end = NULL;
+    if (r->is_made && !r->link) {
+        loop_send(r->loops, r->shard_loop, end);
+        return;
+    }
+    if (r->is_made) {
+        node_link_send(r->link, r->id, end);
+        node_link_remove(r->link, r);
+    }
+    loop_message_free(end);
+    remote_free(r);
+}
+
 void router_leave(struct session *s) {
     gather_destroy(s->gather);
     s->gather = NULL;
@@ -423,12 +356,7 @@ void router_leave(struct session *s) {
         r->client = NULL;
         shared_reservation_leave(r->reserved); // of requests that were not sent yet
         r->reserved = NULL;
-        struct loop_message *end = r->end;
-        r->end = NULL;
-        if (r->is_made)
-            loop_send(r->loops, r->shard_loop, end);
-        else
-            loop_message_free(end), remote_free(r);
+        remote_end(r);
     }
     mem_free(s->remotes);
     s->remotes = NULL;
@@ -584,11 +512,22 @@ int router_request(struct session *s, uint32_t loop, const mr_bytes *words, uint
 
 void router_unblock_at(struct session *s, uint32_t loop) {
     struct remote *r = s->remotes[loop];
-    remote_send(r);
     list_remove(&r->of_outgoing);
-    struct loop_message *m = loop_message_create(LOOP_UNBLOCK, r);
-    if (m)
-        loop_send(r->loops, r->shard_loop, m); // without memory the TAKE waits until its timeout
+    remote_send(r);
+    remote_unblock(r);
+}
+
+void router_return(struct session *s, uint32_t loop, uint64_t jobs) {
+    struct remote *r = s->remotes[loop];
+    if (r->is_made && !remote_tell(r, LOOP_RETURN, jobs)) {
+        s->broken = true; // they go back with the connection
+        session_touch(s);
+    }
+}
+
+bool router_is_reachable(const struct session *s, uint32_t loop) {
+    const struct remote *r = s->remotes ? s->remotes[loop] : NULL;
+    return loop == s->host->loop || (r && r->is_made) || place_is_ready(s->host->loops, loop);
 }
 
 struct shared_reservation *shared_reservation_create(void) {
@@ -625,117 +564,6 @@ void router_end_reservation(struct session *s) {
     s->reserved = NULL;
 }
 
-// ---- Remote sessions, in their own loop -------------------------------------------------------
-
-static void remote_close(struct remote *r) {
-    r->is_over = true;
-    if (!r->session)
-        return;
-    host_begin(r->session->host);
-    session_destroy(r->session);
-    r->session = NULL;
-}
-
-// Sent at most once.
-static void send_closed(struct remote *r, bool at_once) {
-    struct loop_message *m = r->closed;
-    r->closed = NULL;
-    if (!m)
-        return;
-    m->count = at_once;
-    loop_send(r->loops, r->client_loop, m);
-}
-
-void router_close_remote(struct session *s) {
-    struct remote *r = s->remote;
-    remote_close(r);
-    send_closed(r, true);
-}
-
-// Sends replies that were released and not sent yet. False: there is no memory for them.
-static bool send_replies(struct session *s, struct remote *r) {
-    mr_bytes ready = session_ready(s);
-    size_t more = ready.size - r->sent_bytes;
-    if (!more && s->ended == r->sent_ended)
-        return true;
-    struct loop_message *m = loop_message_create(LOOP_REPLIES, r);
-    if (!m ||
-        (more && buffer_append(&m->bytes, (const uint8_t *)ready.data + r->sent_bytes, more) < 0)) {
-        loop_message_free(m);
-        return false;
-    }
-    m->count = s->released_replies - r->sent_replies;
-    m->work = (struct remote_work){ session_leases(s), s->async_count, s->taken, s->ended };
-    r->sent_bytes = ready.size;
-    r->sent_replies = s->released_replies;
-    r->sent_ended = s->ended;
-    loop_send(r->loops, r->client_loop, m);
-    return true;
-}
-
-void router_send_replies(struct session *s) {
-    struct remote *r = s->remote;
-    bool sent = !s->broken && send_replies(s, r);
-    if (sent && !(s->closing && session_unsent(s) == r->sent_bytes))
-        return; // after the end of the client's input, commands that arrived before it may follow
-    remote_close(r);
-    send_closed(r, false);
-}
-
-// No second session is created after the first has ended: a command must not run if an earlier one
-// did not.
-static void identity_set(struct host *h, struct remote *r, const struct identity *i) {
-    if (r->is_over)
-        return;
-    if (!r->session) {
-        if (session_create(h, &r->session) < 0)
-            return;
-        h->connections--; // the connection was counted in its own loop
-        r->session->remote = r;
-    }
-    struct session *s = r->session;
-    r->identity = *i;
-    s->reply.resp3 = i->resp3;
-    s->cancels = i->cancels;
-    session_work_for(s, i->stages, i->level);
-    s->address = r->identity.address;
-    memcpy(s->name, i->name, sizeof s->name);
-    s->who = h->auth && i->token[0] ? auth_named(h->auth, mr_str(i->token)) : NULL;
-    if (i->input_ended && !s->input_ended)
-        session_end_input(s);
-}
-
-static void remote_receive_requests(struct remote *r, struct loop_message *m) {
-    struct session *s = r->session;
-    if (!s) {
-        send_closed(r, false);
-        return;
-    }
-    router_end_reservation(s); // of a TAKE that was refused
-    s->reserved = m->reserved;
-    m->reserved = NULL;
-    session_feed(s, m->bytes.data, m->bytes.size);
-}
-
-static void remote_receive_ack(struct remote *r, size_t size) {
-    if (!r->session)
-        return;
-    r->sent_bytes -= size;
-    session_sent(r->session, size);
-}
-
-static void remote_unblock_take(struct session *s) {
-    if (s && take_waits(s))
-        wait_time_out(s);
-}
-
-static void remote_receive_end(struct remote *r) {
-    remote_close(r);
-    struct loop_message *ended = r->ended;
-    r->ended = NULL;
-    loop_send(r->loops, r->client_loop, ended);
-}
-
 // ---- Replies ----------------------------------------------------------------------------------
 
 static void routed_all(struct session *s) {
@@ -748,36 +576,148 @@ static void routed_all(struct session *s) {
         session_offer(s); // it may be over
 }
 
-static void remote_receive_replies(struct remote *r, struct loop_message *m) {
+static void accept_replies(struct remote *r, uint64_t count, mr_bytes bytes) {
     struct session *s = r->client;
-    if (!s)
-        return;
-    r->work = m->work;
-    r->under_way -= m->count;
-    r->to_ack += m->bytes.size;
-    send_later(r);
+    r->under_way -= count;
+    r->kept_replies += r->loops->is_cluster ? count : 0;
     if (s->gather) {
         if (!r->under_way)
             r->bytes_under_way = 0;
-        gather_receive(s, r->shard_loop, buffer_bytes(&m->bytes));
+        gather_receive(s, r->shard_loop, bytes);
         return;
     }
     struct reply *reply = session_reply(s);
     if (!reply->err)
-        reply->err = buffer_append(&s->out, m->bytes.data, m->bytes.size);
-    s->replies += m->count;
+        reply->err = buffer_append(&s->out, bytes.data, bytes.size);
+    s->replies += count;
     session_touch(s);
     if (s->route == r && !r->under_way)
         routed_all(s);
 }
 
+static void remote_receive_replies(struct remote *r, struct loop_message *m) {
+    if (!r->client || m->count > r->under_way)
+        return;
+    r->work = m->work;
+    r->to_ack += m->bytes.size;
+    send_later(r);
+    accept_replies(r, m->count, buffer_bytes(&m->bytes));
+}
+
+// The only request, a TAKE, was not sent yet and will not be.
+static void answer_empty(struct remote *r) {
+    if (r->under_way != 1 || r->request_count != 1)
+        return;
+    buffer_clear(&r->requests);
+    r->request_count = 0;
+    r->kept_replies = r->kept_count = 0;
+    accept_replies(r, 1, mr_str("*0\r\n"));
+}
+
+// A connection that loses its session in one shard is closed, by no fault of its own: jobs that it
+// has taken from other shards go back without a counted attempt.
+static void give_back_others(struct session *s, const struct remote *lost) {
+    for (uint32_t i = 0; s->host->loops->is_cluster && i < s->host->loops->count; i++)
+        if (s->remotes[i] && s->remotes[i] != lost && s->remotes[i]->is_made)
+            (void)remote_tell(s->remotes[i], LOOP_GIVE_BACK, 0); // else they count an attempt
+}
+
 // Replies that are under way are lost. The client of a front waits for one, so its connection is
 // closed at once.
 static void remote_has_closed(struct remote *r, bool at_once) {
-    if (!r->client)
+    struct session *s = r->client;
+    if (!s)
         return;
-    r->client->broken = r->client->broken || at_once || r->client->front;
-    session_close(r->client);
+    give_back_others(s, r);
+    s->broken = s->broken || at_once || s->front;
+    session_close(s);
+}
+
+// ---- Shards that move, and links that are lost --------------------------------------------------
+
+// The offset behind so many requests.
+static size_t skip_requests(const struct host *h, struct buffer *b, uint64_t count) {
+    struct request reader = { 0 };
+    size_t at = 0;
+    uint32_t words;
+    for (; count; count--) {
+        ptrdiff_t used = request_read(&reader, &h->request_limits, b->data + at, b->size - at,
+                                      h->arguments, &words);
+        assert(used > 0); // this loop has written them
+        at += (size_t)used;
+    }
+    return at;
+}
+
+// Has requests without a reply sent again, before those that were not sent yet.
+static int request_again(struct remote *r) {
+    struct buffer again = { 0 };
+    size_t at = skip_requests(r->client->host, &r->kept, r->kept_replies);
+    int err = buffer_append(&again, r->kept.data + at, r->kept.size - at);
+    if (err == 0 && r->requests.size)
+        err = buffer_append(&again, r->requests.data, r->requests.size);
+    if (err < 0) {
+        buffer_finish(&again);
+        return err;
+    }
+    buffer_finish(&r->requests);
+    r->requests = again;
+    r->request_count += r->kept_count - r->kept_replies;
+    r->kept_count = r->kept_replies = 0;
+    buffer_clear(&r->kept);
+    return 0;
+}
+
+static void remote_unmake(struct remote *r) {
+    if (r->link)
+        node_link_remove(r->link, r);
+    r->is_made = false;
+    r->work = (struct remote_work){ 0 };
+    r->to_ack = 0;
+}
+
+// The session is made anew where the shard is by then.
+static void remote_has_moved(struct remote *r) {
+    if (!r->client)
+        return; // its end was sent
+    if (r->link && r->link == r->loops->places[r->shard_loop].link)
+        r->loops->on_moved(r->loops->arg, r->shard_loop);
+    remote_unmake(r);
+    if (r->kept_count > r->kept_replies && request_again(r) < 0) {
+        r->client->broken = true;
+        session_touch(r->client);
+        return;
+    }
+    if (r->under_way)
+        send_later(r);
+}
+
+bool router_uses(const struct session *s, uint32_t loop) {
+    return s->remotes && s->remotes[loop] && s->remotes[loop]->is_made;
+}
+
+void router_lost_link(struct remote *r) {
+    struct session *s = r->client;
+    const struct remote_work *w = &r->work;
+    bool holds = r->under_way > r->request_count || w->leases || w->async_calls || w->holds;
+    if (!holds) {
+        remote_has_moved(r);
+        return;
+    }
+    remote_unmake(r);
+    give_back_others(s, r);
+    s->broken = true;
+    session_touch(s);
+}
+
+// From a session that works for a connection of another node.
+static void pass_back(struct remote *r, struct loop_message *m) {
+    bool is_last = m->kind == LOOP_MOVED && r->end; // the other node ends it no more
+    node_link_send(r->from, r->id, m);
+    if (!is_last)
+        return;
+    node_link_remove(r->from, r);
+    remote_free(r);
 }
 
 // ---- Receiving --------------------------------------------------------------------------------
@@ -788,43 +728,41 @@ static bool receive_shard_message(struct host *h, const struct message *m) {
     return peers_receive(shard_peers(to), m) >= 0;
 }
 
-static bool loop_message_handle(struct host *h, struct loop_message *m) {
+void router_handle(struct host *h, struct loop_message *m) {
     struct remote *r = m->remote;
-    switch (m->kind) {
-    case LOOP_IDENTITY:
-        identity_set(h, r, m->identity);
-        break;
-    case LOOP_HOLDS:
-        if (r->session)
-            holds_merge(&r->session->holds, m->holds);
-        break;
-    case LOOP_REQUESTS:
-        remote_receive_requests(r, m);
-        break;
-    case LOOP_SENT:
-        remote_receive_ack(r, m->count);
-        break;
-    case LOOP_UNBLOCK:
-        remote_unblock_take(r->session);
-        break;
-    case LOOP_END:
-        remote_receive_end(r);
-        break;
-    case LOOP_REPLIES:
-        remote_receive_replies(r, m);
-        break;
-    case LOOP_CLOSED:
-        remote_has_closed(r, m->count);
-        break;
-    case LOOP_ENDED:
-        remote_free(r);
-        break;
-    case LOOP_SHARD_MESSAGE:
-        return receive_shard_message(h, m->message);
-    case LOOP_RUN:
+    if (m->kind == LOOP_RUN)
         m->run(h, m->arg);
-        break;
-    }
+    else if (m->kind == LOOP_ENDED)
+        remote_free(r);
+    else if (r->from)
+        pass_back(r, m);
+    else if (m->kind == LOOP_REPLIES)
+        remote_receive_replies(r, m);
+    else if (m->kind == LOOP_CLOSED)
+        remote_has_closed(r, m->count);
+    else if (m->kind == LOOP_MOVED)
+        remote_has_moved(r);
+}
+
+// The loop has ended, and with it the sessions in it. A message between shards may be lost: they
+// send it again (shard/peers.h).
+static void handle_undelivered(struct host *h, struct loop_message *m) {
+    const struct loops *l = h->loops;
+    if (m->kind == LOOP_END)
+        remote_free(m->remote);
+    else if (m->kind == LOOP_SHARD_MESSAGE && l->places[m->loop].at == PLACE_ON_NODE)
+        node_link_send(l->places[m->loop].link, 0, m);
+}
+
+static bool loop_message_handle(struct host *h, struct loop_message *m) {
+    if (m->loop != h->loop)
+        handle_undelivered(h, m);
+    else if (m->kind == LOOP_SHARD_MESSAGE)
+        return receive_shard_message(h, m->message);
+    else if (m->kind < LOOP_REPLIES)
+        remote_handle(h, m);
+    else
+        router_handle(h, m);
     return true;
 }
 

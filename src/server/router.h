@@ -24,8 +24,8 @@
 #define SERVER_ROUTER_H
 
 #include "server/host.h"
+#include "server/loops.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,33 +34,6 @@ struct holds;
 struct loop_message;
 struct remote;
 struct session;
-
-// What the loops of a server share. Written before their threads run, but for the inboxes.
-struct loops {
-    uint32_t count;
-    struct host *hosts[LOOPS_MOST];
-    struct inbox {
-        pthread_mutex_t lock;
-        struct list messages; // struct loop_message
-        void (*wake)(void *arg);
-        void *arg;
-    } inboxes[LOOPS_MOST];
-    _Atomic uint64_t client_bytes[LOOPS_MOST]; // memory for clients when a loop's last turn ended
-};
-
-// The hosts are those of the loops, in order. Any thread calls the wake function when it has put a
-// message into an empty inbox.
-void loops_init(struct loops *, uint32_t count);
-void loops_add(struct loops *, struct host *, void (*wake)(void *arg), void *arg);
-void loops_finish(struct loops *);
-
-// The loop that a shard belongs to, and the first shard of a loop.
-uint32_t loop_of_shard(const struct loops *, uint32_t shards, uint32_t shard);
-uint32_t loop_first_shard(const struct loops *, uint32_t shards, uint32_t loop);
-
-// Runs a function in a turn of a loop, in order with all other messages to that loop. Any
-// thread. MR_ENOMEM.
-int loops_run(struct loops *, uint32_t loop, void (*run)(struct host *, void *arg), void *arg);
 
 // ---- For a host, in its own thread --------------------------------------------------------------
 
@@ -79,6 +52,12 @@ uint64_t router_client_bytes(const struct host *);
 void router_note_client_bytes(struct host *);
 // Sends the message of a shard to a shard of another loop. MR_ENOMEM: nothing was sent.
 int router_send_message(struct host *, struct message *);
+// In a cluster, in the first loop: a shard may be reached now, so commands that wait for it go on.
+void router_place_changed(struct host *);
+bool router_uses(const struct session *, uint32_t loop); // it has a session there
+// In a cluster: the shard leaves this node. Sessions that hold nothing are made anew where it goes,
+// the others end with their connections; `at_once`: without the replies that were not sent.
+void remotes_leave(struct host *, bool at_once);
 
 // ---- For a session ----------------------------------------------------------------------------
 
@@ -100,6 +79,7 @@ void router_hold(struct session *, mr_bytes stage, const struct holds *);
 // The totals of its remote sessions, as last reported.
 struct remote_work {
     uint64_t leases, async_calls, taken, ended;
+    bool holds; // sources of refused pushes
 };
 struct remote_work router_work(const struct session *);
 

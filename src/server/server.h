@@ -13,8 +13,34 @@
 
 struct front_impl;
 struct host_node;
+struct server;
+struct uv_loop_s;
 
 #define SERVER_LOOPS_AUTO UINT32_MAX
+
+// What has become of a shard of a node.
+enum shard_event {
+    SHARD_SERVES,     // it was opened, and commands run
+    SHARD_NOT_OPENED, // for this error
+    SHARD_LEFT,       // it was handed over: another node may claim it
+    SHARD_LOST,       // another node may own it: for this error
+    SHARD_MOVED,      // a node that was said to own it does not
+};
+
+// For a node of a cluster (cluster/node.h): shards come and go while the server runs. All calls are
+// in the thread of the first loop.
+struct server_cluster {
+    uint32_t shards; // of the store: at most SERVER_SHARDS
+    // When clients can connect; the node may use the event loop, whose handles are closed with
+    // those of the server. MR_…: the server ends.
+    int (*started)(void *arg, struct server *, struct uv_loop_s *, uint16_t port,
+                   uint16_t http_port);
+    void (*changed)(void *arg, uint32_t shard, enum shard_event, int err, const char *text);
+    void (*stopping)(void *arg); // no shards are opened any more
+    void (*closing)(void *arg);  // the event loop ends when the node has nothing under way in it
+    void *arg;
+};
+enum { SERVER_SHARDS = 63 };
 
 struct server_options {
     const char *store; // its URL, for messages
@@ -49,7 +75,8 @@ struct server_options {
     // is not known to have owned the store within this time: another node goes on. 0: it serves
     // lists and looks when its log has stopped.
     uint64_t max_unowned_ms;
-    const struct host_node *node; // what INFO says about it; NULL: it is no node
+    const struct host_node *node;         // what INFO says about it; NULL: it is no node
+    const struct server_cluster *cluster; // of a node; NULL: it is none, and opens all shards
     struct log_stream_options stream;
     void (*on_reload)(void *arg); // called on SIGHUP, on the loop's thread. May be NULL.
     void *arg;
@@ -59,5 +86,19 @@ struct server_options {
 // orderly end. Errors at the start: MR_ENET (cannot listen), those of the log, of tokens
 // (auth_file.h) and of certificates (tls/tls.h).
 int server_run(const struct server_options *);
+
+// Opens a shard of the store, if its epoch is still this one: see SHARD_SERVES.
+void server_open_shard(struct server *, uint32_t shard, uint64_t expected_epoch);
+// Hands a shard over: running jobs may end first, for as long as drain_ms says. See SHARD_LEFT.
+void server_leave_shard(struct server *, uint32_t shard);
+// Another node, at this address ("HOST:PORT"), owns a shard; NULL: none does.
+void server_set_owner(struct server *, uint32_t shard, const char *address);
+// Whether a shard that was opened here has ids that do not name their shards; and tells that one of
+// another node has.
+bool server_has_foreign_ids(const struct server *);
+void server_set_foreign_ids(struct server *);
+// Connects to owners that it is not connected to; to be called about once a second.
+void server_tend_links(struct server *);
+void server_fail_node(struct server *, int err); // ends it with this error, which has a text
 
 #endif

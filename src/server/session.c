@@ -388,7 +388,7 @@ static bool waits_for_memory(const struct session *s) {
 HOT static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     struct host *h = s->host;
     size_t at = 0;
-    while (at < size && !s->wait.kind && !s->closing && !session_is_paused(s)) {
+    while (at < size && !s->wait.kind && !s->closing && !session_is_paused(s) && !h->is_paused) {
         uint32_t count;
         if (size - at < s->request.need)
             break;

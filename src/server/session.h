@@ -56,6 +56,7 @@ struct session {
     struct list of_host, of_touched, of_held, of_resuming, of_ready, of_backlog;
     void *owner;                      // the loop's
     struct front *front;              // the connection's; NULL: it speaks RESP
+    bool is_link;                     // that is a link to another node
     void (*resume)(struct session *); // called from the backlog; NULL: session_run
 
     uint64_t spent, spent_turn; // steps used, and the turn in which they were (budget.h)

@@ -13,6 +13,7 @@ struct group {
     char *dir;   // NULL: the store is not `file:`
     int lock_fd; // of several shards; -1: the only shard's log has the lock
     uint32_t count;
+    uint32_t first, end; // of these, which are open
     struct shard *shards[SHARDS_MOST];
 };
 
@@ -84,7 +85,7 @@ static int shard_options_of(struct group *g, const struct group_options *o, uint
 
 static int group_load(struct group *g, const struct shard_options *options) {
     char path[LAYOUT_PATH];
-    for (uint32_t i = 0; i < g->count; i++) {
+    for (uint32_t i = g->first; i < g->end; i++) {
         struct shard_options o = options[i];
         if (g->dir) {
             layout_path(path, g->dir, g->count, i);
@@ -99,12 +100,12 @@ static int group_load(struct group *g, const struct shard_options *options) {
 
 static int group_start(struct group *g, const struct shard_world *world) {
     uint64_t now_ms = world_wall_ms(world), boot_ms = world_boot_ms(world);
-    for (uint32_t i = 0; i < g->count; i++) {
+    for (uint32_t i = g->first; i < g->end; i++) {
         uint64_t recorded_ms = shard_recorded_ms(g->shards[i]);
         now_ms = recorded_ms > now_ms ? recorded_ms : now_ms;
     }
     int err = 0;
-    for (uint32_t i = 0; err >= 0 && i < g->count; i++)
+    for (uint32_t i = g->first; err >= 0 && i < g->end; i++)
         err = shard_start(g->shards[i], now_ms, boot_ms);
     return err;
 }
@@ -118,7 +119,9 @@ static int group_fill(struct group *g, const struct group_options *o) {
     if (err < 0)
         return err;
     g->count = layout.shards;
-    for (uint32_t i = 0; err >= 0 && i < g->count; i++)
+    g->first = o->is_one ? o->one : 0;
+    g->end = o->is_one ? o->one + 1 : g->count;
+    for (uint32_t i = g->first; err >= 0 && i < g->end; i++)
         err = shard_options_of(g, o, i, &options[i]);
     if (err >= 0)
         err = group_load(g, options);
@@ -128,7 +131,7 @@ static int group_fill(struct group *g, const struct group_options *o) {
 }
 
 static void group_free(struct group *g, void (*leave)(struct shard *)) {
-    for (uint32_t i = 0; i < g->count; i++)
+    for (uint32_t i = g->first; i < g->end; i++)
         leave(g->shards[i]);
     if (g->lock_fd >= 0)
         g->disk->close(g->disk, g->lock_fd);

@@ -20,6 +20,8 @@ struct group;
 struct group_options {
     struct store_url store;
     uint32_t shards; // 0: as many as there are; 1 if there is no store yet
+    bool is_one;     // opens only this shard of a replicated store: others have the rest
+    uint32_t one;
     struct log_options
         log; // of each; max_bytes is for all together, and without `arg` that is its owner
     struct core_limits limits; // max_bytes and max_memory for all together, the others for each
@@ -43,6 +45,6 @@ void group_close(struct group *);
 
 // Any thread.
 uint32_t group_count(const struct group *);
-struct shard *group_shard(const struct group *, uint32_t index);
+struct shard *group_shard(const struct group *, uint32_t index); // NULL: it was not opened
 
 #endif

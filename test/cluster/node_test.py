@@ -18,10 +18,10 @@ skip_without_postgres()
 postgres = Postgres()
 
 
-def rest_of(client):
-    """What still comes until the connection is closed."""
+def first_line(client):
+    """Of the next reply; empty if the connection is closed."""
     try:
-        return client.file.read()
+        return client.file.readline()
     except ConnectionResetError:
         return b""
 
@@ -178,9 +178,9 @@ def H1_an_owner_that_was_paused_answers_nothing_afterwards():
     standby.wait_notice("ready")
     equal(bodies(standby, "s", 1), ["before"])
     os.kill(owner.process.pid, signal.SIGCONT)
-    equal(rest_of(paused), b"")  # not the job: the connection is closed
+    check(first_line(paused) in (b"*0\r\n", b""))  # the new owner's answer, or none: not the job
     owner.wait_notice("owns the store")
-    equal(answer(owner, "PING"), b"+PONG")
+    equal(answer(owner, "PUSH", "s", "after")[:1].isdigit(), True)
     cluster.end()
 
 
@@ -205,7 +205,7 @@ def H5_a_node_that_does_not_reach_the_store_for_long_stops_and_comes_back():
     client = Client(node)
     client.ask("PUSH", "s", "before")
     postgres.stop(signal.SIGQUIT)
-    node.wait_notice("closing all connections")
+    node.wait_notice("shard 0 is lost")
     postgres.start()
     node.wait_notice("ready")
     equal(bodies(node, "s", 1), ["before"])

@@ -64,7 +64,7 @@ static void no_wake(void *arg) {
 }
 
 static void make_hosts(uint32_t loops) {
-    loops_init(&w.loops, loops);
+    loops_init(&w.loops, loops, false);
     for (uint32_t i = 0; i < loops; i++) {
         int err = host_init(&w.hosts[i], "mem:");
         assert(err == 0);

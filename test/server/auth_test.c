@@ -120,7 +120,7 @@ static enum role role_of(const struct command *c) {
             return roles[i].role;
     if (c->doc)
         fail_msg("%s has no role here", c->name);
-    return c->run == run_browser ? ROLE_UNAUTHENTICATED : ROLE_ANY;
+    return c->run == run_browser || c->run == run_link ? ROLE_UNAUTHENTICATED : ROLE_ANY;
 }
 
 static bool begins(const char *text, const char *with) {

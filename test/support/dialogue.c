@@ -41,7 +41,7 @@ static void no_wake(void *arg) {
 }
 
 static void make_hosts(struct dialogue *d) {
-    loops_init(&d->loops, dialogue_loops);
+    loops_init(&d->loops, dialogue_loops, false);
     for (uint32_t i = 0; i < dialogue_loops; i++) {
         assert_int_equal(host_init(host_at(d, i), "test:"), 0);
         host_at(d, i)->loop = i;

@@ -1,0 +1,29 @@
+// Plan: what a node does about the shards, from what it has read of the store. Pure.
+//
+//     nobody owns it, and this node should   ─► open it
+//     this node owns it, and another should  ─► leave it; that one opens it then
+//     another node owns it                   ─► commands go there
+//
+// This only suggests who should claim a shard: the store decides (log/stream.h). Of several nodes
+// that claim at the same time one succeeds, because each expects the epoch that it has seen.
+#ifndef CLUSTER_PLAN_H
+#define CLUSTER_PLAN_H
+
+#include "server/node_seen.h"
+
+enum plan_act { PLAN_NOTHING, PLAN_OPEN, PLAN_LEAVE };
+
+struct node_plan {
+    struct {
+        enum plan_act act;
+        char owner[NODE_ADDRESS]; // another node that has it; "": none
+    } shard[SERVER_SHARDS];
+    bool expects; // a shard of another node should be this one's: look again soon
+};
+
+// `own`: this node, which is alive whatever was read; `has[n]`: it has shard n. A node or owner
+// that was not heard of for `takeover_ms` has ended.
+void plan_make(const struct cluster_seen *, const char *own, bool is_draining, const bool *has,
+               uint64_t takeover_ms, struct node_plan *out);
+
+#endif
