@@ -3,6 +3,7 @@
 the log and its level."""
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -206,7 +207,12 @@ def U11_faults_that_a_restart_cannot_correct_are_not_restarted():
 # U10: a crash leaves no core file with jobs and secrets.
 @case
 def U10_a_server_leaves_no_core():
+    before, most = resource.getrlimit(resource.RLIMIT_CORE)
+    if most == 0:
+        return "no process may leave a core here"
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))  # the server inherits it, and lowers it
     server = Server("--store", "mem:")
+    resource.setrlimit(resource.RLIMIT_CORE, (before, most))
     with open(f"/proc/{server.process.pid}/limits", encoding="utf-8") as file:
         found = next(line for line in file if line.startswith("Max core file size"))
     equal(found.split()[4], "0")
