@@ -414,8 +414,10 @@ static void U4_floods_of_small_commands_share_their_turns(void **state) {
         "TAKE s\r\n",
         "PUSH s x EPIC e 1\r\n",
     };
-    for (size_t i = 0; i < sizeof floods / sizeof *floods; i++)
+    for (size_t i = 0; i < sizeof floods / sizeof *floods; i++) {
         attack_with(d, floods[i]);
+        assert_true(longest_turn < LIMIT_SESSION_STEPS + LIMIT_SESSION_STEPS / 10);
+    }
 }
 
 // U4: refused numbers are kept in order and bounded: a client with too many of them must reconnect.
