@@ -120,8 +120,8 @@ int nats_cluster_usable(struct nats_session *s, const char *cluster,
 
 // --- the streams ------------------------------------------------------------------------------
 
-static int stream_make(struct nats_session *s, const char *name, const char **subjects, int count,
-                       uint32_t replicas) {
+int nats_stream_make(struct nats_session *s, const char *name, const char **subjects, int count,
+                     uint32_t replicas) {
     jsStreamConfig config;
     jsStreamConfig_Init(&config);
     config.Name = name;
@@ -149,7 +149,7 @@ static int shard_stream_make(struct nats_session *s, const char *cluster, uint32
     snprintf(log, sizeof log, "millrace.%s.%u.log", cluster, (unsigned)shard);
     snprintf(state, sizeof state, "millrace.%s.%u.state", cluster, (unsigned)shard);
     const char *subjects[] = { log, state };
-    return stream_make(s, name, subjects, 2, replicas);
+    return nats_stream_make(s, name, subjects, 2, replicas);
 }
 
 static const char *setting_wrong(const jsStreamConfig *c) {
@@ -221,7 +221,7 @@ static int cluster_announce(struct nats_session *s, const char *cluster, uint32_
     out->cluster.replicas = replicas_wanted(s);
     if (getrandom(out->cluster.secret, NATS_SECRET, 0) != NATS_SECRET)
         return error_set(MR_EIO, "no random bytes: %s", strerror(errno));
-    int err = stream_make(s, n.stream, subjects, 1, out->cluster.replicas);
+    int err = nats_stream_make(s, n.stream, subjects, 1, out->cluster.replicas);
     return err ? err : nats_cluster_write(s, cluster, out);
 }
 

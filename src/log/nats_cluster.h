@@ -37,4 +37,9 @@ void nats_stream_name(const char *cluster, uint32_t shard, char out[NATS_STREAM_
 int nats_stream_check(struct nats_session *, const char *stream, uint32_t replicas,
                       uint32_t *out_replicas);
 
+// Makes a stream as the cluster's streams are, or sees that it is there. MR_EINVAL: it cannot be
+// made with so many replicas.
+int nats_stream_make(struct nats_session *, const char *name, const char **subjects, int count,
+                     uint32_t replicas);
+
 #endif

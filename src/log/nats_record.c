@@ -76,3 +76,11 @@ bool nats_record_get(mr_bytes message, struct nats_record *out, mr_bytes *out_re
     *out_rest = rest;
     return true;
 }
+
+struct stream_state nats_record_state(const struct nats_record *r) {
+    struct stream_state state = {
+        .epoch = r->epoch, .head = r->head, .tail = r->tail, .bytes = r->tail - r->head
+    };
+    memcpy(state.owner, r->owner, sizeof state.owner);
+    return state;
+}

@@ -55,4 +55,7 @@ static inline uint64_t nats_record_part_size(const struct nats_record *r) {
     return size - before < r->part_size ? size - before : r->part_size;
 }
 
+// The state of the stream whose last message this is.
+struct stream_state nats_record_state(const struct nats_record *);
+
 #endif

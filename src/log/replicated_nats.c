@@ -1,5 +1,5 @@
 // Stores in NATS. See replicated_kind.h.
-#include "base/errors.h"
+#include "log/board_nats.h"
 #include "log/replicated_kind.h"
 #include "log/stream_nats.h"
 
@@ -33,8 +33,8 @@ static int nats_kind_make(const struct store_url *s, uint32_t shards, enum store
 }
 
 static int nats_kind_board(const struct store_url *s, struct board **out) {
-    (void)s, (void)out;
-    return error_set(MR_EINVAL, "a store in NATS has no notes of nodes; use one in PostgreSQL");
+    struct stream_nats_options o = nats_options(s, NULL);
+    return board_nats_open(&o, out);
 }
 
 const struct replicated_kind replicated_nats = {

@@ -250,14 +250,6 @@ static int owner_check(struct nats_stream *s, uint64_t epoch) {
     return stream_fenced(s, found.epoch);
 }
 
-static struct stream_state state_of_record(const struct nats_record *r) {
-    struct stream_state state = {
-        .epoch = r->epoch, .head = r->head, .tail = r->tail, .bytes = r->tail - r->head
-    };
-    memcpy(state.owner, r->owner, sizeof state.owner);
-    return state;
-}
-
 // One try behind the last message. NATS_CONFLICT: another one came in between.
 static int claim_try(struct nats_stream *s, uint64_t expected, uint64_t claim) {
     struct nats_record r;
@@ -305,7 +297,7 @@ static int nats_stream_claim(struct stream *base, uint64_t expected, struct stre
     if (err)
         return err;
     s->is_owner = true;
-    *out = state_of_record(&s->state);
+    *out = nats_record_state(&s->state);
     return STREAM_DONE;
 }
 
@@ -364,7 +356,7 @@ static int nats_stream_look(struct stream *base, struct stream_state *out) {
         err = silence_measure(s, sequence, time_ns, &silent_ms);
     if (err)
         return err;
-    *out = state_of_record(&r);
+    *out = nats_record_state(&r);
     out->silent_ms = silent_ms;
     return STREAM_DONE;
 }
