@@ -85,7 +85,7 @@ static bool take_within(struct session *s, struct take *t) {
                                   held));
         return false;
     }
-    if (t->count > LIMIT_HELD - held &&
+    if (t->count > LIMIT_HELD - held && s->host->first < s->host->end &&
         core_take_check(s->host->parts[s->host->first].core, t) == 0)
         t->count = LIMIT_HELD - held;
     return true;

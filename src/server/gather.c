@@ -228,7 +228,7 @@ static uint64_t loops_of(const struct session *s, const struct command *c, const
         const mr_bytes *stage = list_stage(c, words, count);
         uint32_t begin = list_begin(h, c, words, count);
         if (word_is(mr_str(c->name), "WORKERS")) // these are connections
-            return all_loops(h) & ~(bit(begin) - 1);
+            return (h->loops->is_cluster ? bit(h->loop) : all_loops(h)) & ~(bit(begin) - 1);
         return stage ? bit(router_loop_of_stage(h, *stage)) : loops_with_shards(h, begin);
     }
     case SCOPE_SERVER:

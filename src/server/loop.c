@@ -350,6 +350,9 @@ static void close_loop(struct host *h, void *arg) {
     if (v->closing)
         return;
     v->closing = true;
+    for (struct list *l = h->sessions.next; server->loops.is_cluster && l != &h->sessions;
+         l = l->next)
+        router_give_back(list_entry(l, struct session, of_host));
     if (server->group && !server->lost) {
         host_give_back(h);
         host_end(h);
@@ -357,6 +360,9 @@ static void close_loop(struct host *h, void *arg) {
     }
     host_close(h);
     flush(v);
+    for (struct list *l = h->sessions.next; server->loops.is_cluster && l != &h->sessions;
+         l = l->next)
+        node_link_end_idle(list_entry(l, struct session, of_host));
     loop_finish(v);
 }
 
@@ -378,13 +384,23 @@ static uint64_t leases_of_all(const struct server *server) {
 static void stop_if_drained(struct host *h, void *arg) {
     struct server *server = arg;
     (void)h;
-    if (!server->closing && leases_of_all(server) == 0 && places_have_left(server))
+    bool ended = leases_of_all(server) == 0 || server->drain_over;
+    if (!server->closing && ended && places_have_left(server))
         close_all(server);
+}
+
+// Also those that connections of a node have in shards of others.
+static uint64_t leases_of_loop(const struct loop *v) {
+    uint64_t leases = host_leases(&v->host);
+    for (const struct list *l = v->host.sessions.next;
+         v->server->loops.is_cluster && l != &v->host.sessions; l = l->next)
+        leases += router_work(list_entry(l, struct session, of_host)).leases;
+    return leases;
 }
 
 static void note_leases(struct loop *v) {
     struct server *server = v->server;
-    uint64_t leases = host_leases(&v->host);
+    uint64_t leases = leases_of_loop(v);
     bool changed = atomic_exchange(&v->leases, leases) != leases;
     if (!v->index)
         stop_if_drained(&v->host, server);
@@ -395,8 +411,11 @@ static void note_leases(struct loop *v) {
 
 static void on_drain_over(uv_timer_t *timer) {
     struct server *server = timer->data;
-    if (server->loops.is_cluster)
-        return; // each of its shards waits by itself
+    server->drain_over = true;
+    if (server->loops.is_cluster) { // each of its shards waits by itself
+        stop_if_drained(&server->loop[0]->host, server);
+        return;
+    }
     notice(NOTICE_WARN, "%" PRIu64 " jobs are still running: they go back to their channels",
            leases_of_all(server));
     close_all(server);
@@ -414,6 +433,9 @@ static void begin_stop(struct host *h, void *server) {
     (void)server;
     v->stopping = true;
     host_stop(h);
+    for (struct list *l = h->sessions.next; v->server->loops.is_cluster && l != &h->sessions;
+         l = l->next)
+        (void)router_unblock(list_entry(l, struct session, of_host));
 }
 
 static void stop_at_once(struct server *server) {

@@ -105,7 +105,8 @@ struct server {
     bool waiting_reported;   // a notice about waiting connections was written
     atomic_bool cancel_load; // for the loading thread
     bool loading_now, stopping, closing;
-    bool lost; // another node may own the store: nothing is sent or written any more
+    bool drain_over; // jobs that still run are not waited for
+    bool lost;       // another node may own the store: nothing is sent or written any more
     struct other_nodes *links;        // of a node of a cluster
     struct tls_context *node_context; // … for its connections to others; NULL: no TLS
     uint32_t without_clients, done;   // numbers of loops, while the server stops

@@ -27,6 +27,7 @@ struct node_link {
     struct front front;
     struct session *session;
     bool is_dialed, is_ready, is_over;
+    bool ends_idle;
     struct buffer in, out;
     size_t out_sent;
     char why[256]; // what the other node has said against it
@@ -131,6 +132,8 @@ void node_link_remove(struct node_link *l, struct remote *r) {
         l->slots[remote_slot(r->id)] = NULL;
     list_remove(&r->of_link);
     r->link = r->from = NULL;
+    if (l->ends_idle && list_empty(&l->remotes))
+        node_link_fail(l, "");
 }
 
 // ---- Writing ------------------------------------------------------------------------------------
@@ -569,6 +572,15 @@ void node_link_reset(struct node_link *l, uint32_t loop) {
         if (r->shard_loop == loop)
             router_lost_link(r);
     }
+}
+
+void node_link_end_idle(struct session *s) {
+    struct node_link *l = s->is_link ? (struct node_link *)s->front : NULL;
+    if (!l)
+        return;
+    l->ends_idle = true;
+    if (list_empty(&l->remotes))
+        node_link_fail(l, "");
 }
 
 void node_link_end(struct node_link *l) {

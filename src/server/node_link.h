@@ -64,5 +64,7 @@ void node_link_reset(struct node_link *, uint32_t loop);
 
 // Ends it, and all that depends on it, soon.
 void node_link_end(struct node_link *);
+// The server stops: if the session is a link, it ends with the last remote session on it.
+void node_link_end_idle(struct session *);
 
 #endif

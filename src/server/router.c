@@ -439,6 +439,9 @@ static struct destination destination_of_scope(const struct session *s, const st
             return (struct destination){ .kind = DESTINATION_GATHER };
         return destination_loop(h, router_loop_of_stage(h, words[1]));
     case SCOPE_STAGES:
+        if (h->stopping && h->loops->is_cluster)
+            return destination_loop(h, h->loop); // no job starts for its clients: TAKE waits
+        return destination_of_several(s, c, words, count);
     case SCOPE_LEASES:
     case SCOPE_JOBS:
     case SCOPE_LIST:
@@ -622,6 +625,11 @@ static void give_back_others(struct session *s, const struct remote *lost) {
             (void)remote_tell(s->remotes[i], LOOP_GIVE_BACK, 0); // else they count an attempt
 }
 
+void router_give_back(struct session *s) {
+    if (s->remotes)
+        give_back_others(s, NULL);
+}
+
 // Replies that are under way are lost. The client of a front waits for one, so its connection is
 // closed at once.
 static void remote_has_closed(struct remote *r, bool at_once) {
@@ -629,7 +637,9 @@ static void remote_has_closed(struct remote *r, bool at_once) {
     if (!s)
         return;
     give_back_others(s, r);
-    s->broken = s->broken || at_once || s->front;
+    s->broken = s->broken || at_once || s->front || s->gather;
+    if (s->route == r)
+        s->route = NULL; // its replies will not come
     session_close(s);
 }
 

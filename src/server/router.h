@@ -54,6 +54,8 @@ void router_note_client_bytes(struct host *);
 int router_send_message(struct host *, struct message *);
 // In a cluster, in the first loop: a shard may be reached now, so commands that wait for it go on.
 void router_place_changed(struct host *);
+// In a cluster: jobs that its connection has taken go back without a counted attempt.
+void router_give_back(struct session *);
 bool router_uses(const struct session *, uint32_t loop); // it has a session there
 // In a cluster: the shard leaves this node. Sessions that hold nothing are made anew where it goes,
 // the others end with their connections; `at_once`: without the replies that were not sent.

@@ -279,7 +279,8 @@ void session_offer(struct session *s) {
 bool session_has_ended(const struct session *s) {
     bool waits = s->wait.kind || !list_empty(&s->of_resuming) || !list_empty(&s->of_backlog) ||
                  router_is_waiting(s);
-    return s->closing || (s->input_ended && !waits);
+    bool awaits = s->host->loops && s->host->loops->is_cluster && router_is_waiting(s);
+    return (s->closing && !awaits) || (s->input_ended && !waits);
 }
 
 bool session_is_over(const struct session *s) {

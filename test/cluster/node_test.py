@@ -12,7 +12,7 @@ sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from cluster import Cluster, answer, bodies, millrace, skip_without_postgres
 from postgres import Postgres
 from served import Client, Server, lasting_address
-from tap import case, check, equal, main
+from tap import TIMEOUT_S, case, check, equal, main
 
 skip_without_postgres()
 postgres = Postgres()
@@ -181,6 +181,36 @@ def H1_an_owner_that_was_paused_answers_nothing_afterwards():
     check(first_line(paused) in (b"*0\r\n", b""))  # the new owner's answer, or none: not the job
     owner.wait_notice("owns the store")
     equal(answer(owner, "PUSH", "s", "after")[:1].isdigit(), True)
+    cluster.end()
+
+
+@case
+def H3_a_node_that_stops_waits_for_jobs_that_its_clients_have_taken_from_others():
+    cluster = Cluster(postgres)
+    owner, standby = cluster.nodes
+    worker = Client(standby)
+    worker.ask("PUSH", "s", "a")
+    (job,) = worker.ask("TAKE", "s")
+    standby.process.send_signal(signal.SIGTERM)
+    standby.wait_notice("handing over shards")
+    equal(worker.ask("DONE", job[0], job[1]), "OK")
+    equal(standby.process.wait(TIMEOUT_S), 0)
+    cluster.end()
+
+
+@case
+def H3_jobs_that_still_run_when_a_node_stops_go_back_without_a_counted_attempt():
+    cluster = Cluster(postgres)
+    owner, standby = cluster.nodes
+    Client(owner).ask("STAGE", "s", "attempts", 1)
+    worker = Client(standby)
+    worker.ask("PUSH", "s", "a")
+    worker.ask("TAKE", "s")
+    standby.process.send_signal(signal.SIGTERM)
+    standby.wait_notice("handing over shards")
+    standby.process.send_signal(signal.SIGTERM)  # does not wait any longer
+    equal(standby.process.wait(TIMEOUT_S), 0)
+    equal(bodies(owner, "s", 1), ["a"])  # with a counted attempt it would be dead
     cluster.end()
 
 
