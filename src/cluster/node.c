@@ -41,6 +41,7 @@ struct look {
     struct wish wishes[WISHES_MOST];
     uint32_t wish_count;
     bool asks_promise;
+    uint64_t known_ends[SERVER_SHARDS]; // of the logs, before it was read
     struct cluster_seen seen;
     bool is_drained; // by an operator
     struct stream_promise promise;
@@ -295,7 +296,7 @@ static bool node_follow_plan(struct node *n) {
 // was promoted that did not have them, or a backup was restored.
 static int check_known_ends(struct node *n) {
     for (uint32_t i = 0; i < n->cluster.shards; i++) {
-        uint64_t known = atomic_load(&n->known_ends[i]), tail = n->seen.shard[i].tail;
+        uint64_t known = n->look.known_ends[i], tail = n->seen.shard[i].tail;
         if (n->shard[i].is_here || n->shard[i].is_opening || n->shard[i].is_leaving)
             continue; // its log checks that
         if (tail < known)
@@ -305,7 +306,8 @@ static int check_known_ends(struct node *n) {
                              "; bring back the server that has them, or start the nodes again to "
                              "go on without them",
                              i, known, tail);
-        atomic_store(&n->known_ends[i], tail);
+        if (atomic_load(&n->known_ends[i]) < tail)
+            atomic_store(&n->known_ends[i], tail);
     }
     return 0;
 }
@@ -389,6 +391,8 @@ static void node_prepare_look(struct node *n) {
     n->wish_count = 0;
     l->asks_promise = n->looks++ % PROMISE_LOOKS == 0;
     l->seen.shards = n->cluster.shards;
+    for (uint32_t i = 0; i < n->cluster.shards; i++)
+        l->known_ends[i] = atomic_load(&n->known_ends[i]);
 }
 
 static void on_node_timer(uv_timer_t *timer) {
