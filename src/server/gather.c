@@ -40,6 +40,7 @@ struct gather {
     bool waits;          // TAKE: in all of its loops
     bool failed;         // `answer` is an error; of a TAKE, unless another loop has jobs
     bool cancelled;      // it does not begin to wait any more
+    bool cancelling;     // replies do not end it now
     uint32_t everywhere; // by id: how many loops get all ids; 0: each gets its own
     bool counts;         // RETRY, DROP: a loop has answered with a count
     struct shared_reservation *reserved; // of that
@@ -510,15 +511,27 @@ static int keep_reply(struct gather *g, mr_bytes reply) {
 static void cancel_others(struct session *s, struct gather *g) {
     if (g->reserved)
         shared_reservation_withdraw(g->reserved);
+    g->cancelled = true;
+    g->cancelling = true; // a shard that is nowhere now answers within the call
     for (uint64_t left = g->pending; left; left &= left - 1)
         router_unblock_at(s, (uint32_t)__builtin_ctzll(left));
+    g->cancelling = false;
+}
+
+static void gather_go_on(struct session *s, struct gather *g) {
+    if (g->remaining)
+        request_next(s);
+    else
+        gather_end(s, g);
 }
 
 void gather_cancel(struct session *s) {
     struct gather *g = s->gather;
-    g->cancelled = true;
-    if (g->waits)
+    if (g->waits && !g->cancelled)
         cancel_others(s, g);
+    g->cancelled = true;
+    if (!g->pending)
+        gather_go_on(s, g);
 }
 
 static int rows_reply(struct gather *g, mr_bytes reply) {
@@ -550,8 +563,8 @@ static mr_bytes return_surplus(struct session *s, const struct gather *g, uint32
 // In the order of its stages without waiting, then in all of their loops, of which one answers.
 static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
     bool failed = is_error(reply), granted = !failed && first_number(reply);
-    if (g->waits && (failed || granted))
-        cancel_others(s, g);
+    if (g->waits && !g->cancelled)
+        cancel_others(s, g); // an empty reply: the time is over, also for a shard that is nowhere
     if (failed) {
         g->remaining = 0;
         g->failed = !g->rows; // else what was taken before is the answer
@@ -653,10 +666,8 @@ void gather_receive(struct session *s, uint32_t loop, mr_bytes replies) {
             session_touch(s);
             return;
         }
-        if (!g->pending && g->remaining)
-            request_next(s);
-        else if (!g->pending)
-            gather_end(s, g);
+        if (!g->pending && !g->cancelling)
+            gather_go_on(s, g);
         left = pass_pushes(s, (mr_bytes){ (const char *)left.data + size, left.size - size });
     }
 }
