@@ -486,8 +486,11 @@ static void node_link_sent(struct front *f, size_t size) {
     l->out_sent = 0;
 }
 
+// When the server stops, what was sent still goes out.
 static bool node_link_is_over(const struct front *f) {
-    return ((const struct node_link *)f)->is_over;
+    const struct node_link *l = (const struct node_link *)f;
+    const struct session *s = l->session;
+    return l->is_over || s->input_ended || (s->closing && l->out_sent == l->out.size);
 }
 
 // The watcher first learns that the link cannot be used any more.
