@@ -139,6 +139,8 @@ static void on_check(uv_check_t *check) {
 
 // Messages are handled only here, where no caller uses a connection: they may close any of them.
 static void receive_messages(struct loop *v) {
+    if (v->leaving == HAS_LEFT)
+        return; // the first loop handles them
     host_begin(&v->host);
     if (v->host.loops)
         (void)router_receive(&v->host);

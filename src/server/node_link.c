@@ -123,8 +123,10 @@ static int node_link_put(struct node_link *l, struct remote *r, uint64_t id) {
 void node_link_add(struct node_link *l, struct remote *r) {
     r->link = l;
     uint64_t id = (uint64_t)++l->generation << 32 | remote_slot_free(l);
-    if (node_link_put(l, r, id) < 0)
-        node_link_fail(l, "there is no memory for it");
+    if (node_link_put(l, r, id) == 0)
+        return;
+    list_append(&l->remotes, &r->of_link); // so that it is lost with the link
+    node_link_fail(l, "there is no memory for it");
 }
 
 void node_link_remove(struct node_link *l, struct remote *r) {
@@ -338,7 +340,7 @@ static bool frame_receive_identity(struct node_link *l, uint64_t id, struct loop
     return true;
 }
 
-static void node_link_end_remote(struct node_link *l, struct remote *r) {
+void node_link_end_remote(struct node_link *l, struct remote *r) {
     struct loop_message *end = r->end;
     r->end = NULL;
     node_link_remove(l, r);

@@ -55,6 +55,9 @@ bool session_serves_node(const struct session *);  // its link was accepted, not
 void node_link_add(struct node_link *, struct remote *);
 void node_link_remove(struct node_link *, struct remote *);
 
+// Removes a remote session that works for a connection of the other node, and ends it.
+void node_link_end_remote(struct node_link *, struct remote *);
+
 // Sends a message to the remote session with this id, or for a connection of the other node; a
 // message between shards has id 0. Without memory the link ends.
 void node_link_send(struct node_link *, uint64_t id, const struct loop_message *);

@@ -18,8 +18,9 @@
 #include <string.h>
 
 enum {
-    MOST_UNDER_WAY = 1024,         // requests that a connection has in another loop …
-    MOST_BYTES_UNDER_WAY = 4 << 20 // … and bytes of them, after which it waits for the replies
+    MOST_UNDER_WAY = 1024,          // requests that a connection has in another loop …
+    MOST_BYTES_UNDER_WAY = 4 << 20, // … and bytes of them, after which it waits for the replies
+    KEPT_IDLE = 4 << 10             // bytes of a buffer for requests while there are none
 };
 
 int router_send_message(struct host *h, struct message *message) {
@@ -190,10 +191,6 @@ static bool send_holds(struct remote *r) {
 static int keep_requests(struct remote *r) {
     if (!r->loops->is_cluster)
         return 0;
-    if (r->kept_replies == r->kept_count) {
-        buffer_clear(&r->kept);
-        r->kept_replies = r->kept_count = 0;
-    }
     r->kept_count += r->request_count;
     return buffer_append(&r->kept, r->requests.data, r->requests.size);
 }
@@ -579,10 +576,23 @@ static void routed_all(struct session *s) {
         session_offer(s); // it may be over
 }
 
+// So many more have replies. Large buffers are not kept for the next requests.
+static void forget_requests(struct remote *r, uint64_t replies) {
+    r->kept_replies += replies;
+    if (r->kept_replies < r->kept_count)
+        return;
+    r->kept_replies = r->kept_count = 0;
+    if (r->kept.capacity > KEPT_IDLE)
+        buffer_finish(&r->kept);
+    else
+        buffer_clear(&r->kept);
+}
+
 static void accept_replies(struct remote *r, uint64_t count, mr_bytes bytes) {
     struct session *s = r->client;
     r->under_way -= count;
-    r->kept_replies += r->loops->is_cluster ? count : 0;
+    if (r->loops->is_cluster)
+        forget_requests(r, count);
     if (s->gather) {
         if (!r->under_way)
             r->bytes_under_way = 0;
@@ -679,20 +689,54 @@ static int request_again(struct remote *r) {
 }
 
 static void remote_unmake(struct remote *r) {
-    if (r->link)
-        node_link_remove(r->link, r);
+    node_link_remove(r->link, r);
     r->is_made = false;
     r->work = (struct remote_work){ 0 };
     r->to_ack = 0;
 }
 
+// The loop of the shards may still have messages that name the struct, so it ends as if the
+// connection had, and another one takes its place. NULL: no memory.
+static struct remote *remote_replace(struct remote *r) {
+    struct session *s = r->client;
+    struct remote *next = remote_create(r->loops, r->client_loop, r->shard_loop);
+    if (!next)
+        return NULL;
+    next->client = s;
+    next->kept = r->kept;
+    next->kept_count = r->kept_count;
+    next->kept_replies = r->kept_replies;
+    next->requests = r->requests;
+    next->request_count = r->request_count;
+    next->under_way = r->under_way;
+    next->bytes_under_way = r->bytes_under_way;
+    next->holds = r->holds;
+    r->kept = r->requests = (struct buffer){ 0 };
+    list_remove(&r->of_outgoing);
+    s->remotes[r->shard_loop] = next;
+    if (s->route == r)
+        s->route = next;
+    r->client = NULL;
+    remote_end(r);
+    return next;
+}
+
 // The session is made anew where the shard is by then.
 static void remote_has_moved(struct remote *r) {
-    if (!r->client)
+    struct session *s = r->client;
+    if (!s)
         return; // its end was sent
     if (r->link && r->link == r->loops->places[r->shard_loop].link)
         r->loops->on_moved(r->loops->arg, r->shard_loop);
-    remote_unmake(r);
+    if (r->link)
+        remote_unmake(r);
+    else
+        r = remote_replace(r);
+    if (!r) {
+        s->broken = true;
+        session_touch(s);
+        return;
+    }
     if (r->kept_count > r->kept_replies && request_again(r) < 0) {
         r->client->broken = true;
         session_touch(r->client);
@@ -724,10 +768,8 @@ void router_lost_link(struct remote *r) {
 static void pass_back(struct remote *r, struct loop_message *m) {
     bool is_last = m->kind == LOOP_MOVED && r->end; // the other node ends it no more
     node_link_send(r->from, r->id, m);
-    if (!is_last)
-        return;
-    node_link_remove(r->from, r);
-    remote_free(r);
+    if (is_last)
+        node_link_end_remote(r->from, r);
 }
 
 // ---- Receiving --------------------------------------------------------------------------------
@@ -754,13 +796,25 @@ void router_handle(struct host *h, struct loop_message *m) {
         remote_has_moved(r);
 }
 
+// The loop has ended before it could make the session.
+static void remote_was_not_made(struct remote *r) {
+    struct loop_message moved = { .kind = LOOP_MOVED, .remote = r };
+    if (r->from)
+        pass_back(r, &moved);
+    else
+        remote_has_moved(r);
+}
+
 // The loop has ended, and with it the sessions in it. A message between shards may be lost: they
 // send it again (shard/peers.h).
 static void handle_undelivered(struct host *h, struct loop_message *m) {
     const struct loops *l = h->loops;
     if (m->kind == LOOP_END)
         remote_free(m->remote);
-    else if (m->kind == LOOP_SHARD_MESSAGE && l->places[m->loop].at == PLACE_ON_NODE)
+    else if (m->kind == LOOP_IDENTITY && m->count)
+        remote_was_not_made(m->remote);
+    else if (m->kind == LOOP_SHARD_MESSAGE && l->places[m->loop].at == PLACE_ON_NODE &&
+             node_link_is_ready(l->places[m->loop].link))
         node_link_send(l->places[m->loop].link, 0, m);
 }
 
