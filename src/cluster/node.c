@@ -333,6 +333,11 @@ static void node_plan_look(struct node *n, uint64_t ms) {
     uv_timer_start(&n->timer, on_node_timer, ms, 0);
 }
 
+static void node_look_within(struct node *n, uint64_t ms) {
+    if (!n->is_looking && uv_timer_get_due_in(&n->timer) > ms)
+        node_plan_look(n, ms);
+}
+
 static void node_look_soon(struct node *n) {
     n->looks_again = n->is_looking;
     if (!n->is_looking)
@@ -451,7 +456,11 @@ static void on_shard(void *arg, uint32_t shard, enum shard_event event, int err,
         notice(NOTICE_WARN, "shard %" PRIu32 " was not opened: %s", shard, text);
     else if (event == SHARD_NOT_OPENED && !n->is_stopping)
         server_fail_node(n->running, error_set(err, "%s", text));
-    if (!n->is_closing)
+    if (n->is_closing)
+        return;
+    if (event == SHARD_MOVED)
+        node_look_within(n, LOOK_SOON_MS); // its owner may not have left it yet
+    else
         node_look_soon(n);
 }
 

@@ -58,6 +58,18 @@ static void tell_node(struct server *server, uint32_t shard, enum shard_event ev
     c->changed(c->arg, shard, event, err, text);
 }
 
+// Sessions on the node that had it before end soon, unless they have moved by then.
+static void place_set_node(struct other_nodes *all, uint32_t loop, struct other_node *n) {
+    struct other_node *before = all->of[loop].node;
+    if (before && before != n) {
+        all->of[loop].former = before;
+        all->of[loop].former_ms = monotonic_ms() + FORMER_LINK_MS;
+    }
+    if (n && all->of[loop].former == n)
+        all->of[loop].former = NULL;
+    all->of[loop].node = n;
+}
+
 // ---- Messages between shards --------------------------------------------------------------------
 
 static void place_reset_peer(struct host *h, void *shard) {
@@ -145,7 +157,8 @@ static void on_opened(uv_work_t *work, int status) {
         if (foreign)
             server_set_foreign_ids(server);
         server->loops.places[v->index].at = PLACE_HERE;
-        server->links->of[v->index].node = NULL;
+        server->loops.places[v->index].link = NULL;
+        place_set_node(server->links, v->index, NULL);
         (void)loops_run(&server->loops, v->index, reset_own_peers, NULL); // or they heal later
         place_is_reachable(server, v->index);
         tell_node(server, shard, SHARD_SERVES, 0, "");
@@ -337,6 +350,11 @@ void places_collect(struct server *server) {
 
 // ---- Replies of a shard that was lost -----------------------------------------------------------
 
+static void lose_place(struct host *h, void *arg) {
+    (void)arg;
+    place_lost(list_entry(h, struct loop, host));
+}
+
 // Its loop closes these connections, too, but may not have had a turn yet.
 static void place_break_sessions(struct host *h, uint32_t loop) {
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
@@ -360,6 +378,9 @@ void places_check(struct server *server) {
             continue;
         server->loops.places[i].at = PLACE_LEAVING;
         place_break_sessions(&server->loop[0]->host, i);
+        // The store may answer before the shard's loop has a turn: the shard is lost all the same.
+        if (!v->is_told_lost)
+            v->is_told_lost = loops_run(&server->loops, i, lose_place, NULL) == 0;
     }
 }
 
@@ -473,13 +494,9 @@ void server_set_owner(struct server *server, uint32_t shard, const char *address
     if (at == PLACE_HERE || at == PLACE_LEAVING)
         return;
     struct other_node *n = address ? other_node_add(all, address) : NULL;
-    if (n == all->of[i].node && (n || at == PLACE_UNKNOWN)) {
-        server->loops.places[i].at = n ? PLACE_ON_NODE : PLACE_UNKNOWN;
+    if (n == all->of[i].node && (at == PLACE_ON_NODE || !n))
         return;
-    }
-    all->of[i].former = all->of[i].node;
-    all->of[i].former_ms = monotonic_ms() + FORMER_LINK_MS;
-    all->of[i].node = n;
+    place_set_node(all, i, n);
     server->loops.places[i].link = n ? n->link : NULL;
     server->loops.places[i].at = n ? PLACE_ON_NODE : PLACE_UNKNOWN;
     if (n && node_link_is_ready(n->link))
