@@ -1,4 +1,5 @@
 """Nodes of a cluster whose store is in a PostgreSQL server of the test's own, and what tests ask them."""
+import binascii
 import os
 import subprocess
 import sys
@@ -22,16 +23,16 @@ class Cluster:
     """A store in a database of its own, and its nodes. Takeovers after a loss are quick."""
     count = 0
 
-    def __init__(self, postgres, nodes=2, takeover="3s", more=(), http="off", others=()):
+    def __init__(self, postgres, nodes=2, takeover="3s", more=(), http="off", others=(), shards=1):
         """`more`: further options of the nodes; `http`: where the first one has its page; `others`: servers that may
         become the database's primary."""
         Cluster.count += 1
-        self.postgres, self.more, self.http = postgres, more, http
+        self.postgres, self.more, self.http, self.shards = postgres, more, http, shards
         self.database = f"jobs{Cluster.count}"
         postgres.sql(f"CREATE DATABASE {self.database}", database="postgres")
         self.url, self.takeover = postgres.url(self.database, others=others), takeover
-        made = millrace("store", "init", self.url)
-        equal((made.returncode, made.stdout), (0, "made cluster main with 1 shard\n"), made.stderr)
+        made = millrace("store", "init", self.url, "--shards", str(shards))
+        equal((made.returncode, made.stdout), (0, f"made cluster main with {shards} shard{'s' * (shards > 1)}\n"), made.stderr)
         self.nodes = [self.add(first=i == 0) for i in range(nodes)]
 
     def add(self, first=False):
@@ -39,15 +40,40 @@ class Cluster:
         node = Server("--store", self.url, "--takeover", self.takeover, *self.more, ready=False, http=http)
         node.http = http
         node.port = int(node.command[node.command.index("--listen") + 1].split(":")[1])
-        node.wait_notice("ready" if first else "owns the store")
+        node.wait_notice("ready" if first or self.shards > 1 else "owns the store")
         return node
 
     def sql(self, commands):
         return self.postgres.sql(commands, database=self.database)
 
+    def owners(self):
+        """The node of each shard, as the database has it; None: a node that is not one of these, or none."""
+        rows = self.sql("SELECT owner FROM millrace_main.shard ORDER BY shard")
+        nodes = {node.address if hasattr(node, "address") else f"127.0.0.1:{node.port}": node for node in self.nodes}
+        return [nodes.get(row.split(" ")[0]) for row in rows]
+
+    def wait_spread(self, *counts):
+        """Waits until the nodes own so many shards, the first node as the first number says."""
+        wait_until(lambda: [self.owners().count(node) for node in self.nodes] == list(counts), f"nodes own {counts} shards")
+
     def end(self):
         for node in self.nodes:
             node.kill()
+
+
+def shard_of(stage, shards):
+    """As src/core/route.h."""
+    return binascii.crc_hqx(stage.encode(), 0) % 16384 * shards // 16384
+
+
+def stages_of(shard, shards, count=1, prefix="s"):
+    """Names of stages of this shard."""
+    found, number = [], 0
+    while len(found) < count:
+        name, number = f"{prefix}{number}", number + 1
+        if shard_of(name, shards) == shard:
+            found.append(name)
+    return found
 
 
 def ask(node, *words):

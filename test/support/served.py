@@ -117,10 +117,11 @@ class Server:
 
     def ends(self, code=0):
         """Waits for its end; everything it has printed."""
-        equal(self.process.wait(TIMEOUT_S), code, *self.said)
+        ended = self.process.wait(TIMEOUT_S)
         while (line := self.notices.get(timeout=TIMEOUT_S)) is not None:
             self.said.append(line)
         self.notices.put(None)  # for the next call
+        equal(ended, code, *self.said)
         return "".join(self.said)
 
     def stop(self):
