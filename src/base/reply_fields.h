@@ -181,7 +181,9 @@
     X(server, id, count, "id", "the id of this connection")                                        \
     X(server, mode, bytes, "mode", "standalone")                                                   \
     X(server, role, bytes, "role", "master")                                                       \
-    X(server, modules, names, "modules", "none")
+    X(server, modules, names, "modules", "none")                                                   \
+    X(server, owned_ms, count, "owned-ms",                                                         \
+      "of a node: a worker stops if this long after it was sent no BEAT was answered; 0: of none")
 
 // What COMMAND DOCS says of a command, and of its arguments, which are one: the syntax.
 #define DOCS_FIELDS(X)                                                                             \

@@ -55,6 +55,7 @@ static int read_hello(struct client_link *l, const struct response_value *v) {
         return not_a_server(l);
     if (hello.id)
         l->session = hello.id;
+    l->owned_ms = hello.owned_ms;
     return 0;
 }
 

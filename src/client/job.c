@@ -194,6 +194,8 @@ int client_jobs_read(struct client_puller *p, struct client_link *l, uint64_t le
         }
         job->leased_with = l;
         l->uses++;
+        if (l->owned_ms && l->owned_ms < job->lease_ms)
+            job->lease_ms = l->owned_ms; // another node may own the store afterwards
         job->follows = before && memcmp(job->token, before->token, CLIENT_TOKEN) == 0;
         client_job_add(p, job);
         watch_lease(c, job);
@@ -469,7 +471,7 @@ int client_beat(mr_job *job) {
     pthread_mutex_lock(&c->lock);
     beat_add(x, job, monotonic_ms());
     x->hook = beat_hook;
-    int err = exchange_send(c->main, x);
+    int err = exchange_send(beat_link(c), x);
     if (err >= 0)
         err = exchange_wait(c, x, UINT64_MAX);
     pthread_mutex_unlock(&c->lock);
@@ -484,10 +486,16 @@ bool lease_is_due(const struct mr_job *job, uint64_t now_ms) {
     return now_ms >= job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
 }
 
+struct client_link *beat_link(struct client *c) {
+    if (c->main->owned_ms && !c->beats)
+        c->beats = link_create(c, false);
+    return c->beats ? c->beats : c->main;
+}
+
 static void beat_send(struct client *c, struct exchange *x) {
     if (x)
         x->hook = beat_hook;
-    if (x && exchange_send(c->main, x) < 0)
+    if (x && exchange_send(beat_link(c), x) < 0)
         exchange_free(x);
 }
 

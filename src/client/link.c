@@ -490,9 +490,18 @@ void link_event(struct client_link *l, uint32_t events) {
 
 // ---- Turns ------------------------------------------------------------------------------------
 
+// How long an answer may take; UINT64_MAX: for ever. The TAKE of a worker waits at a node for
+// `owned_ms`.
+static uint64_t silence_ms(const struct client_link *l) {
+    if (list_empty(&l->sent) || l->lane || l->lent)
+        return UINT64_MAX;
+    if (!l->puller)
+        return SILENCE_MS;
+    return l->owned_ms ? 2 * l->owned_ms + CLIENT_SLACK_MS : UINT64_MAX;
+}
+
 static bool is_silent(const struct client_link *l, uint64_t now_ms) {
-    return !l->lane && !l->puller && !l->lent && !list_empty(&l->sent) &&
-           now_ms - l->received_ms >= SILENCE_MS;
+    return now_ms - l->received_ms >= silence_ms(l);
 }
 
 static void link_step(struct client_link *l, uint64_t now_ms) {
@@ -525,8 +534,11 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
             link_lose(l, MR_ENOMEM, "no memory to ask %s", l->client->where);
         break;
     case LINK_UP:
-        if (is_silent(l, now_ms))
-            link_lose(l, MR_ENET, "%s has not answered for %d ms", l->client->where, SILENCE_MS);
+        if (!is_silent(l, now_ms))
+            break;
+        l->client->address++; // another node may answer
+        link_lose(l, MR_ENET, "%s has not answered for %d ms", l->client->where,
+                  (int)(now_ms - l->received_ms));
         break;
     }
 }
@@ -565,6 +577,6 @@ uint64_t link_next_ms(const struct client_link *l) {
     case LINK_UP:
         break;
     }
-    return l->lane || l->puller || l->lent || list_empty(&l->sent) ? UINT64_MAX
-                                                                   : l->received_ms + SILENCE_MS;
+    uint64_t silent_ms = silence_ms(l);
+    return silent_ms == UINT64_MAX ? UINT64_MAX : l->received_ms + silent_ms;
 }

@@ -91,6 +91,7 @@ struct client_link {
     struct list queue, sent; // exchanges: to be sent; not answered yet
     enum link_state state;
     uint64_t session;             // what the server calls this connection
+    uint64_t owned_ms;            // of a node: see HELLO; 0: the server is none
     struct client_puller *puller; // whose own it is: it then waits for the server for ever
     bool lane, closing;
     bool lent;     // to a client_connection: what is requested there may make the server wait
@@ -194,6 +195,7 @@ struct client {
     size_t address_count;
     bool io_sleeps, io_wanted, closing;
     struct client_link *main;
+    struct client_link *beats; // BEAT to a node, where no reply waits for its store; NULL: main
     struct list links;
     struct list idle; // lanes …
     uint32_t idle_count;
@@ -363,6 +365,8 @@ void client_jobs_check_leases(struct client *, uint64_t now_ms);
 
 // Whether a third of the lease has passed since it was last extended.
 bool lease_is_due(const struct mr_job *, uint64_t now_ms);
+// Where BEAT is sent: with the lock.
+struct client_link *beat_link(struct client *);
 // Adds a job to a BEAT, whose hook is or calls beat_hook.
 void beat_add(struct exchange *, struct mr_job *, uint64_t now_ms);
 void beat_hook(struct client *, struct exchange *, const struct response_value *, uint32_t count);

@@ -130,7 +130,7 @@ static bool renew(struct client_puller *p, struct client_taker *t, struct mr_job
     x->puller = p;
     x->owner = t;
     x->jobs = jobs;
-    if (exchange_send(c->main, x) < 0) {
+    if (exchange_send(beat_link(c), x) < 0) {
         exchange_free(x);
         return false;
     }
@@ -159,6 +159,17 @@ static void take_later(struct client_puller *p) {
     p->refusals++;
     p->take_at_ms = monotonic_ms() + pause_ms;
     p->wants = p->options.ring && !p->interrupted; // a loop is not woken for that
+}
+
+// A TAKE waits at a node for `owned_ms` only, so that a node that has become silent is noticed.
+static bool wait_was_over(const struct exchange *x) {
+    uint64_t wait_ms = x->link->owned_ms;
+    return wait_ms && monotonic_ms() >= x->sent_ms + wait_ms;
+}
+
+static void take_again(struct client_puller *p) {
+    p->refusals = 0;
+    p->wants = p->options.ring && !p->interrupted;
 }
 
 static void take_note_refused(struct client_puller *p, const struct exchange *x) {
@@ -196,7 +207,9 @@ static void take_hook(struct client *c, struct exchange *x, const struct respons
         jobs_arrive(p, t, jobs);
         return;
     }
-    if (p->link)
+    if (p->link && err >= 0 && wait_was_over(x))
+        take_again(p);
+    else if (p->link)
         take_later(p);
     if (err < 0)
         fail_takers(p, t, err, x->err < 0 ? exchange_sentence(x) : error_text());
@@ -239,7 +252,7 @@ static bool take_is_wanted(const struct client_puller *p) {
 
 static void send_worker_take(struct client_puller *p) {
     size_t takers = list_size(&p->takers);
-    p->pull.wait_ms = MR_FOREVER;
+    p->pull.wait_ms = p->link->owned_ms ? (int64_t)p->link->owned_ms : MR_FOREVER;
     struct exchange *x = take_new(p, &p->pull, (takers ? takers : 1) * p->pull.batch);
     int err = x ? exchange_send(p->link, x) : MR_ENOMEM;
     if (err < 0) {

@@ -557,6 +557,7 @@ static void node_prepare(struct node *n) {
                                   .promise = n->promise.text,
                                   .seen = &n->seen,
                                   .wish = on_wish,
+                                  .owned_ms = n->takeover_ms * 2 / 5,
                                   .arg = n };
     n->server.node = &n->info;
 }

@@ -13,7 +13,8 @@
 
 // After this time without a sign of an owner in the store another node claims its shards. All nodes
 // of a cluster must have the same. An owner shows itself five times as often, and stops by its own
-// clock when it could not for three fifths of the time.
+// clock when it could not for three fifths of the time. So it answers only within these of its last
+// sign, and for two fifths after a worker has sent what is answered no other node owns the shard.
 enum { NODE_TAKEOVER_MS = 10000, NODE_TAKEOVER_LEAST_MS = 1000 };
 
 struct node_options {

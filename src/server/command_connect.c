@@ -52,7 +52,8 @@ static void write_hello(struct session *s) {
                              .proto = s->reply.resp3 ? 3 : 2,
                              .id = s->id,
                              .mode = mr_str("standalone"),
-                             .role = mr_str("master") };
+                             .role = mr_str("master"),
+                             .owned_ms = s->host->node ? s->host->node->owned_ms : 0 };
     reply_write(&s->reply, &hello_replies, &r);
 }
 

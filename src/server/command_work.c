@@ -405,6 +405,7 @@ void run_beat(struct session *s, struct arguments *a) {
         if (!read_id(s, a->words[i], &id))
             return;
     uint32_t stops = 0;
+    uint64_t written = shards_written(h);
     for (uint32_t i = 1; i < a->count; i += 2) {
         (void)read_id(s, a->words[i], &id); // it was read before
         bool lives = token_read(a->words[i + 1], &token) == 0 && access_sees_job(s, id) &&
@@ -412,6 +413,8 @@ void run_beat(struct session *s, struct arguments *a) {
         if (!lives)
             h->arguments[stops++] = a->words[i]; // in place: it was read already
     }
+    // Workers must not stop for a short outage of the store: only what was recorded waits for it.
+    s->is_prompt = shards_written(h) == written && !s->multi.runs;
     reply_array(&s->reply, stops);
     for (uint32_t i = 0; i < stops; i++)
         reply_bulk(&s->reply, h->arguments[i]);

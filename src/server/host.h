@@ -61,6 +61,7 @@ struct host_node {
     const char *secret;              // that nodes of the cluster share; "": not known yet
     const char *promise;             // what an acknowledged job survives, in a sentence
     bool is_replicated;              // the promise includes the loss of a machine
+    uint64_t owned_ms;               // how long after a reply it surely owns its shards
     const struct cluster_seen *seen; // all nodes and shards (node_seen.h)
     char outage[256];                // why the store does not answer; "": it does …
     uint64_t outage_since_ms;        // … and since when (monotonic_ms)

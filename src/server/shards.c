@@ -218,6 +218,13 @@ void shards_epic_unwatch(struct session *s) {
 
 // ---- Memory -------------------------------------------------------------------------------------
 
+uint64_t shards_written(const struct host *h) {
+    uint64_t sum = 0;
+    for (uint32_t i = h->first; i < h->end; i++)
+        sum += shard_last_at(h->parts[i].shard);
+    return sum;
+}
+
 uint64_t shards_memory(const struct host *h) {
     uint64_t bytes = 0;
     for (uint32_t i = h->first; i < h->end; i++)

@@ -114,6 +114,9 @@ static inline uint64_t shards_steps(const struct host *h) {
     return steps;
 }
 
+// Changes whenever something is written to a log of this host.
+uint64_t shards_written(const struct host *);
+
 uint64_t shards_memory(const struct host *);
 uint64_t shards_live_bytes(const struct host *);
 void shards_report_memory(const struct host *, uint64_t outside_bytes);

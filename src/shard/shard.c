@@ -308,6 +308,10 @@ uint64_t shard_end(struct shard *s) {
     return s->last_at;
 }
 
+uint64_t shard_last_at(const struct shard *s) {
+    return s->last_at;
+}
+
 int shard_wait(struct shard *s, uint64_t at) {
     return log_wait(s->log, at);
 }

@@ -78,6 +78,9 @@ uint64_t shard_boot_ms(const struct shard *);
 // log is durable up to the returned position (shard_wait). Never waits.
 uint64_t shard_end(struct shard *);
 
+// The position of the entry that was appended last.
+uint64_t shard_last_at(const struct shard *);
+
 uint64_t shard_position(const struct shard *); // the same, within a turn
 
 int shard_wait(struct shard *, uint64_t at);

@@ -2,17 +2,22 @@
 """fault_test.py BUILD: what a cluster does when its network, its nodes and its database fail, with real processes. Every
 case has a load that checks itself (support/history.py). With MILLRACE_LONG there are more cases. Speaks TAP."""
 import os
+import random
+import re
 import signal
+import subprocess
 import sys
+import tempfile
+import time
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from cluster import Cluster, answer, bodies, skip_without_postgres, waiting
 from cut import Cut
 from history import History, is_silent
 from postgres import Postgres
-from running import wait_until
+from running import Running, lines_of, wait_until
 from served import Client, Server, lasting_address
-from tap import LONG, case, check, equal, main
+from tap import BUILD, LONG, MILLRACE, SECONDS, case, check, equal, main, sanitized, top
 
 skip_without_postgres()
 postgres = Postgres()
@@ -283,7 +288,7 @@ def F32_an_append_that_has_sat_in_the_database_until_the_log_was_trimmed_is_refu
     kept = int(client.ask("STAGES", "NAME", "s")[0][3])
     os.kill(writing, signal.SIGSTOP)
     client.send("PUSH", "s", "late")  # its append waits in the socket of that process
-    equal(cluster.await_owner(first), second)
+    wait_until(lambda: cluster.sql("SELECT epoch > 1 FROM millrace_main.shard") == ["t"], "the store is claimed anew")
     trim_log(cluster, second)
     of_first = "SELECT at FROM millrace_main.batch WHERE epoch = 1"
     before = cluster.sql(of_first)
@@ -293,6 +298,203 @@ def F32_an_append_that_has_sat_in_the_database_until_the_log_was_trimmed_is_refu
     equal(bodies(second, "s", kept), kept * ["kept"])
     equal(waiting(second, "s"), 0)
     end_in_order(cluster)
+
+
+# ---- Workers -----------------------------------------------------------------------------------
+
+HOLD = """echo >>"$0/starts"; flock -n -E 75 "$0/lock" sh -c 'while [ ! -e "$0/go" ]; do sleep 0.05; done
+    exec "$1" emit out' "$0" "$1" || { [ $? != 75 ] || echo >>"$0/overlaps"; exit 1; }"""
+
+
+def work_at(folder, *nodes):
+    at = "millrace://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+    return Running(MILLRACE, "work", "--at", at, "in", "--", "sh", "-c", HOLD, folder, MILLRACE,
+                   stdin=subprocess.DEVNULL, text=True)
+
+
+def starts(folder):
+    return len(lines_of(f"{folder}/starts")) if os.path.exists(f"{folder}/starts") else 0
+
+
+def hold_a_job(disturb, mend):
+    """A command runs when its worker hears no more from the owner; another worker runs it after the takeover. The lease
+    is long, so it is not its end that stops the first one."""
+    cluster = CutCluster(postgres, nodes=2)
+    first, second = cluster.nodes
+    folder = tempfile.mkdtemp(dir=top)
+    equal(answer(first, "STAGE", "in", "lease", "1h"), b"+OK")
+    Client(first).ask("PUSH", "in", "held", "KEY", "k")
+    workers = [work_at(folder, first, second)]
+    wait_until(lambda: starts(folder) == 1, "the first worker has begun")
+    workers.append(work_at(folder, second, first))
+    disturb(first)
+    equal(cluster.await_owner(first), second)
+    wait_until(lambda: starts(folder) >= 2, "the job has begun again")
+    check(not os.path.exists(f"{folder}/overlaps"), "both commands ran at the same time", *(w.said() for w in workers))
+    open(f"{folder}/go", "w", encoding="utf-8").close()
+    equal(bodies(second, "out", 1), ["held"])
+    mend(first)
+    first.wait_notice("owns the store")
+    equal(waiting(second, "out"), 0)
+    for worker in workers:
+        worker.signal(signal.SIGINT)
+        worker.end()
+    end_in_order(cluster)
+
+
+@case
+def H1_F39_a_command_ends_before_a_new_owner_starts_its_job_again_if_the_old_one_is_paused():
+    hold_a_job(lambda node: pause(node.process), lambda node: resume(node.process))
+
+
+@long_case
+def H1_F39_a_command_ends_before_a_new_owner_starts_its_job_again_if_the_old_one_is_cut_off():
+    def cut(node):
+        node.store.cut()
+        node.front.cut()
+
+    def heal(node):
+        node.store.heal()
+        node.front.heal()
+    hold_a_job(cut, heal)
+
+
+@case
+def H5_a_running_command_survives_a_short_outage_of_the_database():
+    cluster = CutCluster(postgres, nodes=1, takeover="10s")
+    node, = cluster.nodes
+    folder = tempfile.mkdtemp(dir=top)
+    Client(node).ask("PUSH", "in", "held")
+    worker = work_at(folder, node)
+    wait_until(lambda: starts(folder) == 1, "the worker has begun")
+    node.store.cut()
+    client = Client(node)
+    client.send("PUSH", "s", "waits")
+    node.wait_notice("commands wait")
+    wait_until(lambda: int(info(node, b"outage_ms")) > 4500, "the outage is longer than a worker waits for a reply")
+    node.store.heal()
+    client.receive()
+    open(f"{folder}/go", "w", encoding="utf-8").close()
+    equal(bodies(node, "out", 1), ["held"])
+    equal(starts(folder), 1)
+    worker.signal(signal.SIGINT)
+    worker.end()
+    end_in_order(cluster)
+
+
+def info(node, name):
+    return re.search(rb"^%s:(.*)\r$" % name, answer(node, "INFO", "CLUSTER"), re.M)[1]
+
+
+# ---- Clocks and sizes --------------------------------------------------------------------------
+
+
+def start_shifted(cluster, address, shift_s):
+    """A node whose wall clock is so many seconds ahead."""
+    environment = dict(os.environ, LD_PRELOAD=os.path.join(BUILD, "test", "libshifted_clock.so"),
+                       MILLRACE_CLOCK_S=str(shift_s),
+                       ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+    node = Server("--store", cluster.url, "--takeover", "1h", listen=address, ready=False, env=environment)
+    node.port = int(address.split(":")[1])
+    node.wait_notice("owns the store" if cluster.nodes else "ready")
+    cluster.nodes.append(node)
+    return node
+
+
+@case
+def F30_the_wall_clocks_of_nodes_differ_by_hours():
+    cluster = Cluster(postgres, nodes=0, takeover="1h")
+    addresses = [lasting_address() for _ in range(3)]
+    owner = start_shifted(cluster, addresses[0], 0)
+    load = History([int(address.split(":")[1]) for address in addresses])
+    for address, shift_s in zip(addresses[1:], (3600, -3600)):
+        load.goes_on()
+        following = start_shifted(cluster, address, shift_s)
+        owner.stop()
+        following.wait_notice("ready")
+        client, owner = Client(following), following
+        client.ask("PUSH", "delayed", "x", "DELAY", 200)
+        equal(bodies(following, "delayed", 1), ["x"])  # neither the past nor the future keeps it
+        client.close()
+    load.goes_on()
+    load.holds(owner)
+    owner.stop()
+
+
+@case
+def H2_the_largest_bodies_pass_a_relay_and_a_takeover():
+    cluster = CutCluster(postgres, nodes=2)
+    owner, standby = cluster.nodes
+    large = ["".join(random.choices("abcdefgh", k=1 << 12)) * (1 << 12) for _ in range(3)]
+    for body in large:
+        Client(standby).ask("PUSH", "s", body)
+    owner.kill()
+    cluster.await_owner(owner)
+    check(bodies(standby, "s", 3) == large)
+    standby.stop()
+
+
+@long_case
+def H1_a_backlog_that_is_larger_than_memory_is_taken_over():
+    cluster = CutCluster(postgres, nodes=2, more=("--max-bytes", "100m"))
+    owner, standby = cluster.nodes
+    client, count = Client(standby), 600
+    for i in range(count):
+        client.ask("PUSH", "s", f"{i} ".ljust(1000000, "x"))
+    owner.kill()
+    cluster.await_owner(owner)
+    equal([int(body.split()[0]) for body in bodies(standby, "s", count)], list(range(count)))
+    with open(f"/proc/{standby.process.pid}/status", encoding="utf-8") as file:
+        most_kb = int(re.search(r"VmHWM:\s*(\d+)", file.read())[1])
+    check(sanitized() or most_kb < 400000, f"{most_kb} KiB for {count} MB")
+    standby.stop()
+
+
+# ---- By chance ---------------------------------------------------------------------------------
+
+
+def disturb_by_chance(cluster, chance):
+    """Does something to a node; what undoes it, and whether pushes are accepted meanwhile."""
+    node = chance.choice(cluster.nodes)
+
+    def restart():
+        node.start(ready=False)
+    kind = chance.choice(["kill", "stop", "pause", "cut", "reset", "front"])
+    if kind == "kill":
+        node.kill()
+        return restart, True
+    if kind == "stop":
+        node.stop()
+        return restart, True
+    if kind == "pause":
+        pause(node.process)
+        return lambda: resume(node.process), True
+    if kind == "cut":
+        node.store.cut(*chance.choice([(), ("up",), ("down",)]))
+        return node.store.heal, True
+    if kind == "reset":
+        node.store.reset()
+        return lambda: None, True
+    node.front.cut()
+    return node.front.heal, False
+
+
+@long_case
+def F40_H3_faults_by_chance():
+    seed = int(os.environ.get("MILLRACE_SEED", time.time()))
+    print(f"# MILLRACE_SEED={seed}", flush=True)
+    chance, until = random.Random(seed), time.monotonic() + SECONDS
+    cluster = CutCluster(postgres, nodes=3)
+    load = History(cluster.ports(), policy=("overlap", "never", "lease", "3s"))
+    while time.monotonic() < until:
+        load.goes_on(10)
+        undo, goes_on = disturb_by_chance(cluster, chance)
+        if goes_on:
+            load.goes_on(10)
+        undo()
+    load.goes_on(10)
+    load.holds(cluster.nodes[0])
+    cluster.end()
 
 
 main()
