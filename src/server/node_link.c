@@ -488,11 +488,17 @@ static void node_link_sent(struct front *f, size_t size) {
     l->out_sent = 0;
 }
 
+// A node sends nothing before it has the reply to LINK: what arrived with it went to the session.
+static bool node_link_was_hasty(const struct session *s) {
+    return s->in.size || session_unsent(s);
+}
+
 // When the server stops, what was sent still goes out.
 static bool node_link_is_over(const struct front *f) {
     const struct node_link *l = (const struct node_link *)f;
     const struct session *s = l->session;
-    return l->is_over || s->input_ended || (s->closing && l->out_sent == l->out.size);
+    return l->is_over || s->input_ended || (s->closing && l->out_sent == l->out.size) ||
+           node_link_was_hasty(s);
 }
 
 // The watcher first learns that the link cannot be used any more.
