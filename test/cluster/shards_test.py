@@ -3,17 +3,18 @@
 node takes any command, and nothing is lost or done twice when nodes end, are killed or are paused. With MILLRACE_LONG
 there are more cases. Speaks TAP."""
 import os
+import select
 import signal
-import socket
+import struct
 import sys
-import time
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from cluster import Cluster, answer, bodies, millrace, shard_of, skip_without_postgres, stages_of, waiting
+from cluster import Cluster, answer, bodies, skip_without_postgres, stages_of
+from cut import Cut
 from history import History
 from postgres import Postgres
 from running import wait_until
-from served import Client, Server
+from served import Client, Server, Wire, lasting_address
 from tap import LONG, case, check, equal, main
 
 skip_without_postgres()
@@ -32,6 +33,16 @@ def start(nodes=3, **more):
     wait_until(lambda: is_even(cluster), "the shards are spread evenly")
     wait_linked(cluster)
     return cluster
+
+
+shared_ones = []
+
+
+def shared():
+    """A cluster for all cases that leave it as it is."""
+    if not shared_ones:
+        shared_ones.append(start())
+    return shared_ones[0]
 
 
 def wait_linked(cluster):
@@ -60,12 +71,6 @@ def end_in_order(cluster):
         check("ERROR" not in said and "Sanitizer" not in said, said)
 
 
-def attempts(client, job):
-    """How many attempts of a job were counted."""
-    fields = client.ask("JOB", job)
-    return fields[fields.index("attempts") + 1]
-
-
 # ---- Spreading and routing -------------------------------------------------------------------------
 
 
@@ -87,7 +92,7 @@ def F32_shards_are_spread_evenly_and_a_node_that_joins_gets_its_share():
 
 @case
 def H2_every_command_is_taken_by_every_node():
-    cluster = start()
+    cluster = shared()
     for shard in range(SHARDS):
         stage, = stages_of(shard, SHARDS, prefix="any")
         clients = [Client(node) for node in cluster.nodes]
@@ -104,12 +109,11 @@ def H2_every_command_is_taken_by_every_node():
         check(stage in everything[0] and everything[0] == everything[1] == everything[2], everything)
         for client in clients:
             client.close()
-    end_in_order(cluster)
 
 
 @case
 def H2_a_TAKE_of_stages_of_several_nodes_takes_in_their_order_and_waits_at_all():
-    cluster = start()
+    cluster = shared()
     names = [stages_of(shard, SHARDS, prefix="take")[0] for shard in range(SHARDS)]
     client, other = Client(cluster.nodes[0]), Client(cluster.nodes[1])
     for name in names:
@@ -126,12 +130,11 @@ def H2_a_TAKE_of_stages_of_several_nodes_takes_in_their_order_and_waits_at_all()
         (job, token, *_), = client.receive()
         equal(other.ask("DONE", job, token), "OK")
     client.close()
-    end_in_order(cluster)
 
 
 @case
 def H2_jobs_that_a_TAKE_of_several_nodes_gets_too_much_go_back_at_once_uncounted():
-    cluster = start()
+    cluster = shared()
     names = [stages_of(shard, SHARDS, prefix="surplus")[0] for shard in range(SHARDS)]
     takers, pushers = [Client(node) for node in cluster.nodes], [Client(node) for node in cluster.nodes]
     for round_ in range(40):
@@ -149,7 +152,6 @@ def H2_jobs_that_a_TAKE_of_several_nodes_gets_too_much_go_back_at_once_uncounted
         equal({other[5] for other in found.values()}, {1}, "the attempt of a job that went back is not counted")
         for other in [(job, token), *found.values()]:
             equal(takers[0].ask("DONE", other[0], other[1]), "OK")
-    end_in_order(cluster)
 
 
 @case
@@ -176,7 +178,7 @@ def H2_a_TAKE_waits_for_a_shard_that_is_nowhere_and_is_served_by_the_others():
 
 @case
 def F34_H2_calls_and_their_callers_may_be_on_different_nodes():
-    cluster = start()
+    cluster = shared()
     for name in [stages_of(shard, SHARDS, prefix="call")[0] for shard in range(SHARDS)]:
         caller, worker = Client(cluster.nodes[0]), Client(cluster.nodes[1])
         caller.send("CALL", name, "question")
@@ -190,12 +192,11 @@ def F34_H2_calls_and_their_callers_may_be_on_different_nodes():
         caller.close()
         wait_until(lambda: worker.ask("BEAT", job, token) == [job], "the worker learns that the call is cancelled")
         worker.refused("CANCELLED", "DONE", job, token)
-    end_in_order(cluster)
 
 
 @case
 def H2_MULTI_and_EPIC_span_nodes():
-    cluster = start()
+    cluster = shared()
     names = [stages_of(shard, SHARDS, prefix="multi")[0] for shard in range(SHARDS)]
     client, other = Client(cluster.nodes[0]), Client(cluster.nodes[2])
     client.ask("MULTI")
@@ -211,6 +212,171 @@ def H2_MULTI_and_EPIC_span_nodes():
         equal(len(bodies(cluster.nodes[1], name, 2)), 2)
         fields = other.receive()
         equal(fields[fields.index("total") + 1], 2)
+
+
+# ---- What is no node -------------------------------------------------------------------------------
+
+
+def is_closed_after(node, *words, then=b"", is_patient=True):
+    """What is answered to words, and to bytes after them, until the node closes the connection; `is_patient`: those
+    are sent when LINK was answered."""
+    wire, found = Wire(node.port), b""
+    wire.send(*words)
+    try:
+        if then and words[0] == "LINK" and is_patient:
+            found += wire.file.readline()
+        wire.socket.sendall(then)
+        while data := wire.socket.recv(65536):
+            found += data
+    except (ConnectionResetError, BrokenPipeError):
+        pass  # it was closed while there was more to read
+    wire.close()
+    return found
+
+
+def frame(kind, number, rest=b""):
+    return struct.pack("<IBQ", 9 + len(rest), kind, number) + rest
+
+
+@case
+def F36_a_link_without_the_secret_of_the_cluster_is_refused_and_closed():
+    cluster = shared()
+    secret, = cluster.sql("SELECT value FROM millrace_main.note WHERE key = 'secret'")
+    node, address = cluster.nodes[0], "127.0.0.1:9"
+    for words in ("wrong", 1, "main", SHARDS, address), ("", 1, "main", SHARDS, address):
+        check(is_closed_after(node, "LINK", *words).startswith(b"-WRONGPASS"), words)
+    for words, why in (((2, "main", SHARDS), b"same release"), ((1, "other", SHARDS), b"cluster main"),
+                       ((1, "main", SHARDS + 1), b"4 shards"), (("x", "main", SHARDS), b"4 shards")):
+        reply = is_closed_after(node, "LINK", secret, *words, address)
+        check(reply.startswith(b"-ERR") and why in reply, words, reply)
+    hello = ("LINK", secret, 1, "main", SHARDS, address)
+    for rest in (b"\xff" * 4096, struct.pack("<I", 1 << 31) + b"x", struct.pack("<I", 0), frame(0, 1, b"\0" * 10),
+                 frame(12, 0, b"\xff" * 100), frame(1, 1, b"\xff" * 20), frame(13, 1), frame(200, 1), b"PING\r\n" * 100):
+        for is_patient in True, False:
+            check(is_closed_after(node, *hello, then=rest, is_patient=is_patient) in (b"", b"+OK\r\n"), rest)
+    identity = struct.pack("<IBQBI", 2, 1, 7, 0, 0) + b"\0" * 4
+    for slot in 0, 1 << 20, (1 << 32) - 1:
+        check(is_closed_after(node, *hello, then=frame(0, slot, identity)) in (b"", b"+OK\r\n"), slot)
+    check(is_closed_after(node, *hello, then=2 * frame(0, 1, identity)).startswith((b"+OK\r\n", b"")), "a session twice")
+    check(b"+OK" not in is_closed_after(node, "PING", then=20 * frame(0, 1, identity)), "frames without LINK")
+    for one in cluster.nodes:
+        equal(answer(one, "PING"), b"+PONG")
+        equal(answer(one, "PUSH", stages_of(2, SHARDS)[0], "x")[:1].isdigit(), True)
+
+
+# ---- Faults ----------------------------------------------------------------------------------------
+
+
+def load_on(cluster):
+    """Jobs of the stage `in`, which is in shard 3, emit into a stage of another shard."""
+    return History([node.port for node in cluster.nodes], out=stages_of(1, SHARDS, prefix="out")[0])
+
+
+@case
+def F37_H3_each_node_is_killed_in_turn_under_load():
+    cluster = start()
+    load = load_on(cluster)
+    for node in cluster.nodes:
+        load.goes_on()
+        node.kill()
+        load.goes_on()
+        node.start(ready=False)
+        wait_until(lambda: is_even(cluster), "it has its share again")
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+@case
+def H3_each_node_is_restarted_in_turn_under_load():
+    cluster = start(takeover="1h")  # no takeover is by silence
+    load = load_on(cluster)
+    for node in cluster.nodes:
+        load.goes_on()
+        node.stop()
+        load.goes_on()
+        node.start(ready=False)
+        wait_until(lambda: is_even(cluster), "it has its share again")
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+@case
+def F32_H1_a_node_is_paused_and_resumed_under_load():
+    cluster = start()
+    load = load_on(cluster)
+    node = cluster.nodes[1]
+    for is_long in True, False:
+        load.goes_on()
+        os.kill(node.process.pid, signal.SIGSTOP)
+        if is_long:
+            wait_until(lambda: node not in cluster.owners(), "others own its shards")
+        else:
+            select.select([], [], [], 2)  # longer than it may answer without the store, shorter than the takeover
+        os.kill(node.process.pid, signal.SIGCONT)
+        wait_until(lambda: is_even(cluster), "it has its share again")
+        wait_linked(cluster)
+    load.goes_on()
+    load.holds(node)
+    end_in_order(cluster)
+
+
+class LinkedCluster(Cluster):
+    """Other nodes reach a node through a proxy (`node.front`), clients directly."""
+
+    def add(self, first=False):
+        listen = lasting_address()
+        front = Cut(int(listen.split(":")[1]))
+        node = Server("--store", self.url, "--takeover", self.takeover, "--advertise", front.address, *self.more,
+                      listen=listen, ready=False)
+        node.front, node.address, node.port = front, front.address, int(listen.split(":")[1])
+        node.wait_notice("ready")
+        return node
+
+
+def start_linked(nodes=3, **more):
+    cluster = LinkedCluster(postgres, nodes=nodes, shards=SHARDS, **more)
+    wait_until(lambda: is_even(cluster), "the shards are spread evenly")
+    wait_linked(cluster)
+    return cluster
+
+
+@case
+def F39_links_between_nodes_are_cut_each_way_and_both():
+    cluster = start_linked()
+    load = load_on(cluster)
+    for ways in ("up",), ("down",), ():
+        load.goes_on()
+        cluster.nodes[0].front.cut(*ways)
+        load.goes_on(3)
+        cluster.nodes[0].front.heal()
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+@case
+def F39_links_between_nodes_are_lost_in_the_middle_of_messages():
+    cluster = start_linked()
+    load = load_on(cluster)
+    for size in (1, 3, 7, 50, 333, 1000, 4096) if LONG else (1, 50, 1000):
+        for node in cluster.nodes:
+            node.front.reset_after(size)
+        load.goes_on(10)
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+@long_case
+def F39_links_between_nodes_are_slow():
+    cluster = start_linked()
+    load = load_on(cluster)
+    for node in cluster.nodes:
+        node.front.delay_s = 0.1
+    load.goes_on(60)
+    load.holds(cluster.nodes[1])
     end_in_order(cluster)
 
 

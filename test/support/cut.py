@@ -12,7 +12,7 @@ class Cut:
     """Listens on a free loopback port and passes connections on to `target`: a port, or the path of a Unix socket."""
 
     def __init__(self, target):
-        self.target, self.delay_s, self.pairs = target, 0, []
+        self.target, self.delay_s, self.pairs, self.left = target, 0, [], None
         self.ways = {"up": threading.Event(), "down": threading.Event()}  # from the client, and to it; set: open
         self.heal()
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -39,6 +39,10 @@ class Cut:
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     end.shutdown(socket.SHUT_RDWR)
                 end.close()
+
+    def reset_after(self, size):
+        """Does so once as many more bytes have passed."""
+        self.left = size
 
     def connect(self):
         if isinstance(self.target, int):
@@ -76,6 +80,12 @@ class Cut:
                     select.select([], [], [], self.delay_s)
                 if not data:
                     break
-                sink.sendall(data)
+                left = self.left
+                sink.sendall(data[:left])
+                if left is not None and left <= len(data):
+                    self.left = None
+                    self.reset()
+                elif left is not None:
+                    self.left = left - len(data)
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)

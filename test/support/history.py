@@ -18,7 +18,7 @@ from tap import MILLRACE, check, equal, top
 
 PAUSE_S = 0.05  # between pushes of a key, so that workers keep up
 PATIENCE_S = 2  # of a producer with a node that does not answer
-WORK = """flock -n -E 75 "$0/$1" sh -c 'sleep 0.02; exec "$0" emit out --key "$1"' "$2" "$1" || {
+WORK = """flock -n -E 75 "$0/$1" sh -c 'sleep 0.02; exec "$0" emit "$2" --key "$1"' "$2" "$1" "$3" || {
     [ $? != 75 ] || echo "$1" >>"$0/overlaps"; exit 1; }"""
 
 
@@ -69,16 +69,17 @@ class Producer(threading.Thread):
 class History:
     count = 0
 
-    def __init__(self, ports, keys=4, workers=2, policy=()):
-        """`ports`: where the nodes are reached; `policy`: of the stage."""
+    def __init__(self, ports, keys=4, workers=2, policy=(), out="out"):
+        """`ports`: where the nodes are reached; `policy`: of the stage `in`; `out`: where the lines are emitted to."""
         History.count += 1
         equal(answer(Place(ports[0]), "STAGE", "in", "attempts", "1000", *policy), b"+OK")
+        self.out = out
         self.folder = os.path.join(top, f"history{History.count}")
         os.mkdir(self.folder)
         self.producers = [Producer(f"k{i}", ports) for i in range(keys)]
         at = "millrace://" + ",".join(f"127.0.0.1:{port}" for port in ports)
         self.workers = [Running(MILLRACE, "work", "--at", at, "in", "--jobs", "2", "--", "sh", "-c", WORK, self.folder,
-                                "{key}", MILLRACE, stdin=subprocess.DEVNULL, text=True) for _ in range(workers)]
+                                "{key}", MILLRACE, out, stdin=subprocess.DEVNULL, text=True) for _ in range(workers)]
 
     def acknowledged(self):
         return sum(producer.acknowledged for producer in self.producers)
@@ -95,8 +96,9 @@ class History:
         for worker in self.workers:
             worker.signal(signal.SIGINT)
         said = [worker.end().err for worker in self.workers]
+        wait_until(lambda: waiting(node, self.out) >= sum(acknowledged.values()), "what was emitted has arrived")
         found = {}
-        for line in bodies(node, "out", waiting(node, "out")):
+        for line in bodies(node, self.out, waiting(node, self.out)):
             key, number = line.split()
             found.setdefault(key, []).append(int(number))
         for key, count in acknowledged.items():
