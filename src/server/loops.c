@@ -73,8 +73,11 @@ void loop_message_free(struct loop_message *m) {
 void loops_finish(struct loops *l) {
     for (uint32_t i = 0; i < l->count; i++) {
         for (struct list *at; (at = list_first(&l->inboxes[i].messages)) != NULL;) {
+            struct loop_message *m = list_entry(at, struct loop_message, of_inbox);
             list_remove(at);
-            loop_message_free(list_entry(at, struct loop_message, of_inbox));
+            if (m->kind == LOOP_END || m->kind == LOOP_ENDED)
+                remote_free(m->remote); // no other message frees it
+            loop_message_free(m);
         }
         pthread_mutex_destroy(&l->inboxes[i].lock);
     }
