@@ -24,6 +24,7 @@
 enum {
     LOOK_MS = 1000,
     LOOK_SOON_MS = 100, // when a shard is about to be this node's
+    HASTY_LOOKS = 50,   // in a row, LOOK_SOON_MS apart
     PROMISE_LOOKS = 10, // how many looks apart the store is asked what it promises
     OPENING_MOST = 2,   // shards that are opened at the same time
     WISHES_MOST = 16,
@@ -70,6 +71,7 @@ struct node {
     struct cluster_seen seen;        // as last read
     struct wish wishes[WISHES_MOST]; // for the next look
     uint32_t wish_count, looks;
+    uint32_t hasty_looks; // in a row, because a shard has no owner
     bool is_looking, looks_again, is_stopping, is_closing, was_drained;
     bool is_outage, is_ready;
     _Atomic uint64_t known_ends[SERVER_SHARDS]; // see log_stream_options
@@ -274,6 +276,16 @@ static void node_set_ready(struct node *n) {
         n->server.on_ready(n->server.arg, n->server.host, n->port, true);
 }
 
+// Whether another node is about to claim a shard, which clients of this one may wait for. It is
+// not waited for in a hurry for ever: a shard that cannot be opened stays without an owner.
+static bool node_waits_for_owner(struct node *n, const struct node_plan *plan) {
+    bool any = false;
+    for (uint32_t i = 0; i < n->cluster.shards; i++)
+        any = any || (!n->shard[i].is_here && !plan->shard[i].owner[0]);
+    n->hasty_looks = any ? n->hasty_looks + 1 : 0;
+    return any && n->hasty_looks <= HASTY_LOOKS;
+}
+
 static bool node_follow_plan(struct node *n) {
     struct node_plan plan;
     bool has[SERVER_SHARDS];
@@ -289,7 +301,7 @@ static bool node_follow_plan(struct node *n) {
             node_report_owner(n, i, owner);
     }
     node_set_ready(n);
-    return plan.expects;
+    return plan.expects || node_waits_for_owner(n, &plan);
 }
 
 // A stream that is shorter than it was is that of a database that has lost commits: a standby of it
@@ -443,7 +455,7 @@ static void on_shard(void *arg, uint32_t shard, enum shard_event event, int err,
     struct node *n = arg;
     bool waits = err == MR_EBUSY || err == MR_ESTOPPED || err == MR_ENET || err == MR_EFULL ||
                  err == MR_ENOMEM || err == MR_ECANCELLED;
-    if (event != SHARD_MOVED)
+    if (event != SHARD_MOVED && event != SHARD_IS_FREE)
         n->shard[shard].is_opening = n->shard[shard].is_leaving = false;
     n->shard[shard].is_here = event == SHARD_SERVES;
     if (event == SHARD_SERVES)

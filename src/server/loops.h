@@ -48,7 +48,8 @@ struct loops {
     _Atomic uint64_t client_bytes[LOOPS_MOST]; // memory for clients when a loop's last turn ended
 
     // In a cluster, of the first loop's thread:
-    void (*on_moved)(void *arg, uint32_t loop);     // the node at the end of a link has it no more
+    // The node at the end of a link does not serve it any more; and has closed it.
+    void (*on_moved)(void *arg, uint32_t loop, bool is_closed);
     void (*look)(void *arg, struct log_state *out); // finds an outage of a shard's log
     void *arg;                                      // of these
     struct {

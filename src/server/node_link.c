@@ -380,9 +380,20 @@ static bool frame_receive_for_here(struct node_link *l, uint64_t id, struct loop
 
 // ---- Frames -------------------------------------------------------------------------------------
 
+// Ids of remote sessions have a place; one without names a loop.
+static void node_link_receive_free(struct node_link *l, uint64_t loop) {
+    struct loops *loops = loops_of_link(l);
+    if (loop > 0 && loop < loops->count)
+        loops->on_moved(loops->arg, (uint32_t)loop, true);
+}
+
 static bool frame_receive_message(struct node_link *l, uint64_t id, struct loop_message *m) {
     if (!l->is_dialed)
         return frame_receive_for_here(l, id, m);
+    if (m->kind == LOOP_MOVED && remote_slot(id) == 0) {
+        node_link_receive_free(l, id >> 32);
+        return false;
+    }
     m->remote = node_link_find(l, id);
     bool known =
         m->remote && (m->kind == LOOP_REPLIES || m->kind == LOOP_CLOSED || m->kind == LOOP_MOVED);
@@ -574,6 +585,11 @@ bool node_link_is_ready(const struct node_link *l) {
 
 bool session_serves_node(const struct session *s) {
     return s->is_link && s->front && !((const struct node_link *)s->front)->is_dialed;
+}
+
+void node_link_send_free(struct session *s, uint32_t loop) {
+    struct loop_message free = { .kind = LOOP_MOVED };
+    node_link_send(node_link_of(s->front), (uint64_t)loop << 32, &free);
 }
 
 void node_link_reset(struct node_link *l, uint32_t loop) {

@@ -62,6 +62,9 @@ void node_link_end_remote(struct node_link *, struct remote *);
 // message between shards has id 0. Without memory the link ends.
 void node_link_send(struct node_link *, uint64_t id, const struct loop_message *);
 
+// Tells the other node of an accepted link that this one has closed a shard, which is free now.
+void node_link_send_free(struct session *, uint32_t loop);
+
 // A shard that the other node had is elsewhere: what depends on it there ends.
 void node_link_reset(struct node_link *, uint32_t loop);
 

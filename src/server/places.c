@@ -311,6 +311,17 @@ static void closing_run(uv_work_t *work) {
     group_close(o->loop->group);
 }
 
+// The next owner need not wait until it looks at the store.
+static void notify_nodes(struct server *server, uint32_t loop) {
+    struct host *h = &server->loop[0]->host;
+    host_begin(h);
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        struct session *s = list_entry(l, struct session, of_host);
+        if (session_serves_node(s))
+            node_link_send_free(s, loop);
+    }
+}
+
 static void on_group_closed(uv_work_t *work, int status) {
     struct opening *o = work->data;
     struct loop *v = o->loop;
@@ -318,6 +329,8 @@ static void on_group_closed(uv_work_t *work, int status) {
     enum shard_event event = v->was_lost ? SHARD_LOST : SHARD_LEFT;
     (void)status;
     place_free_loop(server, v);
+    if (event == SHARD_LEFT)
+        notify_nodes(server, o->shard + 1);
     tell_node(server, o->shard, event, event == SHARD_LOST ? MR_ESTOPPED : 0, o->text);
     mem_free(o);
     turn_end(server->loop[0]); // the server may stop now
@@ -508,12 +521,13 @@ void server_set_owner(struct server *server, uint32_t shard, const char *address
 // ---- Start and stop -----------------------------------------------------------------------------
 
 // A node at the other end of a link does not have the shard any more.
-static void on_moved(void *arg, uint32_t loop) {
+static void on_moved(void *arg, uint32_t loop, bool is_closed) {
     struct server *server = arg;
-    if (server->loops.places[loop].at != PLACE_ON_NODE)
+    enum shard_place at = server->loops.places[loop].at;
+    if (at != PLACE_ON_NODE && !(at == PLACE_UNKNOWN && is_closed))
         return;
     server->loops.places[loop].at = PLACE_UNKNOWN;
-    tell_node(server, loop - 1, SHARD_MOVED, 0, "");
+    tell_node(server, loop - 1, is_closed ? SHARD_IS_FREE : SHARD_MOVED, 0, "");
 }
 
 // Of a node, the first loop tells how the store answers its shards.

@@ -727,7 +727,7 @@ static void remote_has_moved(struct remote *r) {
     if (!s)
         return; // its end was sent
     if (r->link && r->link == r->loops->places[r->shard_loop].link)
-        r->loops->on_moved(r->loops->arg, r->shard_loop);
+        r->loops->on_moved(r->loops->arg, r->shard_loop, false);
     if (r->link)
         remote_unmake(r);
     else

@@ -24,7 +24,8 @@ enum shard_event {
     SHARD_NOT_OPENED, // for this error
     SHARD_LEFT,       // it was handed over: another node may claim it
     SHARD_LOST,       // another node may own it: for this error
-    SHARD_MOVED,      // a node that was said to own it does not
+    SHARD_MOVED,      // a node that was said to own it does not serve it any more
+    SHARD_IS_FREE,    // that node has closed it: another one may claim it
 };
 
 // For a node of a cluster (cluster/node.h): shards come and go while the server runs. All calls are
