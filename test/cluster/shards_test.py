@@ -3,10 +3,13 @@
 node takes any command, and nothing is lost or done twice when nodes end, are killed or are paused. With MILLRACE_LONG
 there are more cases. Speaks TAP."""
 import os
+import re
 import select
 import signal
 import struct
 import sys
+import threading
+import time
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from cluster import Cluster, answer, bodies, skip_without_postgres, stages_of
@@ -14,7 +17,7 @@ from cut import Cut
 from history import History
 from postgres import Postgres
 from running import wait_until
-from served import Client, Server, Wire, lasting_address
+from served import Client, Refused, Server, Wire, lasting_address, too_few_descriptors
 from tap import LONG, case, check, equal, main
 
 skip_without_postgres()
@@ -378,6 +381,124 @@ def F39_links_between_nodes_are_slow():
     load.goes_on(60)
     load.holds(cluster.nodes[1])
     end_in_order(cluster)
+
+
+# ---- Handing over ----------------------------------------------------------------------------------
+
+
+def longest_pause(load, act):
+    """Seconds between two acknowledgements of one connection-keeping producer while `act` is done; printed only."""
+    client, longest, done = None, 0.0, threading.Event()
+    helper = threading.Thread(target=lambda: (act(), done.set()))
+    helper.start()
+    since = time.monotonic()
+    while not done.is_set():
+        try:
+            client = client or Client(load)
+            client.ask("PUSH", stages_of(2, SHARDS, prefix="pause")[0], "x")
+            longest, since = max(longest, time.monotonic() - since), time.monotonic()
+        except (OSError, AssertionError, Refused):
+            client = None
+    helper.join()
+    return longest
+
+
+@case
+def H3_a_node_that_ends_in_order_hands_its_shards_over():
+    cluster = start(takeover="1h")
+    owner = cluster.owners()[2]
+    third = [node for node in cluster.nodes if node is not owner][0]
+    pause = longest_pause(third, owner.stop)
+    print(f"# handing shards over stopped pushes through another node for {1000 * pause:.0f} ms")
+    cluster.nodes.remove(owner)
+    wait_until(lambda: is_even(cluster), "the others own its shards")
+    end_in_order(cluster)
+
+
+# ---- Large and many --------------------------------------------------------------------------------
+
+
+def memory_kb(node):
+    with open(f"/proc/{node.process.pid}/status", encoding="utf-8") as file:
+        return int(re.search(r"VmRSS:\s*(\d+)", file.read())[1])
+
+
+def remote_pair(cluster):
+    """A node, and a stage that another node owns, with that node."""
+    owner = cluster.owners()[2]
+    return [node for node in cluster.nodes if node is not owner][0], stages_of(2, SHARDS, prefix="far")[0], owner
+
+
+@case
+def H2_bodies_of_16_MiB_pass_between_nodes():
+    cluster = shared()
+    node, stage, _ = remote_pair(cluster)
+    client = Client(node)
+    sizes = [16 << 20, (16 << 20) - 1, 1]
+    for size in sizes:
+        client.ask("PUSH", stage, "x" * size)
+    client.refused("TOOBIG", "PUSH", stage, "x" * ((16 << 20) + 1))
+    found = []
+    while len(found) < len(sizes):
+        for job in client.ask("TAKE", stage, "COUNT", 3, "WAIT", 10000):
+            found.append(len(job[4]))
+            equal(client.ask("DONE", job[0], job[1], "RESULT", job[4]), "OK")
+            equal(len(client.ask("AWAIT", job[0])), len(job[4]))
+    equal(found, sizes)
+    client.close()
+
+
+@case
+def H2_a_client_that_does_not_read_costs_neither_node_much_memory():
+    cluster = shared()
+    node, stage, owner = remote_pair(cluster)
+    client, reader = Client(node), Client(node)
+    ident = client.ask("PUSH", stage, "x" * 100000)
+    (job, token, *_), = client.ask("TAKE", stage, "WAIT", 10000)
+    client.ask("DONE", job, token, "RESULT", "x" * 100000)
+    before = memory_kb(node), memory_kb(owner)
+    idle = Client(node)
+    idle.socket.setblocking(False)
+    asked = 0
+    try:
+        while asked < 100000:
+            asked += idle.socket.send(b"AWAIT %s\r\n" % ident.encode()) > 0
+    except BlockingIOError:
+        pass  # the node reads no more
+    for _ in range(100):  # others go on
+        equal(len(reader.ask("AWAIT", ident)), 100000)
+    after = memory_kb(node), memory_kb(owner)
+    check(asked > 100 and max(a - b for a, b in zip(after, before)) < 100 << 10, asked, before, after)
+    idle.close()
+
+
+@case
+def H2_many_connections_of_one_node_use_shards_of_another():
+    count = 2000 if LONG else 300
+    short = too_few_descriptors(3 * count)
+    if short:
+        return short
+    cluster = shared()
+    node, stage, _ = remote_pair(cluster)
+    clients = [Client(node) for _ in range(count)]
+    for i, client in enumerate(clients):
+        client.send("PUSH", stage, f"{i}", "KEY", f"{i % 7}")
+    equal(len({client.receive() for client in clients}), count)
+    for client in clients:
+        client.send("TAKE", stage, "COUNT", 1)
+    held = 0
+    for client in clients:
+        for job in client.receive():
+            held += 1
+            client.ask("DONE", job[0], job[1])
+    equal(held, 7)
+    for client in clients:
+        client.close()
+    found = bodies(node, stage, count - held)
+    for key in range(7):
+        of_key = [int(body) for body in found if int(body) % 7 == key]
+        equal(len(of_key), len(set(of_key)))
+    return None
 
 
 main()
