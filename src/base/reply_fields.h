@@ -172,6 +172,39 @@
     X(server, age_ms, count, "age-ms", "since it connected")                                       \
     X(server, level, count, "level", "jobs that it runs at once; 0: it does not report it")
 
+// ---- The cluster ------------------------------------------------------------------------------
+
+#define NODE_FIELDS(X)                                                                             \
+    X(server, id, bytes, "id", "40 hexadecimal digits, made from its address")                     \
+    X(server, address, bytes, "address", "where clients and other nodes reach it")                 \
+    X(server, http, bytes, "http", "where its page is; empty: it has none")                        \
+    X(server, version, bytes, "version", "the version of Millrace that it runs")                   \
+    X(server, state, bytes, "state",                                                               \
+      "serves, drains (its shards go to other nodes) or lost (it was not heard of for "            \
+      "--takeover)")                                                                               \
+    X(server, shards, count, "shards", "shards that it owns")                                      \
+    X(server, age_ms, count, "age-ms", "since it was heard of")                                    \
+    X(server, here, flag, "here", "1 for the node that answers")
+
+#define SHARD_FIELDS(X)                                                                            \
+    X(server, shard, count, "shard", "its number, from 0")                                         \
+    X(server, first_slot, count, "first-slot", "the first slot of its stages: see KEYSLOT …")      \
+    X(server, last_slot, count, "last-slot", "… and the last one")                                 \
+    X(server, owner, bytes, "owner", "the address of the node that owns it; empty: none does")     \
+    X(server, state, bytes, "state",                                                               \
+      "serves, opening (its log is read), leaving (to another node), unlinked (the node that "     \
+      "answers has no connection to its owner) or unowned")                                        \
+    X(server, epoch, count, "epoch", "how many times nodes have claimed it")                       \
+    X(server, log_bytes, count, "log-bytes", "size of its log in the store, about")                \
+    X(server, age_ms, count, "age-ms", "since an owner was heard of")                              \
+    X(server, moved_to, bytes, "moved-to", "the node that MOVE has named; empty: any")
+
+#define CLUSTER_FIELDS(X)                                                                          \
+    X(server, cluster, bytes, "cluster", "its name")                                               \
+    X(server, state, bytes, "state", "ok, or fail if a shard has no owner")                        \
+    X(server, nodes, other, "nodes", "array of maps")                                              \
+    X(server, shards, other, "shards", "array of maps")
+
 // ---- The server -------------------------------------------------------------------------------
 
 #define HELLO_FIELDS(X)                                                                            \
@@ -179,7 +212,7 @@
     X(server, version, bytes, "version", "the version of Redis whose clients it serves")           \
     X(server, proto, number, "proto", "2 or 3")                                                    \
     X(server, id, count, "id", "the id of this connection")                                        \
-    X(server, mode, bytes, "mode", "standalone")                                                   \
+    X(server, mode, bytes, "mode", "standalone, or cluster if it is a node of one")                \
     X(server, role, bytes, "role", "master")                                                       \
     X(server, modules, names, "modules", "none")                                                   \
     X(server, owned_ms, count, "owned-ms",                                                         \
@@ -203,7 +236,8 @@
 //     loops   what a server of several loops says: their sum, or what the first of them says
 #define INFO_FIELDS(X)                                                                             \
     X(SERVER, all, first, redis_version, bytes, "redis_version", "of Redis, for its clients")      \
-    X(SERVER, all, first, redis_mode, bytes, "redis_mode", "standalone")                           \
+    X(SERVER, all, first, redis_mode, bytes, "redis_mode",                                         \
+      "standalone, or cluster if it is a node")                                                    \
     X(SERVER, all, first, millrace_version, bytes, "millrace_version", "its version")              \
     X(SERVER, all, first, uptime_s, count, "uptime_in_seconds", "since the store was read")        \
     X(SERVER, whole, first, store, bytes, "store", "where it is")                                  \
@@ -237,7 +271,11 @@
     X(STATS, all, sum, failed, count, "failed", "likewise")                                        \
     X(REPLICATION, all, first, role, bytes, "role", "master")                                      \
     X(REPLICATION, all, first, slaves, count, "connected_slaves", "0")                             \
+    X(CLUSTER, all, first, cluster_enabled, count, "cluster_enabled", "1 if it is a node")         \
     X(CLUSTER, all, first, cluster, bytes, "cluster", "its name; empty: the server is no node")    \
+    X(CLUSTER, all, first, nodes, count, "nodes", "nodes of the cluster that are alive")           \
+    X(CLUSTER, all, first, shards_here, count, "shards_here", "shards that this node owns")        \
+    X(CLUSTER, all, first, shards_unowned, count, "shards_unowned", "shards without an owner")     \
     X(CLUSTER, whole, first, node, bytes, "node", "where clients and other nodes reach this one")  \
     X(CLUSTER, whole, first, owner, bytes, "owner",                                                \
       "the address of the node that owns the store; it answers, whichever node is asked")          \

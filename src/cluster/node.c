@@ -26,6 +26,7 @@ enum {
     LOOK_SOON_MS = 100, // when a shard is about to be this node's
     HASTY_LOOKS = 50,   // in a row, LOOK_SOON_MS apart
     PROMISE_LOOKS = 10, // how many looks apart the store is asked what it promises
+    LOST_MS = 3600000,  // after this time the note about a lost node is removed
     OPENING_MOST = 2,   // shards that are opened at the same time
     WISHES_MOST = 16,
     WISH_VALUE = NODE_ADDRESS,
@@ -44,7 +45,8 @@ struct look {
     bool asks_promise;
     uint64_t known_ends[SERVER_SHARDS]; // of the logs, before it was read
     struct cluster_seen seen;
-    bool is_drained; // by an operator
+    bool is_drained;         // by an operator
+    char lost[NODE_ADDRESS]; // a node that was not heard of for LOST_MS; "": none
     struct stream_promise promise;
     int result;
     char text[512];
@@ -123,16 +125,21 @@ static const char *after(const char *text, const char *prefix) {
     return strncmp(text, prefix, size) == 0 ? text + size : NULL;
 }
 
-// "HTTP VERSION STATE", HTTP being "-" if there is none.
+// "HTTP VERSION STATE OPENING LEAVING", HTTP being "-" if there is none; the last two are sets of
+// shards.
 static void note_read_node(struct cluster_seen *c, const char *address,
                            const struct board_note *note) {
     char http[NODE_ADDRESS], version[24], state[16];
+    uint64_t opening = 0, leaving = 0;
     if (c->nodes == NODES_SEEN || strlen(address) >= NODE_ADDRESS ||
-        sscanf(note->value, "%79s %23s %15s", http, version, state) != 3)
+        sscanf(note->value, "%79s %23s %15s %" SCNx64 " %" SCNx64, http, version, state, &opening,
+               &leaving) < 3)
         return;
     struct node_seen *n = &c->node[c->nodes++];
-    *n =
-        (struct node_seen){ .is_draining = strcmp(state, "draining") == 0, .age_ms = note->age_ms };
+    *n = (struct node_seen){ .is_draining = strcmp(state, "draining") == 0,
+                             .opening = opening,
+                             .leaving = leaving,
+                             .age_ms = note->age_ms };
     snprintf(n->address, sizeof n->address, "%s", address);
     snprintf(n->http, sizeof n->http, "%s", strcmp(http, "-") == 0 ? "" : http);
     snprintf(n->version, sizeof n->version, "%s", version);
@@ -142,7 +149,10 @@ static int note_read(void *arg, const struct board_note *note) {
     struct node *n = arg;
     struct look *l = &n->look;
     const char *rest;
-    if ((rest = after(note->key, "node ")) != NULL) {
+    bool is_node = (rest = after(note->key, "node ")) != NULL;
+    if (is_node && note->age_ms > LOST_MS + n->takeover_ms && strlen(rest) < NODE_ADDRESS) {
+        snprintf(l->lost, sizeof l->lost, "%s", rest);
+    } else if (is_node) {
         note_read_node(&l->seen, rest, note);
     } else if ((rest = after(note->key, "move ")) != NULL) {
         unsigned long shard = strtoul(rest, NULL, 10);
@@ -179,8 +189,18 @@ static int read_board(struct node *n) {
     c->secret[0] = 0;
     memset(c->wanted, 0, sizeof c->wanted);
     l->is_drained = c->foreign_ids = false;
+    l->lost[0] = 0;
     int result = board_look(n->board, c->shards, c->shard);
     return result == STREAM_DONE ? board_notes(n->board, note_read, n) : result;
+}
+
+// One for each look. A node that comes back writes its note anew.
+static int remove_lost(struct node *n) {
+    char key[NODE_ADDRESS + 16];
+    snprintf(key, sizeof key, "drain %s", n->look.lost);
+    int result = board_remove(n->board, key);
+    snprintf(key, sizeof key, "node %s", n->look.lost);
+    return result == STREAM_DONE ? board_remove(n->board, key) : result;
 }
 
 static int look_at_board(struct node *n) {
@@ -194,6 +214,8 @@ static int look_at_board(struct node *n) {
         result = write_secret(n->board);
         result = result == STREAM_DONE ? read_board(n) : result;
     }
+    if (result == STREAM_DONE && l->lost[0])
+        result = remove_lost(n);
     if (result == STREAM_DONE && l->asks_promise)
         result = n->stream->impl->promise(n->stream, &l->promise);
     return result;
@@ -370,6 +392,8 @@ static uint64_t node_decide(struct node *n) {
         return LOOK_MS;
     }
     n->seen = l->seen;
+    n->wish_count -= l->wish_count; // others may have come meanwhile
+    memmove(n->wishes, n->wishes + l->wish_count, n->wish_count * sizeof *n->wishes);
     if (n->seen.foreign_ids)
         server_set_foreign_ids(n->running);
     if (l->asks_promise)
@@ -401,11 +425,15 @@ static void node_prepare_look(struct node *n) {
     struct look *l = &n->look;
     bool draining = n->is_stopping || l->is_drained;
     snprintf(l->key, sizeof l->key, "node %s", n->address);
-    snprintf(l->value, sizeof l->value, "%s %s %s", n->http[0] ? n->http : "-", mr_version(),
-             draining ? "draining" : "serving");
+    uint64_t opening = 0, leaving = 0;
+    for (uint32_t i = 0; i < n->cluster.shards; i++) {
+        opening |= (uint64_t)n->shard[i].is_opening << i;
+        leaving |= (uint64_t)n->shard[i].is_leaving << i;
+    }
+    snprintf(l->value, sizeof l->value, "%s %s %s %" PRIx64 " %" PRIx64, n->http[0] ? n->http : "-",
+             mr_version(), draining ? "draining" : "serving", opening, leaving);
     memcpy(l->wishes, n->wishes, sizeof l->wishes);
     l->wish_count = n->wish_count;
-    n->wish_count = 0;
     l->asks_promise = n->looks++ % PROMISE_LOOKS == 0;
     l->seen.shards = n->cluster.shards;
     for (uint32_t i = 0; i < n->cluster.shards; i++)
@@ -423,6 +451,15 @@ static void on_node_timer(uv_timer_t *timer) {
 
 // ---- The server ---------------------------------------------------------------------------------
 
+static int on_wish(void *arg, const char *key, const char *value);
+
+// A drained node is drained until it is restarted.
+static int node_end_drain(struct node *n) {
+    char key[NODE_ADDRESS + 16];
+    snprintf(key, sizeof key, "drain %s", n->address);
+    return on_wish(n, key, "");
+}
+
 static int on_started(void *arg, struct server *server, struct uv_loop_s *loop, uint16_t port,
                       uint16_t http_port) {
     struct node *n = arg;
@@ -434,10 +471,8 @@ static int on_started(void *arg, struct server *server, struct uv_loop_s *loop, 
     uv_timer_init(loop, &n->timer);
     n->timer.data = n;
     node_plan_look(n, 0);
-    return 0;
+    return node_end_drain(n);
 }
-
-static int on_wish(void *arg, const char *key, const char *value);
 
 static void node_report_serving(struct node *n, uint32_t shard) {
     const struct server_options *o = &n->server;
@@ -568,6 +603,7 @@ static void node_prepare(struct node *n) {
                                   .secret = n->seen.secret,
                                   .promise = n->promise.text,
                                   .seen = &n->seen,
+                                  .takeover_ms = n->takeover_ms,
                                   .wish = on_wish,
                                   .owned_ms = n->takeover_ms * 2 / 5,
                                   .arg = n };

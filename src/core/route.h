@@ -22,6 +22,11 @@ static inline uint32_t route_of(uint32_t shards, mr_bytes stage) {
     return shards <= 1 ? 0 : route_slot(stage) * shards / ROUTE_SLOTS;
 }
 
+// The first slot of a shard; of `shards` itself, the number of slots.
+static inline uint32_t route_first_slot(uint32_t shards, uint32_t shard) {
+    return (shard * ROUTE_SLOTS + shards - 1) / shards;
+}
+
 // The shard that issued this id. A job may have moved since: where it answers MR_EGONE and the
 // store was copied into another number of shards, another one knows it.
 static inline uint32_t route_of_id(uint32_t shards, uint64_t id) {

@@ -170,7 +170,6 @@ void run_exec(struct session *, struct arguments *);
 void run_discard(struct session *, struct arguments *);
 
 void run_auth(struct session *, struct arguments *); // command_connect.c
-void run_link(struct session *, struct arguments *);
 void run_hello(struct session *, struct arguments *);
 void run_ping(struct session *, struct arguments *);
 void run_echo(struct session *, struct arguments *);
@@ -181,6 +180,9 @@ void run_quit(struct session *, struct arguments *);
 void run_elsewhere(struct session *,
                    struct arguments *); // commands of Redis that Millrace does not have
 void run_browser(struct session *, struct arguments *);
+
+void run_link(struct session *, struct arguments *); // command_cluster.c
+void run_cluster(struct session *, struct arguments *);
 
 void run_config(struct session *, struct arguments *); // command_config.c
 

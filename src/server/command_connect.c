@@ -51,7 +51,7 @@ static void write_hello(struct session *s) {
                              .version = mr_str(REDIS_VERSION),
                              .proto = s->reply.resp3 ? 3 : 2,
                              .id = s->id,
-                             .mode = mr_str("standalone"),
+                             .mode = mr_str(s->host->node ? "cluster" : "standalone"),
                              .role = mr_str("master"),
                              .owned_ms = s->host->node ? s->host->node->owned_ms : 0 };
     reply_write(&s->reply, &hello_replies, &r);
@@ -153,6 +153,25 @@ static void lower(const char *name, char *out, size_t room) {
     out[i] = 0;
 }
 
+// Clients of a cluster send a command to the node that has the slot of its key.
+static bool command_has_key(const struct command *c) {
+    switch (c->scope) {
+    case SCOPE_STAGE:
+    case SCOPE_JOB:
+    case SCOPE_STAGES:
+    case SCOPE_LEASES:
+    case SCOPE_JOBS:
+    case SCOPE_EITHER:
+        return true;
+    case SCOPE_NONE:
+    case SCOPE_LIST:
+    case SCOPE_SERVER:
+    case SCOPE_CLIENT:
+        break;
+    }
+    return false;
+}
+
 static void write_command(struct session *s, const struct command *c) {
     struct reply *r = &s->reply;
     char name[40];
@@ -163,9 +182,8 @@ static void write_command(struct session *s, const struct command *c) {
     reply_integer(r, exact ? (int64_t)c->least + 1 : -(int64_t)c->least - 1);
     reply_array(r, 1);
     reply_simple(r, c->changes ? "write" : "readonly");
-    reply_integer(r, 0); // no argument is a key as in Redis
-    reply_integer(r, 0);
-    reply_integer(r, 0);
+    for (int i = 0; i < 3; i++) // first, last and step: the first argument is the only key, or none
+        reply_integer(r, command_has_key(c));
 }
 
 // The command whose documentation is being written.

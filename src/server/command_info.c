@@ -1,8 +1,8 @@
 // INFO: lines about the server, in sections that can be requested separately.
 #include "server/access.h"
+#include "server/cluster_view.h"
 #include "server/health.h"
 #include "server/info.h"
-#include "server/node_seen.h"
 #include "server/shards.h"
 
 #include "base/bytes.h"
@@ -57,7 +57,7 @@ static void fill_server(const struct session *s, struct info_values *to) {
     const struct host *h = s->host;
     struct info_reply *r = &to->reply;
     r->redis_version = mr_str(REDIS_VERSION);
-    r->redis_mode = mr_str("standalone");
+    r->redis_mode = mr_str(h->node ? "cluster" : "standalone");
     r->millrace_version = mr_str(mr_version());
     r->uptime_s = (host_now_ms(h) - h->started_ms) / 1000;
     r->store = mr_str(h->store);
@@ -142,11 +142,16 @@ static const char *cluster_owner(const struct host_node *n, uint32_t shard) {
 static void fill_cluster(const struct session *s, struct info_values *to) {
     const struct host *h = s->host;
     struct info_reply *r = &to->reply;
-    if (!h->node)
+    if (!h->node || !h->loops)
         return;
+    r->cluster_enabled = 1;
     r->cluster = mr_str(h->node->cluster);
     r->node = mr_str(h->node->address);
     r->owner = mr_str(cluster_owner(h->node, 0));
+    for (uint32_t i = 0; i < h->node->seen->nodes; i++)
+        r->nodes += cluster_view_is_alive(h, &h->node->seen->node[i]);
+    r->shards_here = cluster_view_count(h, h->node->address, NULL);
+    r->shards_unowned = cluster_view_count(h, "", NULL);
     for (uint32_t i = 0; i < h->node->seen->shards; i++) {
         uint64_t epoch = h->node->seen->shard[i].epoch;
         r->epoch = epoch > r->epoch ? epoch : r->epoch;

@@ -136,6 +136,17 @@ const struct command command_table[] = {
       "[2|3] [AUTH user secret] [SETNAME name]", "map about the server", "selects the protocol" },
     { "LINK", 5, 5, ROLE_UNAUTHENTICATED, SCOPE_NONE, false, MULTI_REFUSED, false, run_link,
       "secret version cluster shards node", "OK", NULL },
+    { "CLUSTER", 1, 3, ROLE_ANY, SCOPE_NONE, false, MULTI_QUEUED, false, run_cluster,
+      "STATUS | SLOTS | SHARDS | NODES | INFO | MYID | KEYSLOT stage | DRAIN node | MOVE shard "
+      "node|ANY",
+      "STATUS: map:" CLUSTER_FIELDS(FIELD_NAMES) "; DRAIN, MOVE: OK; the others as in Redis",
+      "shows and changes which node of a cluster owns which shards; SLOTS, SHARDS and NODES are "
+      "for clients that send commands to the owner of their stage, which any other node does for "
+      "them, too; a node is named by its address or id; after DRAIN all shards of that node go to "
+      "others, until it is restarted; MOVE makes a node the owner of a shard while it is there, "
+      "and with ANY the cluster chooses again; STATUS needs the role read, DRAIN and MOVE need "
+      "admin and are done "
+      "within seconds: see STATUS" },
     { "PING", 0, 1, ROLE_ANY, SCOPE_NONE, false, MULTI_QUEUED, false, run_ping, "[text]",
       "PONG or the text", "tests the connection" },
     { "ECHO", 1, 1, ROLE_ANY, SCOPE_NONE, false, MULTI_QUEUED, false, run_echo, "text", "the text",

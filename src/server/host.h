@@ -55,7 +55,7 @@ struct part {
     bool is_reading;        // another thread reads what the shard wants
 };
 
-// A node of a cluster (cluster/node.h), for INFO. Borrowed from the node.
+// A node of a cluster (cluster/node.h), for INFO and CLUSTER. Borrowed from the node.
 struct host_node {
     const char *cluster, *address;   // its name; where clients and other nodes reach this one
     const char *secret;              // that nodes of the cluster share; "": not known yet
@@ -63,8 +63,9 @@ struct host_node {
     bool is_replicated;              // the promise includes the loss of a machine
     uint64_t owned_ms;               // how long after a reply it surely owns its shards
     const struct cluster_seen *seen; // all nodes and shards (node_seen.h)
-    char outage[256];                // why the store does not answer; "": it does …
-    uint64_t outage_since_ms;        // … and since when (monotonic_ms)
+    uint64_t takeover_ms;     // after this time without a sign of a node or an owner it is lost
+    char outage[256];         // why the store does not answer; "": it does …
+    uint64_t outage_since_ms; // … and since when (monotonic_ms)
     // What an operator wants, as a note for all nodes (cluster/node.c); an empty value takes it
     // back. MR_EFULL.
     int (*wish)(void *arg, const char *key, const char *value);

@@ -14,7 +14,8 @@ struct node_seen {
     char http[NODE_ADDRESS]; // "": no HTTP
     char version[24];
     bool is_draining;
-    uint64_t age_ms; // since it was heard of
+    uint64_t opening, leaving; // shards that it opens, and that it hands over: bit n is shard n
+    uint64_t age_ms;           // since it was heard of
 };
 
 // What the store says.

@@ -24,6 +24,9 @@
 #define GRANT_FIELD(from, ...) FIELD(grant_reply, __VA_ARGS__)
 #define EPIC_FIELD(from, ...) FIELD(epic_reply, __VA_ARGS__)
 #define WORKER_FIELD(from, ...) FIELD(worker_reply, __VA_ARGS__)
+#define NODE_FIELD(from, ...) FIELD(node_reply, __VA_ARGS__)
+#define SHARD_FIELD(from, ...) FIELD(shard_reply, __VA_ARGS__)
+#define CLUSTER_FIELD(from, ...) FIELD(cluster_reply, __VA_ARGS__)
 #define HELLO_FIELD(from, ...) FIELD(hello_reply, __VA_ARGS__)
 #define DOCS_FIELD(from, ...) FIELD(docs_reply, __VA_ARGS__)
 #define ARGUMENT_FIELD(from, ...) FIELD(argument_reply, __VA_ARGS__)
@@ -37,6 +40,9 @@ static const struct reply_field epic_fields[] = { EPIC_FIELDS(EPIC_FIELD) };
 static const struct reply_field epics_fields[] = { EPIC_NAME_FIELD(EPIC_FIELD)
                                                        EPIC_FIELDS(EPIC_FIELD) };
 static const struct reply_field worker_fields[] = { WORKER_FIELDS(WORKER_FIELD) };
+static const struct reply_field node_fields[] = { NODE_FIELDS(NODE_FIELD) };
+static const struct reply_field shard_fields[] = { SHARD_FIELDS(SHARD_FIELD) };
+static const struct reply_field cluster_fields[] = { CLUSTER_FIELDS(CLUSTER_FIELD) };
 static const struct reply_field hello_fields[] = { HELLO_FIELDS(HELLO_FIELD) };
 static const struct reply_field docs_fields[] = { DOCS_FIELDS(DOCS_FIELD) };
 static const struct reply_field argument_fields[] = { ARGUMENT_FIELDS(ARGUMENT_FIELD) };
@@ -49,6 +55,9 @@ const struct reply_table grant_replies = TABLE(grant_fields);
 const struct reply_table epic_replies = TABLE(epic_fields);
 const struct reply_table epics_replies = TABLE(epics_fields);
 const struct reply_table worker_replies = TABLE(worker_fields);
+const struct reply_table node_replies = TABLE(node_fields);
+const struct reply_table shard_replies = TABLE(shard_fields);
+const struct reply_table cluster_replies = TABLE(cluster_fields);
 const struct reply_table hello_replies = TABLE(hello_fields);
 const struct reply_table docs_replies = TABLE(docs_fields);
 const struct reply_table argument_replies = TABLE(argument_fields);

@@ -65,6 +65,18 @@ struct worker_reply {
     WORKER_FIELDS(REPLY_MEMBER)
 };
 
+struct node_reply {
+    NODE_FIELDS(REPLY_MEMBER)
+};
+
+struct shard_reply {
+    SHARD_FIELDS(REPLY_MEMBER)
+};
+
+struct cluster_reply {
+    CLUSTER_FIELDS(REPLY_MEMBER)
+};
+
 struct hello_reply {
     HELLO_FIELDS(REPLY_MEMBER)
 };
@@ -110,6 +122,7 @@ struct reply_table {
 extern const struct reply_table stage_replies, channel_replies, job_replies, reason_replies;
 extern const struct reply_table grant_replies;               // for documentation: it is no map
 extern const struct reply_table epic_replies, epics_replies; // the second begins with the name
+extern const struct reply_table node_replies, shard_replies, cluster_replies; // of CLUSTER STATUS
 extern const struct reply_table worker_replies, hello_replies, docs_replies, argument_replies;
 
 // Writes the struct `from` as a map.

@@ -16,6 +16,12 @@ static void the_only_shard_is_the_first(void **state) {
     assert_int_equal(route_of_id(1, 12345), 0);
     for (uint64_t id = 1; id < 10; id++)
         assert_int_equal(route_of_id(3, id), (id - 1) % 3);
+    for (uint32_t shards = 1; shards <= SHARDS_MOST; shards++)
+        for (uint32_t i = 0; i < shards; i++) {
+            uint32_t first = route_first_slot(shards, i), next = route_first_slot(shards, i + 1);
+            assert_int_equal(first * shards / ROUTE_SLOTS, i);
+            assert_int_equal((next - 1) * shards / ROUTE_SLOTS, i);
+        }
 }
 
 // Stores are laid out by this, and Redis's cluster clients compute it: these never change.

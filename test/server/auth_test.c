@@ -104,6 +104,7 @@ static const struct {
     { "PING", ROLE_ANY },
     { "ECHO", ROLE_ANY },
     { "INFO", ROLE_ANY },
+    { "CLUSTER", ROLE_ANY },
     { "COMMAND", ROLE_ANY },
     { "CLIENT", ROLE_ANY },
     { "CONFIG", ROLE_ANY },

@@ -152,9 +152,9 @@ static void COMMAND_describes_the_commands(void **state) {
     ask(d, 0, "COMMAND COUNT", expected);
     send_line(d, 0, "COMMAND");
     const char *all = next_reply(d, 0);
-    assert_non_null(strstr(all, "[\"push\" :-3 [+write] :0 :0 :0]"));
+    assert_non_null(strstr(all, "[\"push\" :-3 [+write] :1 :1 :1]"));
     assert_non_null(strstr(all, "[\"ping\" :-1 [+readonly] :0 :0 :0]"));
-    ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :2 [+write] :0 :0 :0]]");
+    ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :2 [+write] :1 :1 :1]]");
     ask(d, 0, "COMMAND DOCS push",
         "[\"push\" [\"summary\" \"pushes a job*\" \"group\" \"millrace\" \"syntax\" \"stage body "
         "*\"arguments\" [[\"name\" \"stage body *\" \"type\" \"string\"]]]]");
