@@ -73,6 +73,8 @@ static void cell_words(char out[CELL], enum shape shape, const struct response_v
             age_words(out, (uint64_t)v->integer);
     } else if (v && shape == SHAPE_RATE && v->type != RESPONSE_NULL) {
         snprintf(out, CELL, "%.1f", real_of(v));
+    } else if (v && shape == SHAPE_SIZE && v->type == RESPONSE_INTEGER) {
+        size_words(out, (uint64_t)v->integer);
     } else if (v && (shape != SHAPE_OPEN || v->integer >= 0)) {
         plain_words(out, v);
     }

@@ -22,6 +22,7 @@ enum shape {
     SHAPE_OPEN,   // a number that is not known while it is below 0
     SHAPE_AGE,    // milliseconds
     SHAPE_RATE,   // of a second
+    SHAPE_SIZE,   // bytes
     SHAPE_REASON, // the text of the last one in an array of reasons
 };
 

@@ -448,6 +448,7 @@ const struct chapter chapters[] = {
     { "Inbox", inbox_commands },
     { "Access", auth_commands },
     { "Stores", store_commands },
+    { "Clusters", cluster_commands },
     { "Help", help_commands },
     { 0 },
 };

@@ -18,6 +18,7 @@
     { "-j, -P, --jobs", "N", "N at once; auto (default): the fastest number" }
 
 extern const struct cli_command auth_commands[];
+extern const struct cli_command cluster_commands[];
 extern const struct cli_command inbox_commands[];
 extern const struct cli_command jobs_commands[];
 extern const struct cli_command looks_commands[];

@@ -62,7 +62,7 @@ def joined(lines):
 
 def shown_by_help():
     overview = ok("millrace help")
-    for name in re.findall(r"^  ((?:auth|inbox|store) \w+|(?!millrace)[a-z]+) ", overview, re.M):
+    for name in re.findall(r"^  ((?:auth|cluster|inbox|store) \w+|(?!millrace)[a-z]+) ", overview, re.M):
         told = ok(f"millrace help {name}").split("\nExamples:\n")[1]
         lines = [line[2:] for line in told.splitlines() if not line.startswith("      ")]
         for line in joined(line.strip() for line in lines):
@@ -202,6 +202,23 @@ def make_clusters(line):
         ok(f"millrace store init {url} --cluster eu")
 
 
+def run_cluster(line):
+    """On two nodes of their own, the second being that of the line. Why it was skipped, or None."""
+    if why_not := why_no_database():
+        return why_not
+    url = database().url()
+    database().sql("SET client_min_messages = error; DROP SCHEMA IF EXISTS millrace_main CASCADE")
+    ok(f"millrace store init '{url}' --shards 4")
+    first, second = nodes = [Server("--store", url, "--takeover", "3s") for _ in range(2)]
+    line = line.replace("127.0.0.1:7421", f"127.0.0.1:{second.port}")
+    wait_until(lambda: f":{second.port}" in ok(f"millrace cluster status --at {first.url}"), "both are seen")
+    ended = bash(line, env={**os.environ, "MILLRACE_URL": first.url})
+    for node in nodes:
+        node.kill()
+    check(ended.returncode == 0, line, ended)
+    return None
+
+
 def run_inbox(line):
     """A runner goes on until it is ended. Why it was skipped, or None."""
     if why_not := why_no_database():
@@ -226,6 +243,8 @@ def why_no_database():
 def run_shown(line):
     for word, stands in prepare(line).items():
         line = line.replace(word, stands)
+    if "millrace cluster " in line:
+        return run_cluster(line)
     if "postgres://localhost/app" in line:
         if why_not := why_no_database():
             return why_not
@@ -268,7 +287,7 @@ for shown in [*shown_by_help(), *(found for page in pages for found in shown_by(
 
 @case("every command shows something, and so do the pages")
 def _():
-    names = re.findall(r"^\.SS millrace ((?:auth|inbox|store) \w+|\w+)", ok("millrace help --man"), re.M)
+    names = re.findall(r"^\.SS millrace ((?:auth|cluster|inbox|store) \w+|\w+)", ok("millrace help --man"), re.M)
     for name in names:
         check(any(told.startswith(f"help {name}:") for told, _ in cases), name)
     for page in "README.md", "docs/flows.md", "docs/operating.md", "docs/security.md":
