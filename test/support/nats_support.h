@@ -76,7 +76,7 @@ static inline void node_write_config(const struct nats_servers *s, int i, const 
         fprintf(file, "cluster { name: test, listen: 127.0.0.1:%u, routes: [",
                 s->nodes[i].route_port);
     for (int k = 0; s->count > 1 && k < s->count; k++)
-        fprintf(file, " nats://127.0.0.1:%u", s->nodes[k].route_port);
+        fprintf(file, "%s nats://127.0.0.1:%u", k ? "," : "", s->nodes[k].route_port);
     if (s->count > 1)
         fprintf(file, " ] }\n");
     fclose(file);
