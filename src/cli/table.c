@@ -414,7 +414,7 @@ static const struct cli_command store_commands[] = {
                 "cannot be reached, 4 if it refuses this user.\n",
         .examples = "millrace store init postgres://localhost/app\n"
                     "millrace store init postgres://localhost/app --cluster eu --shards 4\n"
-                    "millrace store init nats://a:4222,b:4222,c:4222\n",
+                    "millrace store init nats://a,b,c\n",
         .options = { { "--cluster", "NAME", "a to z, 0 to 9 and _ (main)" },
                      { "--shards", "N", "number of logs (1)" } },
         .run = store_init_run,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+from nats import Nats, why_no_nats
 from postgres import Postgres, why_no_postgres
 from running import Running, wait_until
 from served import Client, Server, lasting_address, write
@@ -189,6 +190,20 @@ def database():
     return postgres
 
 
+@functools.cache
+def why_no_servers():
+    without = "no NATS" in bash("millrace store init nats://127.0.0.1:1").stderr
+    return "this build has no NATS" if without else why_no_nats()
+
+
+@functools.cache
+def nats():
+    """A server with a cluster in it."""
+    started = Nats()
+    ok(f"millrace store init {started.url()}")
+    return started
+
+
 def make_clusters(line):
     """New ones for each line; a copy makes its own."""
     url = f"'{database().url()}'"
@@ -250,6 +265,10 @@ def run_shown(line):
             return why_not
         make_clusters(line)
         line = line.replace("postgres://localhost/app", f"'{database().url()}'")
+    if "nats://a,b,c" in line:
+        if why_not := why_no_servers():
+            return why_not
+        line = line.replace("nats://a,b,c", nats().url())
     if "millrace serve" in line:
         return run_serve(line.rstrip("& "))
     if "millrace work " in line:
