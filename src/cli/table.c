@@ -42,8 +42,7 @@ static const struct cli_command work_commands[] = {
                     "millrace serve --store nats://a,b,c\n"
                     "    the same in NATS JetStream, on three servers\n"
                     "millrace serve --config /etc/millrace.conf\n",
-        .options = { { "--store", "URL",
-                       "file:DIR, mem:, postgres://... or nats://... (file:./data)" },
+        .options = { { "--store", "URL", "file:DIR, mem:, postgres:// or nats:// (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
                      { "--cluster", "NAME", "which cluster of the store; without it main" },
                      { "--takeover", "D", "silence after which another node takes over; else 10s" },
@@ -290,9 +289,9 @@ static const struct cli_command store_commands[] = {
         .most = 1,
         .doc = "examine a store without starting it",
         .help = "Reads the whole store that URL names (file:DIR, or postgres://USER@HOST/DB or\n"
-                "nats://HOST for a cluster), changes nothing, and reports damage: the frame and "
-                "checksum of every\n"
-                "entry, bodies included, and whether the records together form a valid state.\n"
+                "nats://HOST for a cluster), changes nothing, and reports damage: the frame and\n"
+                "checksum of every entry, bodies included, and whether the records together form\n"
+                "a valid state.\n"
                 "Also lists the content; \"live\" is what a copy would keep.\n"
                 "\n"
                 "Exits 0 if the store is undamaged, 1 if not (every problem is listed with file\n"

@@ -132,10 +132,19 @@ uint32_t nats_session_replicas(const struct nats_session *s) {
 
 // --- connecting -------------------------------------------------------------------------------
 
+// The text of the server, without the place in libnats' source.
+static const char *server_text(natsStatus status) {
+    const char *text = nats_GetLastError(NULL);
+    const char *after = text && text[0] == '(' ? strstr(text, "): ") : NULL;
+    if (after)
+        return after + 3;
+    return text && *text ? text : natsStatus_GetText(status);
+}
+
 static int session_failed(const struct nats_session *s, natsStatus status) {
     if (status == NATS_NO_MEMORY)
         return error_set(MR_ENOMEM, "%s: out of memory", s->place);
-    return error_set(STREAM_UNAVAILABLE, "%s: %s", s->place, natsStatus_GetText(status));
+    return error_set(STREAM_UNAVAILABLE, "%s: %s", s->place, server_text(status));
 }
 
 // Without a handler libnats prints errors. A missing right is only told so.
@@ -236,15 +245,6 @@ size_t nats_session_payload(const struct nats_session *s) {
 }
 
 // --- the meaning of errors --------------------------------------------------------------------
-
-// The text of the server, without the place in libnats' source.
-static const char *server_text(natsStatus status) {
-    const char *text = nats_GetLastError(NULL);
-    const char *after = text && text[0] == '(' ? strstr(text, "): ") : NULL;
-    if (after)
-        return after + 3;
-    return text && *text ? text : natsStatus_GetText(status);
-}
 
 static bool is_out_of_space(jsErrCode code, const char *text) {
     return code == JSAccountResourcesExceededErr || code == JSInsufficientResourcesErr ||
