@@ -93,7 +93,7 @@ static int notes_make_stream(struct nats_board *b) {
 static int notes_read(struct nats_board *b, struct notes_message *out) {
     natsMsg *m = NULL;
     *out = (struct notes_message){ 0 };
-    int err = nats_session_last(b->session, b->stream, &m);
+    int err = nats_session_last(b->session, b->stream, b->subject, &m);
     if (err == NATS_NO_STREAM)
         return notes_make_stream(b);
     if (err == NATS_NOTHING)
@@ -268,7 +268,7 @@ static int nats_board_look_shard(struct nats_board *b, uint32_t shard, int64_t n
     mr_bytes rest;
     nats_stream_name(b->cluster, shard, name);
     *out = (struct stream_state){ 0 };
-    int err = nats_session_last(b->session, name, &m);
+    int err = nats_shard_last(b->session, b->cluster, shard, &m);
     if (err == NATS_NOTHING)
         return STREAM_DONE;
     if (err == NATS_NO_STREAM)

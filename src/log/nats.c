@@ -392,13 +392,14 @@ int nats_session_put(struct nats_session *s, const struct nats_put *p, uint64_t 
     return result;
 }
 
-int nats_session_last(struct nats_session *s, const char *stream, natsMsg **out) {
+int nats_session_last(struct nats_session *s, const char *stream, const char *subject,
+                      natsMsg **out) {
     int err = nats_session_connect(s);
     if (err)
         return err;
     jsOptions o = options_of_call(s);
     jsErrCode code = 0;
-    natsStatus status = js_GetLastMsg(out, s->js, stream, ">", &o, &code);
+    natsStatus status = js_GetLastMsg(out, s->js, stream, subject, &o, &code);
     return call_meaning(s, status, code, false);
 }
 

@@ -60,9 +60,11 @@ struct nats_put {
 // STREAM_IN_DOUBT; MR_EFULL; MR_EPERM.
 int nats_session_put(struct nats_session *, const struct nats_put *, uint64_t *out_sequence);
 
-// The last message of a stream, or the one with this sequence, as its leader knows it. The caller
-// destroys it. NATS_NOTHING, NATS_NO_STREAM.
-int nats_session_last(struct nats_session *, const char *stream, natsMsg **out);
+// The last message of a subject, or the one with this sequence, as the leader of the stream knows
+// it. The caller destroys it. NATS_NOTHING, NATS_NO_STREAM. The subject has no wildcard:
+// nats-server 2.9 may end when it looks for the last message of all subjects while others write.
+int nats_session_last(struct nats_session *, const char *stream, const char *subject,
+                      natsMsg **out);
 int nats_session_get(struct nats_session *, const char *stream, uint64_t sequence, natsMsg **out);
 
 // Reads the messages of a stream in order, from this sequence on: nats_session_next waits for the

@@ -66,7 +66,7 @@ static int cluster_message_read(struct nats_session *s, const char *cluster,
                                 struct nats_cluster_state *out) {
     struct cluster_names n = names_of(cluster);
     natsMsg *message = NULL;
-    int err = nats_session_last(s, n.stream, &message);
+    int err = nats_session_last(s, n.stream, n.subject, &message);
     if (err)
         return err;
     struct nats_cluster_state found = { .sequence = natsMsg_GetSequence(message) };
@@ -150,6 +150,29 @@ static int shard_stream_make(struct nats_session *s, const char *cluster, uint32
     snprintf(state, sizeof state, "millrace.%s.%u.state", cluster, (unsigned)shard);
     const char *subjects[] = { log, state };
     return nats_stream_make(s, name, subjects, 2, replicas);
+}
+
+// The later one of two subjects. The state is read last: it has the last message also if a trim
+// removes those of the log meanwhile.
+int nats_shard_last(struct nats_session *s, const char *cluster, uint32_t shard, natsMsg **out) {
+    char name[NATS_STREAM_NAME], log[NATS_STREAM_NAME], state[NATS_STREAM_NAME];
+    natsMsg *part = NULL;
+    nats_stream_name(cluster, shard, name);
+    snprintf(log, sizeof log, "millrace.%s.%u.log", cluster, (unsigned)shard);
+    snprintf(state, sizeof state, "millrace.%s.%u.state", cluster, (unsigned)shard);
+    int err = nats_session_last(s, name, log, &part);
+    if (err && err != NATS_NOTHING)
+        return err;
+    err = nats_session_last(s, name, state, out);
+    bool is_part = part && (err == NATS_NOTHING ||
+                            (!err && natsMsg_GetSequence(part) > natsMsg_GetSequence(*out)));
+    if (is_part && !err)
+        natsMsg_Destroy(*out);
+    if (is_part)
+        *out = part;
+    else
+        natsMsg_Destroy(part);
+    return is_part ? 0 : err;
 }
 
 static const char *setting_wrong(const jsStreamConfig *c) {
@@ -244,7 +267,11 @@ static int cluster_fits(struct nats_session *s, const char *cluster, uint32_t sh
 
 static int cluster_finish(struct nats_session *s, const char *cluster,
                           struct nats_cluster_state *c) {
-    int err = 0;
+    char notes[NATS_STREAM_NAME], subject[NATS_STREAM_NAME];
+    const char *subjects[] = { subject };
+    snprintf(notes, sizeof notes, "millrace-%s-notes", cluster); // see board_nats.h
+    snprintf(subject, sizeof subject, "millrace.%s.notes", cluster);
+    int err = nats_stream_make(s, notes, subjects, 1, c->cluster.replicas);
     for (uint32_t i = 0; !err && i < c->cluster.shards; i++)
         err = shard_stream_make(s, cluster, i, c->cluster.replicas);
     c->phase = NATS_MADE;

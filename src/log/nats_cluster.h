@@ -32,6 +32,9 @@ int nats_cluster_usable(struct nats_session *, const char *cluster,
 // The name of the stream of a shard.
 void nats_stream_name(const char *cluster, uint32_t shard, char out[NATS_STREAM_NAME]);
 
+// The last message of that stream, as nats_session_last.
+int nats_shard_last(struct nats_session *, const char *cluster, uint32_t shard, natsMsg **out);
+
 // Whether the stream of a shard is as millrace makes it, with at least so many replicas. MR_EINVAL:
 // it is not, which names the setting. `out_replicas`: how many it has.
 int nats_stream_check(struct nats_session *, const char *stream, uint32_t replicas,

@@ -142,7 +142,7 @@ static int last_read(struct nats_stream *s, struct nats_record *out, uint64_t *o
     mr_bytes rest;
     int err = nats_stream_ready(s);
     if (!err)
-        err = nats_session_last(s->session, s->name, &message);
+        err = nats_shard_last(s->session, s->store->cluster_name, s->shard, &message);
     if (err == NATS_NO_STREAM || err == NATS_NOTHING) {
         *out = (struct nats_record){ .kind = NATS_STATE };
         *out_sequence = 0;
