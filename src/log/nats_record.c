@@ -7,7 +7,7 @@
 
 #define RECORD_VERSION UINT32_C(0x6d6e0001) // "mn" and the version
 
-enum { SUM_AT = 104 };
+enum { SUM_AT = 112 };
 
 static uint64_t record_sum(const uint8_t *raw, size_t owner_size) {
     uint64_t seed = XXH3_64bits(raw + NATS_RECORD, owner_size);
@@ -31,6 +31,7 @@ int nats_record_put(const struct nats_record *r, struct buffer *out) {
     store_u32(to + 92, r->bodies_size);
     store_u32(to + 96, r->part);
     store_u32(to + 100, r->part_size);
+    store_u64(to + 104, r->last_part);
     memcpy(to + NATS_RECORD, r->owner, owner_size);
     store_u64(to + SUM_AT, record_sum(to, owner_size));
     out->size += NATS_RECORD + owner_size;
@@ -66,7 +67,8 @@ bool nats_record_get(mr_bytes message, struct nats_record *out, mr_bytes *out_re
                              .heads_size = load_u32(raw + 88),
                              .bodies_size = load_u32(raw + 92),
                              .part = load_u32(raw + 96),
-                             .part_size = load_u32(raw + 100) };
+                             .part_size = load_u32(raw + 100),
+                             .last_part = load_u64(raw + 104) };
     memcpy(r.owner, raw + NATS_RECORD, owner_size);
     mr_bytes rest = { raw + NATS_RECORD + owner_size, message.size - NATS_RECORD - owner_size };
     if (kind != (uint32_t)r.kind || r.head > r.tail ||

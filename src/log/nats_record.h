@@ -5,7 +5,8 @@
 //     8  u64 epoch           16  u64 previous   24  u64 head      32  u64 head_sequence
 //    40  u64 tail            48  u64 claimer    56  u64 claim     64  u64 write
 //    72  u64 at              80  u64 end        88  u32 heads     92  u32 bodies
-//    96  u32 part           100  u32 part_size 104  u64 sum      112  owner's text
+//    96  u32 part           100  u32 part_size 104  u64 last_part 112  u64 sum     120  owner's
+//    text
 //
 // Each record has the whole state of the stream as it is with this message, so that reading the
 // last message is enough to know it.
@@ -14,7 +15,7 @@
 
 #include "log/stream.h"
 
-enum { NATS_RECORD = 112, NATS_RECORD_MOST = NATS_RECORD + STREAM_OWNER };
+enum { NATS_RECORD = 120, NATS_RECORD_MOST = NATS_RECORD + STREAM_OWNER };
 
 enum nats_record_kind {
     NATS_STATE = 1, // a claim, a beat, a trim or a release: the state alone
@@ -24,8 +25,9 @@ enum nats_record_kind {
 struct nats_record {
     enum nats_record_kind kind;
     uint64_t epoch;
-    uint64_t previous;      // the sequence of the message before it in the stream
-    uint64_t head, tail;    // positions; a part that is not the last one does not move them
+    uint64_t previous;   // the sequence of the message before it in the stream
+    uint64_t last_part;  // the sequence of the last part before it: shows a reader what it missed
+    uint64_t head, tail; // positions; a part that is not the last one does not move them
     uint64_t head_sequence; // of the first part of the batch at `head`, or of what comes next
     uint64_t claimer;       // which struct stream claimed, …
     uint64_t claim;         // … with which of its writes

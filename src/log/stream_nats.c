@@ -38,6 +38,7 @@ enum {
 struct nats_scan {
     bool is_open;
     uint64_t sequence;        // of the last message
+    uint64_t last_part;       // of the last part, or what is before the beginning
     uint64_t end;             // of the last batch that was passed on: where it goes on
     natsMsg *message;         // the last one
     struct buffer whole;      // the parts of a batch so far
@@ -195,6 +196,13 @@ static int record_send(struct nats_stream *s, struct nats_record *r, mr_bytes he
     return err;
 }
 
+static int record_stored(struct nats_stream *s, struct nats_record *r) {
+    if (r->kind == NATS_PART)
+        r->last_part = s->last;
+    s->state = *r;
+    return STREAM_DONE;
+}
+
 // Sends it until it is known how that went. The state becomes that of the record.
 static int record_settle(struct nats_stream *s, struct nats_record *r, mr_bytes heads,
                          mr_bytes bodies) {
@@ -203,10 +211,8 @@ static int record_settle(struct nats_stream *s, struct nats_record *r, mr_bytes 
     r->write = ++s->writes;
     for (int i = 0; i < ROUNDS; i++) {
         int result = record_send(s, r, heads, bodies);
-        if (result == STREAM_DONE) {
-            s->state = *r;
-            return STREAM_DONE;
-        }
+        if (result == STREAM_DONE)
+            return record_stored(s, r);
         if (result != NATS_CONFLICT && result != STREAM_IN_DOUBT)
             return in_doubt && result > 0 ? (int)STREAM_IN_DOUBT : result;
         in_doubt |= result == STREAM_IN_DOUBT;
@@ -220,10 +226,8 @@ static int record_settle(struct nats_stream *s, struct nats_record *r, mr_bytes 
         if (found.claimer != s->claimer || found.epoch != s->state.epoch)
             return stream_fenced(s, found.epoch);
         s->last = sequence;
-        if (found.write == r->write) {
-            s->state = *r;
-            return STREAM_DONE;
-        }
+        if (found.write == r->write)
+            return record_stored(s, r);
         if (r->part) // the parts of a batch are next to each other: it begins again
             break;
     }
@@ -268,6 +272,7 @@ static int claim_try(struct nats_stream *s, uint64_t expected, uint64_t claim) {
                                  .head = r.head,
                                  .head_sequence = r.head_sequence,
                                  .tail = r.tail,
+                                 .last_part = r.kind == NATS_PART ? s->last : r.last_part,
                                  .claimer = s->claimer,
                                  .claim = claim,
                                  .write = claim };
@@ -451,7 +456,16 @@ static int scan_begin(struct nats_stream *s, uint64_t at, const struct nats_reco
     scan_end(s);
     int err = nats_session_follow(s->session, s->name, from);
     s->scan.is_open = !err;
+    s->scan.last_part = from ? from - 1 : 0;
     return err;
+}
+
+// JetStream reads from any replica, and passes over what that does not have. One that was started
+// a moment ago may still lack messages.
+static int replica_lacks(const struct nats_stream *s, uint64_t sequence) {
+    return error_set(STREAM_UNAVAILABLE,
+                     "%s: a replica of stream %s lacks messages up to %" PRIu64 " still",
+                     nats_session_place(s->session), s->name, sequence);
 }
 
 // Reads the next message.
@@ -469,6 +483,10 @@ static int scan_message(struct nats_stream *s, struct nats_record *out, mr_bytes
     c->sequence = sequence;
     if (!nats_record_get(nats_message_bytes(c->message), out, out_bytes))
         return message_damaged(s, sequence);
+    if (out->last_part > c->last_part)
+        return replica_lacks(s, out->last_part);
+    if (out->kind == NATS_PART)
+        c->last_part = sequence;
     return 0;
 }
 
