@@ -387,10 +387,8 @@ static uint64_t node_decide(struct node *n) {
         return LOOK_MS;
     }
     node_note_outage(n, l->result != STREAM_DONE);
-    if (l->result != STREAM_DONE) {
-        server_tend_links(n->running);
+    if (l->result != STREAM_DONE)
         return LOOK_MS;
-    }
     n->seen = l->seen;
     n->wish_count -= l->wish_count; // others may have come meanwhile
     memmove(n->wishes, n->wishes + l->wish_count, n->wish_count * sizeof *n->wishes);
@@ -405,9 +403,7 @@ static uint64_t node_decide(struct node *n) {
         server_fail_node(n->running, err);
         return LOOK_MS;
     }
-    bool soon = node_follow_plan(n);
-    server_tend_links(n->running);
-    return soon ? LOOK_SOON_MS : LOOK_MS;
+    return node_follow_plan(n) ? LOOK_SOON_MS : LOOK_MS;
 }
 
 static void on_node_looked(uv_work_t *work, int status) {

@@ -108,7 +108,8 @@ struct server {
     bool loading_now, stopping, closing;
     bool drain_over; // jobs that still run are not waited for
     bool lost;       // another node may own the store: nothing is sent or written any more
-    struct other_nodes *links;        // of a node of a cluster
+    struct other_nodes *links; // of a node of a cluster
+    uv_timer_t tend_timer;
     struct tls_context *node_context; // … for its connections to others; NULL: no TLS
     uint32_t without_clients, done;   // numbers of loops, while the server stops
     int exit;

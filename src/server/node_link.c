@@ -21,6 +21,10 @@ enum {
     LINK_REMOTES = 1 << 20,
     LINK_UNSENT = 512 << 20, // bytes that the other node does not read: then the link ends
     LINK_ROOM = READ_SIZE,
+    LINK_PING_MS = 2000,
+    LINK_SILENT_MS = 10000, // then the other node cannot be reached
+    FRAME_PING = 255,       // kinds of frames without a message
+    FRAME_PONG = 254,
 };
 
 struct node_link {
@@ -28,6 +32,7 @@ struct node_link {
     struct session *session;
     bool is_dialed, is_ready, is_over;
     bool ends_idle;
+    uint64_t heard_ms, pinged_ms; // when anything was received; 0: not since the last tick
     struct buffer in, out;
     size_t out_sent;
     char why[256]; // what the other node has said against it
@@ -402,9 +407,24 @@ static bool frame_receive_message(struct node_link *l, uint64_t id, struct loop_
     return false;
 }
 
+static void frame_send_kind(struct node_link *l, uint8_t kind) {
+    uint8_t frame[FRAME_HEAD + 1];
+    struct writer w = { .data = frame, .capacity = sizeof frame };
+    put_u32(&w, 1);
+    put_u8(&w, kind);
+    l->out_sent = buffer_compact(&l->out, l->out_sent);
+    if (buffer_append(&l->out, frame, sizeof frame) < 0)
+        node_link_fail(l, "there is no memory for it");
+    session_offer(l->session);
+}
+
 static void frame_receive(struct node_link *l, mr_bytes frame) {
     struct reader r = reader_of(frame);
     uint8_t kind = get_u8(&r);
+    if (kind == FRAME_PING)
+        frame_send_kind(l, FRAME_PONG);
+    if (kind == FRAME_PING || kind == FRAME_PONG)
+        return;
     uint64_t id = get_u64(&r);
     struct loop_message *m = kind < LOOP_RUN ? loop_message_create(kind, NULL) : NULL;
     if (!m || r.bad || !frame_read_fields(&r, m)) {
@@ -472,6 +492,7 @@ static uint8_t *node_link_room(struct front *f, size_t *out_size) {
 
 static void node_link_receive(struct front *f, size_t size) {
     struct node_link *l = node_link_of(f);
+    l->heard_ms = 0;
     l->in.size += size;
     size_t at = 0, used;
     while (at < l->in.size && !l->is_over &&
@@ -504,12 +525,10 @@ static bool node_link_was_hasty(const struct session *s) {
     return s->in.size || session_unsent(s);
 }
 
-// When the server stops, what was sent still goes out.
+// When the server stops, it ends with the last session on it: replies may be under way.
 static bool node_link_is_over(const struct front *f) {
     const struct node_link *l = (const struct node_link *)f;
-    const struct session *s = l->session;
-    return l->is_over || s->input_ended || (s->closing && l->out_sent == l->out.size) ||
-           node_link_was_hasty(s);
+    return l->is_over || l->session->input_ended || node_link_was_hasty(l->session);
 }
 
 // The watcher first learns that the link cannot be used any more.
@@ -598,6 +617,20 @@ void node_link_reset(struct node_link *l, uint32_t loop) {
         next = at->next;
         if (r->shard_loop == loop)
             router_lost_link(r);
+    }
+}
+
+void node_link_tick(struct session *s, uint64_t now_ms) {
+    struct node_link *l = s->is_link ? (struct node_link *)s->front : NULL;
+    if (!l || !l->is_ready || l->is_over)
+        return;
+    if (!l->heard_ms)
+        l->heard_ms = now_ms;
+    if (now_ms - l->heard_ms >= LINK_SILENT_MS) {
+        node_link_fail(l, "nothing was heard of it for 10 s");
+    } else if (l->is_dialed && now_ms - l->pinged_ms >= LINK_PING_MS) {
+        l->pinged_ms = now_ms;
+        frame_send_kind(l, FRAME_PING);
     }
 }
 

@@ -70,6 +70,9 @@ void node_link_reset(struct node_link *, uint32_t loop);
 
 // Ends it, and all that depends on it, soon.
 void node_link_end(struct node_link *);
+// About once a second: ends a link on which nothing is heard, and lets the other side hear of this
+// one. No-op for other sessions.
+void node_link_tick(struct session *, uint64_t now_ms);
 // The server stops: if the session is a link, it ends with the last remote session on it.
 void node_link_end_idle(struct session *);
 

@@ -15,6 +15,7 @@
 
 enum {
     NODES_MOST = 64,
+    TEND_MS = 1000,       // between looks at links
     DIAL_MS = 3000,       // for a connection and the reply to LINK
     DIAL_AGAIN_MS = 500,  // after it has failed
     FORMER_LINK_MS = 3000 // for the last messages of a node that had the shard before
@@ -483,10 +484,13 @@ static void other_node_tend(struct other_node *n, uint64_t now_ms) {
         node_link_end(n->link);
 }
 
-void server_tend_links(struct server *server) {
+static void tend_links(struct server *server) {
     struct other_nodes *all = server->links;
     uint64_t now_ms = monotonic_ms();
+    const struct host *h = &server->loop[0]->host;
     host_begin(&server->loop[0]->host);
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
+        node_link_tick(list_entry(l, struct session, of_host), now_ms);
     for (uint32_t i = 0; i < all->count && !server->stopping; i++)
         other_node_tend(&all->nodes[i], now_ms);
     for (uint32_t i = 1; i < server->loops.count; i++) {
@@ -515,7 +519,11 @@ void server_set_owner(struct server *server, uint32_t shard, const char *address
     if (n && node_link_is_ready(n->link))
         place_is_reachable(server, i);
     else if (n)
-        server_tend_links(server);
+        tend_links(server);
+}
+
+static void on_tend(uv_timer_t *timer) {
+    tend_links(timer->data);
 }
 
 // ---- Start and stop -----------------------------------------------------------------------------
@@ -563,6 +571,9 @@ int places_start(struct server *server) {
     server->loops.look = look_for_outage;
     server->loops.arg = server;
     host_load_none(&v->host, c->shards);
+    server->tend_timer.data = server;
+    uv_timer_init(&v->uv, &server->tend_timer);
+    uv_timer_start(&server->tend_timer, on_tend, TEND_MS, TEND_MS);
     int err = make_node_context(server);
     const struct server_options *o = &server->options;
     return err < 0 ? err

@@ -85,6 +85,8 @@ struct remote {
     struct buffer kept;     // in a cluster: requests that were sent …
     uint64_t kept_count;    // … since all had replies, how many …
     uint64_t kept_replies;  // … and how many replies there were
+    size_t counted;         // bytes of requests that its connection has counted
+    bool has_held;          // sources were held: its session must not be made anew elsewhere
 
     // Used by the client's loop:
     struct session *client; // NULL: it has ended

@@ -93,6 +93,15 @@ static void send_later(struct remote *r) {
         list_append(&r->client->host->outgoing, &r->of_outgoing);
 }
 
+// In a cluster requests may wait for long, so they count as memory of their connection.
+static void count_requests(struct remote *r) {
+    size_t now = r->requests.capacity + r->kept.capacity;
+    if (!r->loops->is_cluster || now == r->counted)
+        return;
+    session_hold(r->client, now - r->counted);
+    r->counted = now;
+}
+
 static int remote_request(struct remote *r, const mr_bytes *words, uint32_t count) {
     size_t before = r->requests.size;
     int err = request_write(&r->requests, words, count);
@@ -104,6 +113,7 @@ static int remote_request(struct remote *r, const mr_bytes *words, uint32_t coun
     r->under_way++;
     r->request_count++;
     r->bytes_under_way += r->requests.size - before;
+    count_requests(r);
     send_later(r);
     return 0;
 }
@@ -182,7 +192,7 @@ static bool send_holds(struct remote *r) {
         return false;
     *m->holds = r->holds;
     r->holds = (struct holds){ 0 };
-    r->work.holds = true;
+    r->has_held = true;
     remote_post(r, m);
     return true;
 }
@@ -206,6 +216,7 @@ static bool send_requests(struct remote *r) {
     r->request_count = 0;
     m->reserved = r->reserved;
     r->reserved = NULL;
+    count_requests(r);
     remote_post(r, m);
     return true;
 }
@@ -586,6 +597,7 @@ static void forget_requests(struct remote *r, uint64_t replies) {
         buffer_finish(&r->kept);
     else
         buffer_clear(&r->kept);
+    count_requests(r);
 }
 
 static void accept_replies(struct remote *r, uint64_t count, mr_bytes bytes) {
@@ -621,9 +633,8 @@ static void remote_receive_replies(struct remote *r, struct loop_message *m) {
 static void answer_empty(struct remote *r) {
     if (r->under_way != 1 || r->request_count != 1)
         return;
-    buffer_clear(&r->requests);
+    buffer_finish(&r->requests);
     r->request_count = 0;
-    r->kept_replies = r->kept_count = 0;
     accept_replies(r, 1, mr_str("*0\r\n"));
 }
 
@@ -684,7 +695,8 @@ static int request_again(struct remote *r) {
     r->requests = again;
     r->request_count += r->kept_count - r->kept_replies;
     r->kept_count = r->kept_replies = 0;
-    buffer_clear(&r->kept);
+    buffer_finish(&r->kept);
+    count_requests(r);
     return 0;
 }
 
@@ -711,6 +723,8 @@ static struct remote *remote_replace(struct remote *r) {
     next->under_way = r->under_way;
     next->bytes_under_way = r->bytes_under_way;
     next->holds = r->holds;
+    next->has_held = r->has_held;
+    next->counted = r->counted;
     r->kept = r->requests = (struct buffer){ 0 };
     list_remove(&r->of_outgoing);
     s->remotes[r->shard_loop] = next;
@@ -737,7 +751,7 @@ static void remote_has_moved(struct remote *r) {
         session_touch(s);
         return;
     }
-    if (r->kept_count > r->kept_replies && request_again(r) < 0) {
+    if (r->has_held || (r->kept_count > r->kept_replies && request_again(r) < 0)) {
         r->client->broken = true;
         session_touch(r->client);
         return;
@@ -753,7 +767,8 @@ bool router_uses(const struct session *s, uint32_t loop) {
 void router_lost_link(struct remote *r) {
     struct session *s = r->client;
     const struct remote_work *w = &r->work;
-    bool holds = r->under_way > r->request_count || w->leases || w->async_calls || w->holds;
+    bool holds =
+        r->under_way > r->request_count || w->leases || w->async_calls || w->holds || r->has_held;
     if (!holds) {
         remote_has_moved(r);
         return;

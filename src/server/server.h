@@ -98,8 +98,6 @@ void server_set_owner(struct server *, uint32_t shard, const char *address);
 // another node has.
 bool server_has_foreign_ids(const struct server *);
 void server_set_foreign_ids(struct server *);
-// Connects to owners that it is not connected to; to be called about once a second.
-void server_tend_links(struct server *);
 void server_fail_node(struct server *, int err); // ends it with this error, which has a text
 
 #endif
