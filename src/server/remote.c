@@ -127,7 +127,7 @@ static void identity_set(struct host *h, struct remote *r, const struct loop_mes
     const struct identity *i = m->identity;
     if (r->is_over || (r->has_moved && !m->count))
         return;
-    if (h->is_leaving) {
+    if (!r->session && h->is_leaving) { // one that is there stays until the shard has left
         remote_move(r);
         return;
     }
