@@ -586,6 +586,7 @@ static void node_prepare(struct node *n) {
     n->takeover_ms = n->options->takeover_ms ? n->options->takeover_ms : NODE_TAKEOVER_MS;
     n->server.max_unowned_ms = n->takeover_ms * 3 / 5;
     n->server.stream.beat_ms = (uint32_t)(n->takeover_ms / 5);
+    n->server.stream.max_unowned_ms = n->server.max_unowned_ms;
     n->server.stream.owner = n->own;
     n->server.stream.known_ends = n->known_ends;
     n->cluster.started = on_started;

@@ -187,9 +187,12 @@ struct log_clock {
 
 // What concerns stream logs only (log_stream.h).
 struct log_stream_options {
-    uint64_t window_bytes;         // kept in memory for readers; 0: 64 MiB
-    uint32_t beat_ms;              // how often an idle owner proves its ownership; 0: 2,000
-    uint32_t close_ms;             // how long closing waits for the store; 0: 5,000
+    uint64_t window_bytes; // kept in memory for readers; 0: 64 MiB
+    uint32_t beat_ms;      // how often an idle owner proves its ownership; 0: 2,000
+    uint32_t close_ms;     // how long closing waits for the store; 0: 5,000
+    // An owner that could not prove its ownership for so long has lost it for good, because another
+    // one may have decided to take over: the log stops. 0: it has not.
+    uint64_t max_unowned_ms;
     const struct log_clock *clock; // NULL: base/clock.h
     const char *owner;             // what a claim writes; NULL: nothing
     bool expects_epoch;            // MR_EBUSY unless the epoch is `expected_epoch` when it claims

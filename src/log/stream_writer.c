@@ -4,7 +4,8 @@
 //
 // What a call answers decides how it goes on:
 //
-//     done          the proof of ownership counts from when the call was sent, not from its answer
+//     done          the proof of ownership counts from when the call was sent, not from its answer;
+//                   one that comes too late (log_stream_options) is final
 //     fenced        final: another owner has the stream
 //     in doubt      claim again under the own epoch, then compare the tail: the batch is in the
 //                   store, or is sent again under the new epoch
@@ -46,8 +47,19 @@ static void store_call_end(struct stream_log *l) {
     l->sent_ms = 0;
 }
 
-// The store has confirmed at `sent_ms` or later that this log owns the stream.
+// The store has confirmed at `sent_ms` or later that this log owns the stream. If that comes too
+// late, another owner may have seen before that nobody does, and may claim it any time.
 static void store_call_succeeded(struct stream_log *l, uint64_t sent_ms) {
+    uint64_t most_ms = l->options.stream.max_unowned_ms;
+    uint64_t owned_ms = atomic_load_explicit(&l->owned_ms, memory_order_relaxed);
+    if (most_ms && stream_now_ms(l) - owned_ms >= most_ms) {
+        (void)error_set(MR_EBUSY,
+                        "the store has not answered the owner of shard %u for so long that another "
+                        "one may have taken over",
+                        l->shard);
+        stream_stop(l);
+        return;
+    }
     atomic_store_explicit(&l->owned_ms, sent_ms, memory_order_relaxed);
     l->outage_ms = l->retry_at_ms = 0;
     l->retry_ms = 0;
