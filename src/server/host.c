@@ -320,13 +320,13 @@ void host_stop_changes(struct host *h, const char *why) {
     stop_all(h);
 }
 
-bool host_owns_store(const struct host *h, uint64_t max_ms) {
+bool host_owns_store(const struct host *h, uint64_t now_ms, uint64_t max_ms) {
     uint64_t oldest_ms = UINT64_MAX;
     for (uint32_t i = h->first; i < h->end; i++) {
         uint64_t owned_ms = shard_owned_ms(h->parts[i].shard);
         oldest_ms = owned_ms < oldest_ms ? owned_ms : oldest_ms;
     }
-    return oldest_ms == UINT64_MAX || monotonic_ms() - oldest_ms < max_ms;
+    return oldest_ms == UINT64_MAX || now_ms - oldest_ms < max_ms;
 }
 
 static void stop_changes(struct host *h, void *why) {

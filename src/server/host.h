@@ -165,8 +165,9 @@ void host_load_none(struct host *, uint32_t shards);
 // Refuses all changes from now on: the log of another loop's shard has failed, for this reason.
 void host_stop_changes(struct host *, const char *why);
 
-// Whether its logs are known to have owned their store within the last `max_ms`.
-bool host_owns_store(const struct host *, uint64_t max_ms);
+// Whether its logs are known to have owned their store within the last `max_ms`; `now_ms` is
+// monotonic_ms() (base/clock.h).
+bool host_owns_store(const struct host *, uint64_t now_ms, uint64_t max_ms);
 
 // Replaces the tokens; the host owns them. A session whose token is still in the list stays open;
 // other authenticated sessions are closed. Within a turn.

@@ -29,7 +29,7 @@ enum {
 
 bool has_lost_store(const struct loop *v) {
     uint64_t max_ms = v->server->options.max_unowned_ms;
-    return max_ms && (v->host.stopped || !host_owns_store(&v->host, max_ms));
+    return max_ms && (v->host.stopped || !host_owns_store(&v->host, monotonic_ms(), max_ms));
 }
 
 static void lose_store(struct loop *);

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,11 +19,14 @@ struct sim_change {
     uint64_t owner, number;    // claim: which stream, and the count of its claims
     uint64_t tail;             // append: expected
     uint64_t upto;             // trim
+    const char *name;          // claim: whom it names
     struct stream_batch batch; // append; owns its parts
 };
 
 struct sim_shard {
     uint64_t epoch, owner, number; // owner, number: of the last claim
+    const char *name;              // whom that has named; NULL: nobody, or it was released
+    uint64_t seen_ms;              // when its owner has last claimed, appended or beaten
     uint64_t tail, trimmed, bytes;
     struct sim_change **batches; // appends that are not trimmed, ascending
     size_t count, capacity;
@@ -53,6 +57,7 @@ struct sim_stream {
     struct sim_store *store;
     uint32_t shard;
     uint64_t owner, claims;
+    const char *name; // what a claim writes; NULL: nothing
     bool interrupted; // guarded by the store's lock
 };
 
@@ -116,9 +121,11 @@ static void shard_remove(struct sim_shard *h, size_t first, size_t count) {
 
 static void change_apply(struct sim_store *s, struct sim_change *c) {
     struct sim_shard *h = &s->shards[c->shard];
+    h->seen_ms = s->now_ms;
     if (c->kind == SIM_CLAIM) {
         h->epoch++;
         h->owner = c->owner;
+        h->name = c->name;
         h->number = c->number;
     } else if (c->kind == SIM_APPEND) {
         shard_add(h, c);
@@ -294,11 +301,14 @@ static int change_call(struct sim_store *s, struct sim_change *c, enum sim_fault
 
 // ---- The stream's calls -----------------------------------------------------------------------
 
-static void state_get(const struct sim_shard *h, struct stream_state *out) {
+static void state_get(const struct sim_store *s, uint32_t shard, struct stream_state *out) {
+    const struct sim_shard *h = &s->shards[shard];
     *out = (struct stream_state){ .epoch = h->epoch,
                                   .head = h->count ? h->trimmed : h->tail,
                                   .tail = h->tail,
-                                  .bytes = h->bytes };
+                                  .bytes = h->bytes,
+                                  .silent_ms = s->now_ms - h->seen_ms };
+    snprintf(out->owner, sizeof out->owner, "%s", h->name ? h->name : "");
 }
 
 static int sim_claim(struct stream *base, uint64_t expected, struct stream_state *out) {
@@ -311,10 +321,11 @@ static int sim_claim(struct stream *base, uint64_t expected, struct stream_state
                             .shard = x->shard,
                             .epoch = expected,
                             .owner = x->owner,
-                            .number = ++x->claims };
+                            .number = ++x->claims,
+                            .name = x->name };
     result = change_call(x->store, change_make(c), fault);
     if (result == STREAM_DONE)
-        state_get(&x->store->shards[x->shard], out);
+        state_get(x->store, x->shard, out);
     pthread_mutex_unlock(&x->store->lock);
     return result;
 }
@@ -358,6 +369,8 @@ static int sim_beat(struct stream *base, uint64_t epoch) {
     if (result != STREAM_DONE)
         return result;
     bool owns = x->store->shards[x->shard].epoch == epoch;
+    if (owns)
+        x->store->shards[x->shard].seen_ms = x->store->now_ms;
     pthread_mutex_unlock(&x->store->lock);
     return owns ? STREAM_DONE : STREAM_FENCED;
 }
@@ -368,7 +381,7 @@ static int sim_look(struct stream *base, struct stream_state *out) {
     int result = sim_call_begin(x, SIM_READ, &fault);
     if (result != STREAM_DONE)
         return result;
-    state_get(&x->store->shards[x->shard], out);
+    state_get(x->store, x->shard, out);
     pthread_mutex_unlock(&x->store->lock);
     return STREAM_DONE;
 }
@@ -440,6 +453,8 @@ static int sim_release(struct stream *base, uint64_t epoch) {
     pthread_mutex_lock(&s->lock);
     bool owns = s->shards[x->shard].epoch == epoch;
     s->released += owns;
+    if (owns)
+        s->shards[x->shard].name = NULL;
     pthread_mutex_unlock(&s->lock);
     return owns ? STREAM_DONE : STREAM_FENCED;
 }
@@ -539,6 +554,10 @@ const struct log_clock *sim_store_clock(struct sim_store *s) {
         pthread_mutex_unlock(&(s)->lock);                                                          \
     } while (0)
 
+void sim_stream_name(struct stream *base, const char *owner) {
+    ((struct sim_stream *)base)->name = owner;
+}
+
 void sim_store_make(struct sim_store *s, enum sim_mistake mistake) {
     LOCKED(s, s->mistake = mistake);
 }
@@ -603,6 +622,10 @@ void sim_store_await(struct sim_store *s) {
     while (!s->waiting)
         pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
+}
+
+void sim_store_look(struct sim_store *s, uint32_t shard, struct stream_state *out) {
+    LOCKED(s, state_get(s, shard, out));
 }
 
 struct stream_batch *sim_store_batch(struct sim_store *s, uint32_t shard, uint64_t at) {

@@ -46,6 +46,8 @@ struct sim_store *sim_store_create(uint64_t seed);
 void sim_store_destroy(struct sim_store *);
 struct stream_store *sim_store_streams(struct sim_store *);
 void sim_store_make(struct sim_store *, enum sim_mistake);
+// Whom the claims of this stream name. Borrowed until the store is destroyed.
+void sim_stream_name(struct stream *, const char *owner);
 
 // A clock that only moves when it is waited for, or with delays.
 const struct log_clock *sim_store_clock(struct sim_store *);
@@ -70,6 +72,9 @@ void sim_store_let_late(struct sim_store *);
 
 // The primary dies now. The standby lacks what is not replicated, and `lost` changes more.
 void sim_store_failover(struct sim_store *, uint32_t lost);
+
+// The state of a stream, whatever faults there are.
+void sim_store_look(struct sim_store *, uint32_t shard, struct stream_state *out);
 
 // How many calls of a kind there were.
 uint64_t sim_store_calls(struct sim_store *, enum sim_call);

@@ -1,0 +1,150 @@
+// Simulated nodes: several nodes of a cluster in one thread, from one seed. Hosts, the router,
+// links, remote sessions, shards, cores and stream logs are the real ones; the store
+// (sim_stream.h), the board (sim_board.h), sockets and clocks are simulated.
+//
+//     client ─ wire ─ node: first loop ─ inboxes ─ loops of its shards ─ stream logs ─ store
+//                       └─ wire ─ other node: first loop ─ …
+//
+// What the event loops and threads of a node do (server/loop.c, places.c, cluster/node.c) is done
+// here in small pieces, in random order. A wire delivers bytes in pieces of any size, late, or is
+// cut at any byte. Nodes die, start again, and pause; each has a clock of its own, which may jump.
+#ifndef TEST_SUPPORT_SIM_NODES_H
+#define TEST_SUPPORT_SIM_NODES_H
+
+#include "cluster/plan.h"
+#include "log/board.h"
+#include "server/node_link.h"
+#include "server/remote.h"
+#include "server/router.h"
+#include "support/sim_board.h"
+#include "support/sim_stream.h"
+
+enum { SIM_NODES = 3, SIM_SHARDS = 4, SIM_WIRES = 96 };
+enum {
+    SIM_TAKEOVER_MS = 3000,
+    SIM_UNOWNED_MS = SIM_TAKEOVER_MS * 3 / 5,
+    SIM_BEAT_MS = SIM_TAKEOVER_MS / 5
+};
+
+// Mistakes of the code around the hosts, for tests of the test.
+enum sim_plant {
+    PLANT_NONE,
+    PLANT_UNOWNED,        // an owner goes on although its time is over
+    PLANT_PAUSED_GRANTS,  // the first loop does not check before it sends
+    PLANT_NO_PAUSE,       // a shard that gives back runs commands until it has left
+    PLANT_BEFORE_DURABLE, // replies do not wait until the log is durable
+};
+
+struct sim_node;
+struct sim_nodes;
+
+// A connection from a client or a node to a node.
+struct sim_wire {
+    bool is_used, is_cut;
+    int from; // a node; -1: a client
+    int to;
+    struct sim_pipe {
+        struct buffer bytes;
+        bool ended; // by the end that writes
+    } pipes[2];     // 0: to `to`; 1: back
+    struct session *sessions[2];
+    bool closed[2];
+};
+
+// A shard on a node: see places.c.
+struct sim_place {
+    struct sim_node *node;
+    uint32_t shard;
+    enum { SIM_ABSENT, SIM_OPENING, SIM_RUNS, SIM_GONE, SIM_CLOSING } phase;
+    enum { SIM_STAYS, SIM_LEAVES, SIM_GIVES_BACK, SIM_HAS_LEFT } leaving;
+    bool was_lost, not_opened;
+    uint64_t leave_at_ms, expected_epoch;
+    struct host host;
+    struct group *group;
+    struct log *log;
+    struct stream_store store;
+};
+
+struct sim_link {
+    struct sim_node *node;
+    int to;
+    struct node_link *link; // NULL: none
+    uint64_t tried_ms;
+};
+
+struct sim_node {
+    struct sim_nodes *all;
+    int index;
+    bool is_alive, is_dying, is_opening, is_drained;
+    uint64_t ahead_ms; // how far its clock is ahead of the store's
+    uint64_t paused_until_ms, cut_until_ms, look_at_ms;
+    char address[NODE_ADDRESS];
+    struct log_clock clock;
+    struct loops loops;
+    struct host front;
+    struct sim_place places[SIM_SHARDS];
+    struct sim_link links[SIM_NODES];
+    struct {
+        int node, former;
+        uint64_t former_ms;
+    } of[SIM_SHARDS + 1];
+    struct {
+        bool is_here, is_opening, is_leaving;
+    } shard[SIM_SHARDS];
+    struct board *board;
+    struct host_node info;
+    struct cluster_seen seen;
+    _Atomic uint64_t known_ends[SIM_SHARDS];
+};
+
+enum { SIM_TRACE = 400, SIM_TRACE_LINE = 160 };
+
+struct sim_nodes {
+    uint64_t random;
+    struct sim_store *store;
+    struct sim_board *notes;
+    struct stream *looks[SIM_SHARDS];
+    struct sim_node nodes[SIM_NODES];
+    struct sim_wire wires[SIM_WIRES];
+    uint64_t apart_until_ms[SIM_NODES][SIM_NODES];
+    enum sim_plant plant;
+    bool slow_store; // appends are now and then unavailable for a while
+    char failure[400];
+    char trace[SIM_TRACE][SIM_TRACE_LINE];
+    uint64_t traced;
+    bool prints; // every line of the trace
+    struct {
+        uint64_t opened, left, lost, links, moved;
+    } reached;
+};
+
+struct sim_nodes *sim_nodes_create(uint64_t seed);
+void sim_nodes_destroy(struct sim_nodes *);
+
+uint64_t sim_nodes_roll(struct sim_nodes *, uint64_t below);
+uint64_t sim_nodes_now_ms(const struct sim_nodes *); // the store's clock
+
+// A line of the trace; and the first failure, with the same in it.
+void sim_nodes_note(struct sim_nodes *, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void sim_nodes_fail(struct sim_nodes *, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Everything that can happen has a chance to happen a little.
+void sim_nodes_step(struct sim_nodes *);
+
+void sim_node_start(struct sim_node *);
+void sim_node_kill(struct sim_node *);
+void sim_wire_cut(struct sim_nodes *, struct sim_wire *);
+
+// For clients. NULL: the node is dead, or there are too many wires.
+struct sim_wire *sim_wire_connect(struct sim_nodes *, int node);
+void sim_wire_send(struct sim_wire *, mr_bytes);
+// Appends what has arrived. False: the other end has closed it, and nothing more arrives.
+bool sim_wire_receive(struct sim_nodes *, struct sim_wire *, struct buffer *);
+void sim_wire_close(struct sim_nodes *, struct sim_wire *);
+// Adds to the trace what the node at its end knows of it; and which shards there are.
+void sim_wire_describe(struct sim_nodes *, const struct sim_wire *);
+void sim_nodes_describe(struct sim_nodes *);
+
+#endif
