@@ -302,7 +302,7 @@ def F32_an_append_that_has_sat_in_the_database_until_the_log_was_trimmed_is_refu
 
 # ---- Workers -----------------------------------------------------------------------------------
 
-HOLD = """echo >>"$0/starts"; flock -n -E 75 "$0/lock" sh -c 'while [ ! -e "$0/go" ]; do sleep 0.05; done
+HOLD = """echo >>"$0/starts"; flock -n -E 75 "$0/lock" sh -c 'while [ -d "$0" -a ! -e "$0/go" ]; do sleep 0.05; done
     exec "$1" emit out' "$0" "$1" || { [ $? != 75 ] || echo >>"$0/overlaps"; exit 1; }"""
 
 
