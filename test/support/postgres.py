@@ -57,6 +57,7 @@ class Postgres:
     def stop(self, number=signal.SIGINT):
         """SIGINT ends sessions and transactions; SIGQUIT is as a crash."""
         if self.process:
+            self.signal_all(signal.SIGCONT)  # a case that has failed may have paused it
             self.process.send_signal(number)
             self.process.wait(TIMEOUT_S)
         self.process = None

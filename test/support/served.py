@@ -95,6 +95,16 @@ class Server:
             if text in line:
                 return line
 
+    def heard(self):
+        """The notices that no caller has waited for so far; they count as waited for."""
+        new = []
+        while not self.notices.empty() and (line := self.notices.get()) is not None:
+            new.append(line)
+        if self.process.poll() is not None:
+            self.notices.put(None)  # for the next call
+        self.said += new
+        return new
+
     def signal(self, number):
         self.process.send_signal(number)
 
