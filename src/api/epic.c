@@ -8,6 +8,9 @@
 // jobs (and about as many bytes as are allowed). So a reader waits once for a half, not once a
 // push, and for the workers only when they are that far behind. The engine wakes it: no thread
 // polls.
+//
+// The reader of an epic keeps its window, because only it knows whether there can be workers. The
+// window counts jobs that have not ended, so backlog and memory stay flat for any length.
 #include "api/handle.h"
 #include "base/clock.h"
 #include "base/errors.h"

@@ -1,6 +1,10 @@
 // Channels: found by stage and key, moved between states by channel_move, put in the right state by
 // channel_resolve. A channel without work is kept while it holds state or is pinned by a delayed or
 // dead job. A few idle ones are cached for their next job, but are reported as unknown.
+//
+// Ready order. After an end a channel goes to the tail of ready. A job that comes back unserved
+// (released, connection lost) returns to the head. After a restart channels are ordered by their
+// first jobs.
 #include "core/state.h"
 
 #include "base/errors.h"

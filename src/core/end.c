@@ -1,5 +1,9 @@
 // The end of a job (done, cancelled, expired), its callers, and the commands await, cancel, retry
 // and drop.
+//
+// Interest. A call lives while a CALL or AWAIT waits for it; when the last one leaves, it is
+// cancelled at once, whether waiting or running. After a restart it counts as wanted for ten
+// seconds.
 #include "core/limit.h"
 
 #include "base/errors.h"

@@ -8,6 +8,11 @@
 //     \r\n                                   the body follows
 //
 // The result points into the input. Pure.
+//
+// HTTP is parsed by hand, on the server's own connections. libmicrohttpd would bring its own
+// sockets, timeouts and TLS library: certificates, quotas and timeouts would exist twice. What is
+// left for a library is the head of a request, a page of code if everything doubtful is refused
+// (`web/request.c`, fuzzed). llhttp is not in Debian 12. jansson reads JSON.
 #ifndef WEB_REQUEST_H
 #define WEB_REQUEST_H
 

@@ -31,6 +31,10 @@
 // A command finds in its environment, beside that of this process: MILLRACE_ID, MILLRACE_KEY,
 // MILLRACE_STAGE, MILLRACE_ATTEMPT, and MILLRACE_DEADLINE_MS (what is left at the start) if there
 // is a deadline. A key with a 0 byte in it is cut there, as variables are.
+//
+// A command costs no thread and no SIGCHLD. The thread that has the job starts it with vfork and
+// waits for everything about it in one poll. What it emits goes through a file into its job's
+// commit (`work/side_file.h`).
 #ifndef WORK_EXEC_H
 #define WORK_EXEC_H
 

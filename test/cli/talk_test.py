@@ -754,7 +754,7 @@ def _():
         ended = mr("stages", url=f"millrace://user:hush@{where}")
         check(ended.code == 3 and b"hush" not in ended.err, ended)
     fails(3, "no address of host 'no.such.host.invalid'", "stages", url="millrace://no.such.host.invalid:1")
-    for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "nats://a":
+    for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "mqtt://a":
         fails(2, "millrace://HOST:PORT", "stages", url=url)
         fails(2, "millraces://", "stages", url=url)  # U15
     fails(2, "millraces://HOST", "stages", url="millraced://h:1")

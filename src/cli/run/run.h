@@ -9,6 +9,12 @@
 // The main thread reads as far as the window allows and pushes; the worker's threads run a command
 // for each line and print what it wrote. They share `struct run`: any thread may use what is atomic
 // or guarded by a lock; the rest is the main thread's, or does not change once the worker runs.
+//
+// A run is an epic. `millrace run --journal` pushes each line with its number. A line is printed
+// and then committed: a crash may show an output twice but never loses one. With `--keep-order` the
+// result waits in the engine, and a mark says what was printed. Attempts are unlimited and the
+// handler decides when a line has failed: a crash of `run` counts an attempt (rule 22) and is not
+// the line's fault.
 #ifndef CLI_RUN_RUN_H
 #define CLI_RUN_RUN_H
 
