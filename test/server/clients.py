@@ -177,6 +177,24 @@ class Ioredis6(OfNode):
             ["client", "SETINFO", "LIB-NAME", "ioredis"], ["info"]]
 
 
+@functools.cache
+def python_with_redis():
+    """An interpreter that has redis-py with clusters; None: there is none."""
+    for python in sys.executable, "/usr/bin/python3":
+        tried = subprocess.run([python, "-c", "import redis.cluster"], capture_output=True) if os.path.exists(python) else None
+        if tried and tried.returncode == 0:
+            return python
+    return None
+
+
+class RedisPy(Client):
+    """It knows clusters only."""
+    name, package = "redis-py", None
+
+    def __init__(self, port, resp, cluster=True):
+        super().__init__(python_with_redis(), os.path.join(ROOT, "test/server/clients_python.py"), str(port))
+
+
 def end_clients(*but):
     """Ends all that run, but those."""
     for client in [c for c in running if c not in but]:
@@ -242,6 +260,8 @@ def why_missing(client):
     """Why this client cannot be tested here, or None."""
     if client is RedisCli:
         return None if shutil.which("redis-cli") else "there is no redis-cli"
+    if client is RedisPy:
+        return None if python_with_redis() else "there is no redis-py with clusters"
     if client is Hiredis:
         built = os.path.exists(os.path.join(BUILD, "test/clients_hiredis"))
         return None if built else "hiredis was not there when this was built"

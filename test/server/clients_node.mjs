@@ -2,7 +2,7 @@
 // reads a command a line, an array of words as JSON (an array of such arrays is a multi() of them),
 // and writes a line for each answer:
 // {"reply": …}, or {"error": …} with what a program that caught it would see. {"event": …} says that
-// it is ready, or that its connection has gone.
+// it is ready, or that its connection has gone. With the option "cluster" it connects to a cluster.
 import { createInterface } from 'node:readline';
 
 const [name, resp, port, options = '{}'] = process.argv.slice(2);
@@ -14,9 +14,26 @@ function turn(to) {
     state = to;
 }
 
+// To all nodes of a cluster, of which the port is one.
+async function connectCluster(library) {
+    if (name.startsWith('redis')) {
+        const rootNodes = [{ socket: { host: '127.0.0.1', port: Number(port) } }];
+        const client = library.createCluster({ rootNodes, defaults: { RESP: Number(resp) } });
+        client.on('error', () => {});
+        await client.connect();
+        turn('ready');
+        return (words) => client.sendCommand(words[1], false, words);
+    }
+    const client = new library.Cluster([{ host: '127.0.0.1', port: Number(port) }]);
+    client.on('error', () => {});
+    client.on('ready', () => turn('ready'));
+    return ([command, ...words]) => client.call(command, ...words);
+}
+
 async function connect() {
     const library = await import(name);
-    const more = JSON.parse(options);
+    const { cluster, ...more } = JSON.parse(options);
+    if (cluster) return connectCluster(library);
     if (name.startsWith('redis')) {
         const client = library.createClient({ socket: { port }, RESP: Number(resp), ...more });
         client.on('error', () => {}); // it connects again by itself
