@@ -50,7 +50,8 @@ const char *info_name(size_t offset) {
 
 struct info_values {
     struct info_reply reply;
-    struct log_state log; // texts of the reply point into it
+    struct log_state log;     // texts of the reply point into it …
+    char owner[NODE_ADDRESS]; // … and into this
 };
 
 static void fill_server(const struct session *s, struct info_values *to) {
@@ -133,12 +134,6 @@ static void fill_replication(const struct session *s, struct info_values *to) {
     to->reply.role = mr_str("master");
 }
 
-// Where the owner of a shard is; "": it has none.
-static const char *cluster_owner(const struct host_node *n, uint32_t shard) {
-    static _Thread_local char address[NODE_ADDRESS];
-    return owner_address(n->seen->shard[shard].owner, address) ? address : "";
-}
-
 static void fill_cluster(const struct session *s, struct info_values *to) {
     const struct host *h = s->host;
     struct info_reply *r = &to->reply;
@@ -147,7 +142,8 @@ static void fill_cluster(const struct session *s, struct info_values *to) {
     r->cluster_enabled = 1;
     r->cluster = mr_str(h->node->cluster);
     r->node = mr_str(h->node->address);
-    r->owner = mr_str(cluster_owner(h->node, 0));
+    (void)cluster_view_shard(h, 0, to->owner);
+    r->owner = mr_str(to->owner);
     for (uint32_t i = 0; i < h->node->seen->nodes; i++)
         r->nodes += cluster_view_is_alive(h, &h->node->seen->node[i]);
     r->shards_here = cluster_view_count(h, h->node->address, NULL);

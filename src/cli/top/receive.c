@@ -9,6 +9,7 @@
 #include "wire/number.h"
 #include "wire/replies.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -163,7 +164,8 @@ static mr_bytes info_value(mr_bytes info, const char *name) {
 }
 
 void top_cluster_read(struct top *t, const struct response_value *reply) {
-    char name[64], owner[128], epoch[32];
+    char name[64], nodes[32], shards[32], here[32];
+    uint64_t unowned = 0;
     mr_bytes info = reply->bytes;
     t->cluster[0] = 0;
     t->outage_ms = 0;
@@ -171,10 +173,15 @@ void top_cluster_read(struct top *t, const struct response_value *reply) {
         return;
     (void)number_parse(info_value(info, "outage_ms"), &t->outage_ms); // it stays 0
     text_plain(name, sizeof name, info_value(info, "cluster"));
-    text_plain(owner, sizeof owner, info_value(info, "owner"));
-    text_plain(epoch, sizeof epoch, info_value(info, "epoch"));
+    text_plain(nodes, sizeof nodes, info_value(info, "nodes"));
+    text_plain(shards, sizeof shards, info_value(info, "shards"));
+    text_plain(here, sizeof here, info_value(info, "shards_here"));
+    (void)number_parse(info_value(info, "shards_unowned"), &unowned); // it stays 0
     bool is_replicated = bytes_equal(info_value(info, "replicated"), mr_str("1"));
-    snprintf(t->cluster, sizeof t->cluster, "cluster %s%s%s, epoch %s, %s", name,
-             owner[0] ? ": owner " : "", owner, epoch,
-             is_replicated ? "replicated" : "not replicated");
+    int size =
+        snprintf(t->cluster, sizeof t->cluster, "cluster %s: nodes %s, shards %s (%s here), %s",
+                 name, nodes, shards, here, is_replicated ? "replicated" : "not replicated");
+    if (unowned && size > 0 && (size_t)size < sizeof t->cluster)
+        snprintf(t->cluster + size, sizeof t->cluster - (size_t)size,
+                 "; %" PRIu64 " without an owner", unowned);
 }

@@ -113,6 +113,7 @@ static void info_ask(struct watch *w) {
         return;
     words_text(&words, "INFO");
     words_text(&words, "CLUSTER");
+    words_text(&words, "SERVER");
     w->asks_info = talk_send(w->info, &words) == 0;
     words_finish(&words);
 }

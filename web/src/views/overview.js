@@ -74,7 +74,15 @@ function health() {
       else state(disk, 'good', 'has room', i.store ?? '');
       setShown(cluster.node, Boolean(i.cluster));
       if (i.outage_ms) state(cluster, 'bad', 'waits for the store', i.outage ?? '');
-      else state(cluster, i.replicated ? 'good' : 'warn', `${i.cluster}, ${i.owner ?? ''}`, i.promise);
+      else if (i.shards_unowned)
+        state(cluster, 'bad', `${i.cluster}, without an owner: ${i.shards_unowned} of ${i.shards} shards`, i.promise);
+      else
+        state(
+          cluster,
+          i.replicated ? 'good' : 'warn',
+          `${i.cluster}, nodes: ${i.nodes}, shards: ${i.shards} (${i.shards_here} here)`,
+          i.promise,
+        );
       for (const part of [memory, clients]) setShown(part.node, i.used_memory !== undefined);
       const full = i.maxmemory > 0 && i.used_memory >= i.maxmemory;
       state(
