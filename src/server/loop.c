@@ -794,12 +794,15 @@ int loop_create(struct server *server, uint32_t index) {
         return err;
     v->host.loop = index;
     set_limits(v);
-    loops_add(&server->loops, &v->host, wake_loop, v);
     err = uv_loop_init(&v->uv);
     if (err < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->has_uv = true;
-    return init_loop_handles(v);
+    err = init_loop_handles(v);
+    if (err < 0)
+        return err;
+    loops_add(&server->loops, &v->host, wake_loop, v); // from now on other threads wake it
+    return 0;
 }
 
 static int create_loops(struct server *server) {
