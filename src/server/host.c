@@ -13,12 +13,19 @@
 #include "server/session.h"
 #include "server/shards.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-int host_init(struct host *h, const char *store) {
+// Tables of the program.
+static void prepare_tables(void) {
     commands_prepare();
     tokens_prepare();
+}
+
+int host_init(struct host *h, const char *store) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT; // other loops may run already
+    (void)pthread_once(&once, prepare_tables);      // it cannot fail
     *h = (struct host){
         .store = store,
         .request_limits = { .arguments = LIMIT_ARGUMENTS,
