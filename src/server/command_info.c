@@ -137,7 +137,7 @@ static void fill_replication(const struct session *s, struct info_values *to) {
 static void fill_cluster(const struct session *s, struct info_values *to) {
     const struct host *h = s->host;
     struct info_reply *r = &to->reply;
-    if (!h->node || !h->loops)
+    if (!h->node || !h->loops || h->loop) // the thread of the first loop changes its fields
         return;
     r->cluster_enabled = 1;
     r->cluster = mr_str(h->node->cluster);

@@ -615,6 +615,20 @@ static int beat_reply(struct gather *g, uint32_t loop, mr_bytes reply) {
     return buffer_append(&g->answer, ids.data, ids.size);
 }
 
+// The text of the connection's own loop comes first: what is not added up is taken from it.
+static int merge_info(struct gather *g, bool is_own, mr_bytes reply) {
+    g->failed = is_error(reply);
+    if (g->failed)
+        return keep_reply(g, reply);
+    size_t before = g->answer.size;
+    int err = buffer_append(&g->answer, reply.data, reply.size);
+    if (err < 0 || !is_own)
+        return err;
+    memmove(g->answer.data + reply.size, g->answer.data, before);
+    memcpy(g->answer.data, reply.data, reply.size);
+    return 0;
+}
+
 static int merge_reply(struct session *s, struct gather *g, uint32_t loop, mr_bytes reply) {
     if (g->single)
         return keep_reply(g, reply);
@@ -630,8 +644,7 @@ static int merge_reply(struct session *s, struct gather *g, uint32_t loop, mr_by
     case SCOPE_LEASES:
         return beat_reply(g, loop, reply);
     case SCOPE_SERVER:
-        g->failed = is_error(reply);
-        return g->failed ? keep_reply(g, reply) : buffer_append(&g->answer, reply.data, reply.size);
+        return merge_info(g, loop == s->host->loop, reply);
     case SCOPE_NONE:
     case SCOPE_STAGE:
     case SCOPE_JOB:

@@ -89,7 +89,8 @@ uint64_t health_waiting_ms(const struct host *h) {
         if (log.outage[0] && log.waiting_since_ms < since_ms)
             since_ms = log.waiting_since_ms;
     }
-    if (h->node && h->node->outage[0] && h->node->outage_since_ms < since_ms)
+    bool knows_node = h->node && !h->loop; // it belongs to the thread of the first loop
+    if (knows_node && h->node->outage[0] && h->node->outage_since_ms < since_ms)
         since_ms = h->node->outage_since_ms;
     return since_ms == UINT64_MAX ? 0 : monotonic_ms() - since_ms;
 }
