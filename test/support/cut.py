@@ -12,7 +12,7 @@ class Cut:
     """Listens on a free loopback port and passes connections on to `target`: a port, or the path of a Unix socket."""
 
     def __init__(self, target):
-        self.target, self.delay_s, self.pairs, self.left = target, 0, [], None
+        self.target, self.delay_s, self.pairs, self.left, self.passed = target, 0, [], None, None
         self.ways = {"up": threading.Event(), "down": threading.Event()}  # from the client, and to it; set: open
         self.heal()
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -80,6 +80,8 @@ class Cut:
                     select.select([], [], [], self.delay_s)
                 if not data:
                     break
+                if self.passed is not None:  # what passes is kept
+                    self.passed.append(data)
                 left = self.left
                 sink.sendall(data[:left])
                 if left is not None and left <= len(data):
