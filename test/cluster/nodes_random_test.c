@@ -768,7 +768,6 @@ static const struct {
     { "doubt-no", PLANT_NONE, SIM_DOUBT_IS_NO },
     { "unowned", PLANT_UNOWNED, SIM_SOUND },
     { "paused-grants", PLANT_PAUSED_GRANTS, SIM_SOUND },
-    { "no-pause", PLANT_NO_PAUSE, SIM_SOUND },
     { "before-durable", PLANT_BEFORE_DURABLE, SIM_SOUND },
 };
 

@@ -424,11 +424,23 @@ static void expect_owned(struct sim_node *n, const struct sim_place *p) {
                        p->shard, stored.owner);
 }
 
+// A log that says that another owner has claimed its stream must be right.
+static void expect_cause(const struct sim_place *p) {
+    struct stream_state stored;
+    struct log_state log;
+    shard_look(group_shard(p->group, p->shard), &log);
+    sim_store_look(p->node->all->store, p->shard, &stored);
+    if (strstr(log.stopped, "has claimed") && stored.epoch <= log.epoch)
+        sim_nodes_fail(p->node->all, "the log of shard %u has stopped, but nobody has claimed it",
+                       p->shard);
+}
+
 // As place_lost.
 static void place_is_lost(struct sim_place *p) {
     struct host *h = &p->host;
     if (p->was_lost || p->leaving == SIM_HAS_LEFT)
         return;
+    expect_cause(p);
     sim_nodes_note(p->node->all, "node %d has lost shard %u%s", p->node->index, p->shard,
                    h->stopped ? ": its log has stopped" : "");
     p->was_lost = true;
@@ -543,7 +555,7 @@ static void place_leave_further(struct sim_place *p) {
     struct host *h = &p->host;
     if (p->leaving == SIM_LEAVES && host_leases(h) == 0) {
         p->leaving = SIM_GIVES_BACK;
-        h->is_paused = p->node->all->plant != PLANT_NO_PAUSE;
+        h->is_paused = true;
         return;
     }
     if (p->leaving != SIM_GIVES_BACK || !(p->was_lost || all_answered(h)))
@@ -559,7 +571,7 @@ static void place_give_back(struct sim_place *p) {
     p->leaving = SIM_GIVES_BACK;
     host_begin(&p->host);
     host_give_back(&p->host);
-    p->host.is_paused = p->node->all->plant != PLANT_NO_PAUSE;
+    p->host.is_paused = true;
 }
 
 static void place_turn(struct sim_place *p) {

@@ -31,7 +31,6 @@ enum sim_plant {
     PLANT_NONE,
     PLANT_UNOWNED,        // an owner goes on although its time is over
     PLANT_PAUSED_GRANTS,  // the first loop does not check before it sends
-    PLANT_NO_PAUSE,       // a shard that gives back runs commands until it has left
     PLANT_BEFORE_DURABLE, // replies do not wait until the log is durable
 };
 
