@@ -633,9 +633,11 @@ static void remote_receive_replies(struct remote *r, struct loop_message *m) {
 static void answer_empty(struct remote *r) {
     if (r->under_way != 1 || r->request_count != 1)
         return;
+    uint64_t replies = r->kept_replies; // this request was not kept
     buffer_finish(&r->requests);
     r->request_count = 0;
     accept_replies(r, 1, mr_str("*0\r\n"));
+    r->kept_replies = replies;
 }
 
 // A connection that loses its session in one shard is closed, by no fault of its own: jobs that it
