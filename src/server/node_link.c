@@ -611,12 +611,17 @@ void node_link_send_free(struct session *s, uint32_t loop) {
     node_link_send(node_link_of(s->front), (uint64_t)loop << 32, &free);
 }
 
+// The other node may still have the shard, or have it again: sessions there must not keep leases
+// that no connection knows of.
 void node_link_reset(struct node_link *l, uint32_t loop) {
+    const struct loop_message end = { .kind = LOOP_END };
     for (struct list *at = l->remotes.next, *next; at != &l->remotes; at = next) {
         struct remote *r = list_entry(at, struct remote, of_link);
         next = at->next;
-        if (r->shard_loop == loop)
-            router_lost_link(r);
+        if (r->shard_loop != loop)
+            continue;
+        node_link_send(l, r->id, &end);
+        router_lost_link(r);
     }
 }
 
