@@ -315,6 +315,9 @@ static void piece_has_id(struct history *h, int n, uint64_t id) {
     struct piece *p = &h->pieces[n];
     if (p->id && p->id != id)
         wrong(h, "number %d has the ids %" PRIu64 " and %" PRIu64, n, p->id, id);
+    for (int i = 0; !p->id && i < h->piece_count; i++)
+        if (h->pieces[i].id == id)
+            wrong(h, "numbers %d and %d have the id %" PRIu64, i, n, id);
     if (route_of_id(SIM_SHARDS, id) != route_of(SIM_SHARDS, mr_str(h->stages[p->stage])))
         wrong(h, "number %d has id %" PRIu64 ", which is not of its shard", n, id);
     p->id = id;
