@@ -209,7 +209,7 @@ def make_clusters(line):
     url = f"'{database().url()}'"
     database().sql("SET client_min_messages = error; "
                    "DROP SCHEMA IF EXISTS millrace_main, millrace_eu, millrace_restored CASCADE")
-    if "copy file:" not in line:
+    if "copy file:" not in line and "--shards" not in line:
         ok(f"millrace store init {url}")
     elif "copy-of-today" in line:
         ok("millrace store copy file:./data file:./copy-of-today")
@@ -225,7 +225,7 @@ def run_cluster(line):
     database().sql("SET client_min_messages = error; DROP SCHEMA IF EXISTS millrace_main CASCADE")
     ok(f"millrace store init '{url}' --shards 4")
     first, second = nodes = [Server("--store", url, "--takeover", "3s") for _ in range(2)]
-    line = line.replace("127.0.0.1:7421", f"127.0.0.1:{second.port}")
+    line = line.replace("127.0.0.1:7421", f"127.0.0.1:{second.port}").replace(server.url, first.url)
     wait_until(lambda: f":{second.port}" in ok(f"millrace cluster status --at {first.url}"), "both are seen")
     ended = bash(line, env={**os.environ, "MILLRACE_URL": first.url})
     for node in nodes:
