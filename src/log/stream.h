@@ -56,7 +56,7 @@ struct stream_state {
 // What an acknowledged append survives, for INFO, the notices and the page.
 struct stream_promise {
     bool replicated;    // at least one other machine has it on disk
-    char text[160];     // one sentence
+    char text[192];     // one sentence
     const char *remedy; // what to do for a promise of more, as a command
 };
 
