@@ -70,7 +70,7 @@ void plan_make(const struct cluster_seen *c, const char *own, bool is_draining, 
         else if (!owner[i][0])
             out->shard[i].act = mine && !is_draining ? PLAN_OPEN : PLAN_NOTHING;
         else
-            snprintf(out->shard[i].owner, NODE_ADDRESS, "%s", owner[i]);
+            memcpy(out->shard[i].owner, owner[i], NODE_ADDRESS);
         out->expects = out->expects || (mine && !has[i] && owner[i][0]);
     }
 }

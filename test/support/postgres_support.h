@@ -81,7 +81,8 @@ struct pg_proxy {
 
 static inline struct sockaddr_un socket_named(const char *path) {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    int size = snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    assert_in_range(size, 1, sizeof address.sun_path - 1);
     return address;
 }
 

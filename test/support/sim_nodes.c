@@ -492,12 +492,11 @@ static void expect_no_stale_reply(struct sim_node *n, const struct session *s) {
 
 static void front_flush(struct sim_node *n) {
     struct host *h = &n->front;
-    struct list mark;
+    struct list *mark = &n->flush_mark;
     host_durable(h);
     front_check(n);
-    list_init(&mark);
-    list_append(&h->ready, &mark);
-    while (h->ready.next != &mark) {
+    list_append(&h->ready, mark);
+    while (h->ready.next != mark) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
         struct sim_wire *x = s->owner;
         list_remove(&s->of_ready);
@@ -505,7 +504,7 @@ static void front_flush(struct sim_node *n) {
             expect_no_stale_reply(n, s);
         wire_write(n->all, x, x->sessions[1] == s);
     }
-    list_remove(&mark);
+    list_remove(mark);
 }
 
 static void front_turn(struct sim_node *n) {
@@ -527,22 +526,21 @@ static bool place_has_lost(const struct sim_place *p) {
 
 static void place_flush(struct sim_place *p) {
     struct host *h = &p->host;
-    struct list mark;
+    struct list *mark = &p->flush_mark;
     host_durable(h);
     if (place_has_lost(p)) {
         place_is_lost(p);
         return;
     }
-    list_init(&mark);
-    list_append(&h->ready, &mark);
-    while (h->ready.next != &mark) {
+    list_append(&h->ready, mark);
+    while (h->ready.next != mark) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
         list_remove(&s->of_ready);
         if (p->node->all->plant == PLANT_BEFORE_DURABLE)
             session_release(s, UINT64_MAX);
         router_send_replies(s);
     }
-    list_remove(&mark);
+    list_remove(mark);
 }
 
 static bool all_answered(struct host *h) {

@@ -59,6 +59,7 @@ struct sim_place {
     bool was_lost, not_opened;
     uint64_t leave_at_ms, expected_epoch;
     struct host host;
+    struct list flush_mark; // in host.ready: where a flush ends
     struct group *group;
     struct log *log;
     struct stream_store store;
@@ -81,6 +82,7 @@ struct sim_node {
     struct log_clock clock;
     struct loops loops;
     struct host front;
+    struct list flush_mark; // in front.ready: where a flush ends
     struct sim_place places[SIM_SHARDS];
     struct sim_link links[SIM_NODES];
     struct {
