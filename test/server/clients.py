@@ -1,5 +1,6 @@
 """The clients that clients_test.py tries, each in a process of its own, and what is needed to have them
 here. Packages of Node come from examples/node/package-lock.json, into BUILD/clients."""
+import fcntl
 import functools
 import json
 import os
@@ -229,10 +230,17 @@ def npm_ci():
 
 @functools.cache
 def why_no_node():
-    """Has the packages in BUILD/clients; why not, or None."""
+    """Has the packages in BUILD/clients; why not, or None. Several tests that run at once need them: the first
+    installs them, the others wait for it."""
     for command in "node", "npm":
         if not shutil.which(command):
             return f"there is no {command}"
+    with open(NODE + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return install_node()
+
+
+def install_node():
     source = os.path.join(ROOT, "examples/node")
     lock, mark = read(os.path.join(source, "package-lock.json")), os.path.join(NODE, "installed")
     if not os.path.exists(mark) or read(mark) != lock:
@@ -243,11 +251,16 @@ def why_no_node():
             return f"npm could not install its packages: {failure}"
         with open(mark, "wb") as file:
             file.write(lock)
-    for name in os.listdir(source):
-        if name.endswith(".mjs"):
-            shutil.copy(os.path.join(source, name), NODE)
-    shutil.copy(os.path.join(ROOT, "test/server/clients_node.mjs"), NODE)
+    scripts = [os.path.join(source, name) for name in os.listdir(source) if name.endswith(".mjs")]
+    for script in scripts + [os.path.join(ROOT, "test/server/clients_node.mjs")]:
+        copy_changed(script, os.path.join(NODE, os.path.basename(script)))
     return None
+
+
+def copy_changed(source, target):
+    """Copies unless that is there: another test may be reading it."""
+    if not os.path.exists(target) or read(source) != read(target):
+        shutil.copy(source, target)
 
 
 @functools.cache
