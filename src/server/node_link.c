@@ -43,6 +43,7 @@ struct node_link {
     // same place one after another.
     struct remote **slots;
     uint32_t slot_count, generation;
+    uint32_t first_free; // no slot before this one is free
 };
 
 bool node_place_read(const char *text, struct node_place *out) {
@@ -108,10 +109,11 @@ static void node_link_fail(struct node_link *l, const char *why) {
     session_offer(l->session);
 }
 
-static uint32_t remote_slot_free(const struct node_link *l) {
-    uint32_t slot = 1; // an id is never 0
+static uint32_t remote_slot_free(struct node_link *l) {
+    uint32_t slot = l->first_free;
     while (slot < l->slot_count && l->slots[slot])
         slot++;
+    l->first_free = slot;
     return slot;
 }
 
@@ -135,8 +137,11 @@ void node_link_add(struct node_link *l, struct remote *r) {
 }
 
 void node_link_remove(struct node_link *l, struct remote *r) {
-    if (node_link_find(l, r->id) == r)
-        l->slots[remote_slot(r->id)] = NULL;
+    uint32_t slot = remote_slot(r->id);
+    if (node_link_find(l, r->id) == r) {
+        l->slots[slot] = NULL;
+        l->first_free = slot < l->first_free ? slot : l->first_free;
+    }
     list_remove(&r->of_link);
     r->link = r->from = NULL;
     if (l->ends_idle && list_empty(&l->remotes))
@@ -579,6 +584,7 @@ int node_link_create(struct session *s, const struct node_link_hello *hello,
     l->session = s;
     l->is_dialed = hello != NULL;
     l->is_ready = !hello;
+    l->first_free = 1; // an id is never 0
     list_init(&l->remotes);
     int err = hello ? node_link_write_hello(l, hello) : buffer_append(&l->out, "+OK\r\n", 5);
     if (err < 0) {

@@ -18,11 +18,11 @@ struct loop_message;
 struct remote;
 
 enum {
-    LINK_SECRET = 64,
+    LINK_SECRET = 64, // most bytes of the secret that nodes share
     LINK_VERSION = 1,
     NODE_HOST = 64,
-    NODE_ADDRESS = NODE_HOST + 16
-}; // most bytes of the secret that nodes share
+    NODE_ADDRESS = NODE_HOST + 16,
+};
 
 // Where a node is: a numeric address.
 struct node_place {
