@@ -21,6 +21,11 @@
 //
 // The writer retries to make a spare after a trim and once a second.
 //
+// A new store is small: the file of its first segment has LOG_FIRST_SEGMENT bytes, and each one
+// after it twice as many as the last, up to the segment size. Positions do not depend on that. A
+// group that does not fit into the spare makes the writer enlarge the spare first. Files never get
+// smaller from one segment to the next, so copies of what one holds have room in those behind it.
+//
 // The files behind this header: log_file.c (the owner's side and the readers'), file_writer.c (the
 // writer's), file_spare.c (the spare and new segments), file_read.c, file_window.c (reading ahead),
 // file_open.c, file_recover.c.
@@ -100,6 +105,8 @@ struct file_log {
     uint64_t pending;            // bytes in batches
     int spare_fd;
     bool has_spare;
+    uint64_t spare_size;     // of the one that is there
+    uint64_t spare_least;    // what the group that waits for it needs; 0: any size will do
     bool spare_failed;       // the last try to make one
     uint64_t spare_retry_ms; // when to try again
     char spare_reason[128];  // why it failed
@@ -155,10 +162,10 @@ void *writer_main(void *log);
 // Uses a spare that an earlier owner left. Only while opening.
 int spare_adopt(struct file_log *);
 
-// Allocates the spare. The lock is held, and dropped meanwhile.
+// Allocates the spare, or more of it. The lock is held, and dropped meanwhile.
 void spare_fill(struct file_log *);
 
-// True if there is none and making it has not just failed.
+// True if there is none, or one that is too small, and making it has not just failed.
 bool spare_due(const struct file_log *);
 
 // Uses the spare for segment `s`; the lock is held.

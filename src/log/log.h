@@ -54,6 +54,7 @@ struct log_state {
     uint64_t bytes;  // total size of the log, on disk or in memory
     uint64_t memory; // the part that is in memory
     uint64_t segment_size;
+    uint64_t last_size;        // bytes of the segment being written, at most segment_size
     bool full;                 // the last push did not fit
     bool behind;               // pushes are refused until more is durable (max_unwritten)
     char stopped[256];         // why the log has stopped; "" while it runs
@@ -207,7 +208,10 @@ struct log_options {
     enum log_sync sync;
     uint32_t interval_ms;  // LOG_SYNC_INTERVAL
     uint64_t segment_size; // 0: LOG_SEGMENT; rounded up to a power of two; a store keeps its own
-    uint64_t max_bytes;    // 0: no limit but the disk
+    // The file of the first segment; those of later ones double up to segment_size. A power of two;
+    // 0: LOG_FIRST_SEGMENT. Only of a new file log.
+    uint64_t first_segment;
+    uint64_t max_bytes; // 0: no limit but the disk
     // How many bytes may be not durable: beyond it pushes get MR_EFULL, commits beyond one and a
     // half times as many, the cleaner beyond twice. 0: a stream log has 64 MiB; an append to the
     // file log waits for its writer, which a thread that serves others must not.
@@ -224,7 +228,7 @@ struct log_options {
     struct log_stream_options stream;
 };
 
-enum { LOG_SEGMENT = 64 << 20, LOG_UNWRITTEN = 64 << 20 };
+enum { LOG_SEGMENT = 64 << 20, LOG_FIRST_SEGMENT = 256 << 10, LOG_UNWRITTEN = 64 << 20 };
 
 // How many bytes of entries of this kind may be not durable, if `pushes` is the limit of pushes:
 // those stop first, then commits, then the cleaner.

@@ -217,8 +217,10 @@ static int room_make(struct file_log *l, uint64_t size, enum room room) {
             continue;
         }
         bool turns = !group_fits(segment_last(l)->capacity, offset_of(l, l->tail), size);
-        if (l->has_spare)
+        if (l->has_spare && (!turns || group_fits(l->spare_size, SEGMENT_START, size)))
             return turns ? segment_switch(l) : 0;
+        if (turns)
+            l->spare_least = SEGMENT_START + size + ENTRY_FRAME;
         if (!l->spare_failed && (turns || !l->threaded)) {
             writer_await(l);
             continue;
@@ -334,6 +336,7 @@ static void file_log_look(struct log *base, struct log_state *out) {
     out->bytes = l->bytes;
     out->memory = l->pending;
     out->segment_size = UINT64_C(1) << l->shift;
+    out->last_size = segment_last(l)->capacity;
     out->full = l->full;
     out->behind = l->options.max_unwritten && l->pending >= l->options.max_unwritten;
     out->stopped[0] = 0;

@@ -317,7 +317,7 @@ static void memory_look(struct log *base, struct log_state *out) {
     out->head = counter_get(&l->head);
     out->tail = out->durable = out->synced = atomic_load_explicit(&l->tail, memory_order_acquire);
     out->bytes = out->memory = counter_get(&l->bytes);
-    out->segment_size = UINT64_C(1) << l->shift;
+    out->segment_size = out->last_size = UINT64_C(1) << l->shift;
     out->full = out->behind = false;
     out->stopped[0] = out->outage[0] = 0;
     out->waiting_since_ms = 0;

@@ -275,6 +275,7 @@ static void stream_log_look(struct log *base, struct log_state *out) {
                                .bytes = l->tail - l->head,
                                .memory = l->unsent_bytes,
                                .segment_size = UINT64_C(1) << l->shift,
+                               .last_size = UINT64_C(1) << l->shift,
                                .full = l->full,
                                .behind = l->unsent_bytes >= unsent_most(l),
                                .epoch = l->epoch };

@@ -32,7 +32,7 @@ static uint64_t cleaner_from(const struct cleaner *c, const struct log_state *lo
 
 // The copies then fit into the room that a full disk keeps for the cleaner.
 static bool head_is_nearly_dead(const struct cleaner *c, const struct log_state *log, uint64_t at) {
-    return core_live_in(c->core, at, log_segment_end(c->log, at)) <= log->segment_size / 16;
+    return core_live_in(c->core, at, log_segment_end(c->log, at)) <= log->last_size / 16;
 }
 
 // Segments that are trimmed but not yet removed do not count, and the segment being written cannot

@@ -8,22 +8,28 @@
 
 #include <errno.h>
 
-enum { SEGMENT = 1024, GROUPS = 24, SEEDS = 3 };
+enum { SEGMENT = 1024, GROWN = 8192, GROUPS = 24, SEEDS = 3, LARGE = 1200 };
+
+// Whether files of segments have one size, or grow; with one group that needs a larger spare.
+enum growth { EVEN, GROWS };
 
 struct history {
     struct sim_disk *sim;
     struct log_options options;
+    bool grows;
     uint64_t next;    // number of the next entry
     uint64_t durable; // all numbers below were reported as durable
     uint64_t trimmed; // numbers below may be gone
     uint64_t at[SAMPLES];
 };
 
-static void history_init(struct history *h, enum log_sync sync) {
-    *h = (struct history){ .sim = sim_disk_create() };
-    h->options = (struct log_options){
-        .sync = sync, .segment_size = SEGMENT, .inline_writer = true, .disk = sim_disk_disk(h->sim)
-    };
+static void history_init(struct history *h, enum log_sync sync, enum growth growth) {
+    *h = (struct history){ .sim = sim_disk_create(), .grows = growth == GROWS };
+    h->options = (struct log_options){ .sync = sync,
+                                       .segment_size = h->grows ? GROWN : SEGMENT,
+                                       .first_segment = SEGMENT,
+                                       .inline_writer = true,
+                                       .disk = sim_disk_disk(h->sim) };
 }
 
 static void history_finish(struct history *h) {
@@ -45,7 +51,8 @@ static void note_durable(struct history *h, struct log *l, bool asked) {
 static int script_groups(struct history *h, struct log *l, uint32_t groups) {
     for (uint32_t i = 0; i < groups; i++) {
         uint32_t count = 1 + i % 3;
-        int err = sample_append(l, h->next, count, 20 + i * 13 % 90, ROOM_PUSH, h->at + h->next);
+        size_t size = h->grows && i == 2 ? LARGE : 20 + i * 13 % 90;
+        int err = sample_append(l, h->next, count, size, ROOM_PUSH, h->at + h->next);
         if (err < 0)
             return err;
         h->next += count;
@@ -131,9 +138,10 @@ static void expect_recovered(struct history *h) {
     free(bodies);
 }
 
-static void crash_once(uint64_t call, enum log_sync sync, enum sim_survival how, uint64_t seed) {
+static void crash_once(uint64_t call, enum log_sync sync, enum growth growth, enum sim_survival how,
+                       uint64_t seed) {
     struct history h;
-    history_init(&h, sync);
+    history_init(&h, sync, growth);
     sim_disk_crash_at(h.sim, call);
     script(&h);
     sim_disk_crash(h.sim);
@@ -159,9 +167,9 @@ static void crash_once(uint64_t call, enum log_sync sync, enum sim_survival how,
     history_finish(&h);
 }
 
-static uint64_t script_calls(enum log_sync sync) {
+static uint64_t script_calls(enum log_sync sync, enum growth growth) {
     struct history h;
-    history_init(&h, sync);
+    history_init(&h, sync, growth);
     assert_int_equal(script(&h), 0);
     uint64_t calls = sim_disk_calls(h.sim);
     expect_recovered(&h);
@@ -169,32 +177,38 @@ static uint64_t script_calls(enum log_sync sync) {
     return calls;
 }
 
-static void crash_everywhere(enum log_sync sync) {
-    uint64_t calls = script_calls(sync);
+static void crash_everywhere(enum log_sync sync, enum growth growth) {
+    uint64_t calls = script_calls(sync, growth);
     for (uint64_t call = 1; call <= calls; call++)
         for (enum sim_survival how = SIM_DROP; how < SIM_SURVIVALS; how++)
             for (uint64_t seed = 0; seed < SEEDS; seed++)
                 if (seed == 0 || how > SIM_KEEP)
-                    crash_once(call, sync, how, seed * 1000003 + call);
+                    crash_once(call, sync, growth, how, seed * 1000003 + call);
 }
 
 static void F28_F29_crash_at_every_call(void **state) {
     (void)state;
-    crash_everywhere(LOG_SYNC_ALWAYS);
+    crash_everywhere(LOG_SYNC_ALWAYS, EVEN);
 }
 
 static void F28_F29_crash_at_every_call_without_syncs(void **state) {
     (void)state;
-    crash_everywhere(LOG_SYNC_NONE);
+    crash_everywhere(LOG_SYNC_NONE, EVEN);
+}
+
+static void F28_F29_crash_at_every_call_while_segments_grow(void **state) {
+    (void)state;
+    crash_everywhere(LOG_SYNC_ALWAYS, GROWS);
+    crash_everywhere(LOG_SYNC_NONE, GROWS);
 }
 
 // An error of the disk at any call: the log reports it, keeps what it had reported as durable, and
 // opens again once the disk works.
-static void every_call_may_fail(int err) {
-    uint64_t calls = script_calls(LOG_SYNC_ALWAYS);
+static void every_call_may_fail(int err, enum growth growth) {
+    uint64_t calls = script_calls(LOG_SYNC_ALWAYS, growth);
     for (uint64_t call = 1; call <= calls; call++) {
         struct history h;
-        history_init(&h, LOG_SYNC_ALWAYS);
+        history_init(&h, LOG_SYNC_ALWAYS, growth);
         sim_disk_fail_at(h.sim, call, err);
         script(&h);
         expect_recovered(&h);
@@ -208,12 +222,14 @@ static void every_call_may_fail(int err) {
 
 static void F24_every_call_may_fail(void **state) {
     (void)state;
-    every_call_may_fail(EIO);
+    every_call_may_fail(EIO, EVEN);
+    every_call_may_fail(EIO, GROWS);
 }
 
 static void F25_every_call_may_find_the_disk_full(void **state) {
     (void)state;
-    every_call_may_fail(ENOSPC);
+    every_call_may_fail(ENOSPC, EVEN);
+    every_call_may_fail(ENOSPC, GROWS);
 }
 
 static void F51_every_allocation_may_fail(void **state) {
@@ -221,7 +237,7 @@ static void F51_every_allocation_may_fail(void **state) {
     long left = -1;
     for (long n = 0; left < 0; n++) {
         struct history h;
-        history_init(&h, LOG_SYNC_ALWAYS);
+        history_init(&h, LOG_SYNC_ALWAYS, GROWS);
         mem_fail_after(n);
         int err = script(&h);
         left = mem_fail_after(-1);
@@ -235,6 +251,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(F28_F29_crash_at_every_call),
         cmocka_unit_test(F28_F29_crash_at_every_call_without_syncs),
+        cmocka_unit_test(F28_F29_crash_at_every_call_while_segments_grow),
         cmocka_unit_test(F24_every_call_may_fail),
         cmocka_unit_test(F25_every_call_may_find_the_disk_full),
         cmocka_unit_test(F51_every_allocation_may_fail),

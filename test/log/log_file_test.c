@@ -236,7 +236,7 @@ static void what_was_just_written_is_read_from_memory(void **state) {
 // go with it, 256 KiB at a time.
 static void zeros_go_ahead_of_synced_batches(void **state) {
     struct fixture *f = *state;
-    f->options.segment_size = 1 << 20;
+    f->options.segment_size = f->options.first_segment = 1 << 20;
     for (enum log_sync sync = LOG_SYNC_ALWAYS; sync <= LOG_SYNC_NONE; sync++) {
         f->options.sync = sync;
         f->options.interval_ms = 1000000;
@@ -397,6 +397,95 @@ static void F25_disk_full_stops_pushes_first(void **state) {
     assert_false(look(f->log).full);
     stop(f);
     expect_numbers(f, 0, f->next);
+}
+
+// --- growth ---
+
+enum { GROWN = 16 * SEGMENT };
+
+static uint64_t file_size(const struct fixture *f, const char *path) {
+    uint64_t size = 0;
+    return sim_disk_file(f->sim, path, &size) ? size : 0;
+}
+
+static void start_small(struct fixture *f) {
+    f->options.segment_size = GROWN;
+    f->options.first_segment = SEGMENT;
+    start(f);
+    log_flush(f->log, true); // the writer makes the spare
+}
+
+// Until the segment with this number is there, with a spare behind it.
+static void fill_upto(struct fixture *f, uint64_t number) {
+    while (!file_size(f, segment_path(number, "seg"))) {
+        push(f, 1, 60);
+        log_flush(f->log, true);
+    }
+}
+
+static void files_of_a_new_store_are_small_and_double(void **state) {
+    struct fixture *f = *state;
+    start_small(f);
+    assert_int_equal(look(f->log).bytes, SEGMENT + 2 * SEGMENT);
+    for (uint64_t n = 0; n < 7; n++) {
+        uint64_t size = n < 4 ? SEGMENT << n : GROWN;
+        fill_upto(f, n);
+        assert_int_equal(file_size(f, segment_path(n, "seg")), size);
+        assert_int_equal(look(f->log).last_size, size);
+        assert_int_equal(look(f->log).segment_size, GROWN);
+        if (n % 2)
+            stop(f);
+        if (n % 2)
+            expect_numbers(f, 0, f->next);
+    }
+    log_trim(f->log, look(f->log).tail);
+    log_flush(f->log, true);
+    assert_int_equal(look(f->log).bytes, 2 * GROWN);
+}
+
+static void a_group_that_is_larger_than_the_spare_makes_it_larger(void **state) {
+    struct fixture *f = *state;
+    start_small(f);
+    push(f, 1, 60);
+    log_flush(f->log, true);
+    push(f, 3, 2000);
+    log_flush(f->log, true);
+    assert_int_equal(file_size(f, segment_path(1, "seg")), 8 * SEGMENT);
+    assert_int_equal(try_push(f, 1, GROWN, ROOM_PUSH), MR_ETOOBIG);
+    expect_after_power_cut(f, f->next);
+}
+
+// A full disk refuses only the group that does not fit into what is allocated.
+static void F25_a_spare_that_cannot_grow_serves_smaller_groups(void **state) {
+    struct fixture *f = *state;
+    start_small(f);
+    push(f, 1, 60);
+    log_flush(f->log, true);
+    sim_disk_break(f->sim, SIM_ALLOCATIONS, ENOSPC);
+    assert_int_equal(try_push(f, 3, 2000, ROOM_PUSH), MR_EFULL);
+    assert_true(look(f->log).full);
+    assert_string_equal(look(f->log).stopped, "");
+    uint64_t before = f->next;
+    while (look(f->log).tail < GROWN)
+        assert_int_equal(try_push(f, 1, 60, ROOM_COMMIT), 0);
+    assert_true(f->next > before);
+    sim_disk_break(f->sim, SIM_ALLOCATIONS, 0);
+    push(f, 3, 2000);
+    assert_false(look(f->log).full);
+    log_flush(f->log, true);
+    expect_after_power_cut(f, f->next);
+}
+
+// Where twice the size is too much, the same size again will do.
+static void F25_files_stay_as_they_are_where_room_is_short(void **state) {
+    struct fixture *f = *state;
+    f->options.max_bytes = 12 * SEGMENT;
+    start_small(f);
+    fill_upto(f, 3);
+    assert_int_equal(file_size(f, segment_path(2, "seg")), 4 * SEGMENT);
+    assert_int_equal(file_size(f, segment_path(3, "seg")), 4 * SEGMENT);
+    assert_true(look(f->log).bytes <= 12 * SEGMENT + 4096); // and indexes
+    expect_after_power_cut(f, f->next);
 }
 
 static void F25_a_bound_on_bytes_is_a_full_disk(void **state) {
@@ -594,6 +683,10 @@ int main(void) {
         ROW(F24_sync_error_once_is_final),
         ROW(F24_a_stop_ends_all_waits),
         ROW(F25_disk_full_stops_pushes_first),
+        ROW(files_of_a_new_store_are_small_and_double),
+        ROW(a_group_that_is_larger_than_the_spare_makes_it_larger),
+        ROW(F25_a_spare_that_cannot_grow_serves_smaller_groups),
+        ROW(F25_files_stay_as_they_are_where_room_is_short),
         ROW(F25_a_bound_on_bytes_is_a_full_disk),
         ROW(F25_it_clears_by_itself_with_a_writer),
         ROW(F25_disk_full_in_a_batch_is_final),
