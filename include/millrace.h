@@ -410,8 +410,9 @@ int mr_done(mr_job *); // commits result, state and emits, and ends the job
 // MR_NEVER. Out of attempts, the job is dead: kept, listed by mr_dead, retryable.
 int mr_fail(mr_job *, const char *reason, int64_t retry_ms);
 
-// Releases the job: it keeps its place and no attempt counts. `delay_ms` must be 0 in this version:
-// MR_EINVAL otherwise, and the job is still leased.
+// Releases the job: it keeps its place and no attempt counts. Its channel then waits for `delay_ms`
+// (0 to 100 years), also over a restart; jobs of other keys do not. MR_EINVAL: the delay is out of
+// bounds, and the job is still leased.
 int mr_release(mr_job *, int64_t delay_ms);
 
 // Extends the lease by its length. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop; the job is still

@@ -25,7 +25,7 @@ static void release_rest(struct mr_job *job) {
     for (struct mr_job *next; job; job = next) {
         next = next_in_block(job);
         leased_job_claim(job);
-        impl_of_job(job)->release(job, 0);
+        impl_of_job(job)->release(job, 0, 0);
     }
 }
 
@@ -93,7 +93,7 @@ int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
         struct leased_job_owner *owner = job->owner;
         mr_id id = job->id;
         leased_job_claim(job);
-        impl_of_job(job)->release(job, 0);
+        impl_of_job(job)->release(job, 0, 0);
         if (owner)
             owner->ended(owner, id, MR_ESTALE);
     }

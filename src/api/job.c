@@ -96,14 +96,13 @@ int mr_release(mr_job *job, int64_t delay_ms) {
     struct leased_job_owner *owner;
     mr_id id;
     int err = check_job(job);
-    if (err >= 0 && delay_ms)
-        err = error_set(MR_EINVAL, "delay_ms must be 0 in this version: a job cannot be released "
-                                   "for later yet; it is still leased");
+    if (err >= 0 && (delay_ms < 0 || delay_ms > TIME_MOST_MS))
+        err = error_set(MR_EINVAL, "delay_ms is not from 0 to 100 years; the job is still leased");
     if (err >= 0)
         err = claim_job(job, &owner, &id);
     if (err < 0)
         return err;
-    err = impl_of_job(job)->release(job, FINISH_WAIT);
+    err = impl_of_job(job)->release(job, delay_ms, FINISH_WAIT);
     return call_owner(owner, id, err, err < 0 ? err : MR_ESTALE);
 }
 

@@ -122,6 +122,7 @@ enum cli_exit flow_run(const struct input *);
 enum cli_exit work_run(const struct input *);
 enum cli_exit emit_run(const struct input *);
 enum cli_exit state_run(const struct input *);
+enum cli_exit snooze_run(const struct input *);
 enum cli_exit push_run(const struct input *);
 enum cli_exit call_run(const struct input *);
 enum cli_exit await_run(const struct input *);

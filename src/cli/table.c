@@ -223,7 +223,7 @@ static const struct cli_command work_commands[] = {
                 "\n"
                 "MILLRACE_ID, MILLRACE_KEY, MILLRACE_STAGE, MILLRACE_ATTEMPT and, if there is a\n"
                 "deadline, MILLRACE_DEADLINE_MS are in the command's environment; it can run\n"
-                "millrace emit and millrace state. When a job is cancelled, expires or loses its\n"
+                "millrace emit, state and snooze. When a job is cancelled, expires or loses its\n"
                 "lease, its processes are ended (TERM, then KILL). Processes that a command has\n"
                 "left running are killed when it has ended, also in another session (setsid),\n"
                 "unless they have cleared their environment or changed the user.\n"
@@ -277,6 +277,25 @@ static const struct cli_command work_commands[] = {
                     "    counts the jobs of the key\n",
         .options = { { "--set", "STATE", "the new state; - reads it from stdin" } },
         .run = state_run,
+    },
+    {
+        .name = "snooze",
+        .arguments = "DURATION",
+        .least = 1,
+        .most = 1,
+        .doc = "give the running job back and try it again later",
+        .help =
+            "For commands of millrace work: when the command then exits with 0, its job is not\n"
+            "committed but given back, and it may start again after this time. It keeps its\n"
+            "place before the other jobs of its key, which wait with it, and no attempt\n"
+            "counts. Its result, and what it emits and sets, are discarded. If the command\n"
+            "exits with another code, that is a failed attempt as usual.\n"
+            "\n"
+            "In commands of millrace run or flow the attempt fails. Outside a job it exits\n"
+            "with 2.\n",
+        .examples = "./send || millrace snooze 10m\n"
+                    "    if it cannot be sent, tries again in ten minutes, as often as needed\n",
+        .run = snooze_run,
     },
     { 0 },
 };

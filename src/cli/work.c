@@ -52,23 +52,26 @@ static int fail(struct working *w, mr_job *job, const char *reason, int printed)
     return FAILED;
 }
 
+// The job is not at fault: no attempt counts.
+static int release(mr_job *job, int64_t delay_ms) {
+    (void)mr_release(job, delay_ms); // if that fails, its lease ends with this process
+    return MR_LATER;
+}
+
 static int work_commit(struct working *w, mr_job *job, struct job_exec *run) {
     mr_bytes output;
+    int64_t snooze_ms = 0;
     int err = spool_bytes(&run->result.output, &output);
     if (err >= 0)
         err = mr_job_set_result(job, output);
     if (err >= 0)
-        err = side_file_apply(&run->side, job);
+        err = side_file_apply(&run->side, job, &snooze_ms);
     if (err < 0)
         return fail(w, job, mr_error(), EXEC_REASON);
+    if (snooze_ms)
+        return release(job, snooze_ms);
     atomic_fetch_add(&w->done, 1);
     return 0;
-}
-
-// The job is not at fault: no attempt counts.
-static int release(mr_job *job) {
-    (void)mr_release(job, 0); // if that fails, its lease ends with this process
-    return MR_LATER;
 }
 
 static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
@@ -76,11 +79,11 @@ static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
     if (exec_ended_well(x))
         return work_commit(w, job, run);
     if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
-        return release(job);
+        return release(job, 0);
     if (exec_is_missing(x) && !w->template.varies) {
         if (!atomic_exchange(&w->is_missing, true))
             complain("work: %s", x->reason);
-        return release(job);
+        return release(job, 0);
     }
     return fail(w, job, x->reason, x->end == EXEC_STOPPED ? 0 : exec_how_size(x));
 }
@@ -110,7 +113,7 @@ static int work_job(mr_job *job, void *arg) {
     if (job_execs_are_refused(&w->execs, err))
         complain("work: no command can be started: %s; trying again", mr_error());
     if (err == MR_EBUSY)
-        return release(job); // the system allows no more processes just now
+        return release(job, 0); // the system allows no more processes just now
     return err < 0 ? fail(w, job, mr_error(), EXEC_REASON) : err;
 }
 

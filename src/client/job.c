@@ -403,10 +403,15 @@ int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
     return client_job_end(job, x, how);
 }
 
-int client_release(mr_job *job, unsigned how) {
+int client_release(mr_job *job, int64_t delay_ms, unsigned how) {
     struct job_lease lease = job_lease_of(job);
     leased_job_pass_state(job, false); // if it had ended already, the lease goes on
-    return client_job_end(job, end_new("RELEASE", &lease), how);
+    struct exchange *x = end_new("RELEASE", &lease);
+    if (x && delay_ms) {
+        exchange_word(x, "DELAY");
+        exchange_number(x, (uint64_t)delay_ms);
+    }
+    return client_job_end(job, x, how);
 }
 
 void client_jobs_release(struct mr_job *jobs) {

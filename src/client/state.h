@@ -373,7 +373,7 @@ void beat_hook(struct client *, struct exchange *, const struct response_value *
 
 int client_done(mr_job *, unsigned how);
 int client_fail(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
-int client_release(mr_job *, unsigned how);
+int client_release(mr_job *, int64_t delay_ms, unsigned how);
 void client_unpin(mr_job *);
 int client_beat(mr_job *);
 int64_t client_beat_all(struct puller *);

@@ -357,7 +357,9 @@ int core_done(struct core *, const struct done *);
 
 // `retry_ms`: delay before the next attempt, or MR_BACKOFF, or MR_NEVER.
 int core_fail(struct core *, uint64_t id, const struct token *, mr_bytes reason, int64_t retry_ms);
-int core_release(struct core *, uint64_t id, const struct token *);
+// The job keeps its place, and no attempt counts. `delay_ms`: its channel waits that long, which is
+// recorded; 0: not at all, unless it was released before without an attempt in between.
+int core_release(struct core *, uint64_t id, const struct token *, int64_t delay_ms);
 
 // The body of a job that was just leased cannot be read. The first job of a lease fails, as with
 // core_fail; any other goes back without a counted attempt while those before it stay leased, so

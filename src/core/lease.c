@@ -418,7 +418,7 @@ static uint64_t backoff_until(const struct core *c, const struct job *j) {
 
 int core_fail(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
               int64_t retry_ms) {
-    if (retry_ms < MR_NEVER || retry_ms > INT64_C(100) * 365 * 24 * 3600 * 1000)
+    if (retry_ms < MR_NEVER || retry_ms > TIME_MOST_MS)
         return error_set(MR_EINVAL, "retrying after %" PRId64 " ms is not possible", retry_ms);
     uint32_t number, lease;
     int err = lease_find(c, id, t, &number, &lease);
@@ -455,11 +455,45 @@ static void back_off(struct core *c, uint32_t number) {
     job_at(c, number)->flags |= JOB_RELEASED;
 }
 
-int core_release(struct core *c, uint64_t id, const struct token *t) {
+// Records that the job is released for a while, with the end of its lease if that is recorded.
+static int write_snooze(struct core *c, const struct job *j, const struct lease *l,
+                        uint64_t due_ms) {
+    int err = out_begin(c, 2, KEY_MOST);
+    if (err < 0)
+        return err;
+    struct record r = { .kind = RECORD_SNOOZE,
+                        .time_ms = c->now_ms,
+                        .id = j->id,
+                        .stage = stage_of(c, j)->number,
+                        .due_ms = due_ms };
+    out_add(c, &r, (mr_bytes){ 0 });
+    if (l->record)
+        lease_add_end(c, l);
+    return out_commit(c, ROOM_COMMIT);
+}
+
+APART static int job_snooze(struct core *c, uint32_t number, uint32_t lease, uint64_t due_ms) {
+    int err = job_reserve_due(c);
+    if (err < 0)
+        return err;
+    if ((err = write_snooze(c, job_at(c, number), lease_at(c, lease), due_ms)) < 0)
+        return err;
+    job_set_due(c, number, due_ms);
+    lease_end(c, lease, AT_TAIL);
+    settle(c);
+    return 0;
+}
+
+int core_release(struct core *c, uint64_t id, const struct token *t, int64_t delay_ms) {
+    if (delay_ms < 0 || delay_ms > TIME_MOST_MS)
+        return error_set(MR_EINVAL, "releasing for %" PRId64 " ms is not possible: 0 to 100 years",
+                         delay_ms);
     uint32_t number, lease;
     int err = lease_find(c, id, t, &number, &lease);
     if (err < 0)
         return lease_refuse(c, lease, id, err);
+    if (delay_ms)
+        return job_snooze(c, number, lease, c->now_ms + (uint64_t)delay_ms);
     if ((err = lease_write_end(c, lease_at(c, lease))) < 0)
         return err;
     if (job_reserve_due(c) ==

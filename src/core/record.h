@@ -38,6 +38,7 @@
 //     LEASE        a lease of the jobs up to this one; due_ms: its end; none: it is over
 //     STAGE_DROP   an empty stage is forgotten; its number may be used again
 //     SOURCE       stage, name, scope (as key), numbers seen, progress
+//     SNOOZE       a job was released and may not start before due_ms
 //
 // X(kind, number, name, fields, check, apply, clean, …), a new kind at the end:
 //     number         on disk: never used again for another kind; 21 and 22 are taken (below)
@@ -88,7 +89,9 @@
     X(STAGE_DROP, 19, "stage-drop", HAS_STAGE, replay_check_stage_drop, replay_stage_drop,         \
       clean_nothing, .copy = RECORD_LEFT_OUT)                                                      \
     X(SOURCE, 20, "source", FIELDS_OF_SOURCE, replay_check_source, replay_source,                  \
-      clean_source_record, .copy = RECORD_MERGED)
+      clean_source_record, .copy = RECORD_MERGED)                                                  \
+    X(SNOOZE, 35, "snooze", HAS_ID | HAS_STAGE, replay_check_snooze, replay_snooze, clean_nothing, \
+      .copy = RECORD_LEFT_OUT)
 
 // STAGE and SOURCE records with a maker have numbers of their own on disk. No other code sees them.
 enum { NUMBER_STAGE_MADE = 21, NUMBER_SOURCE_MADE = 22 };

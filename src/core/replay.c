@@ -152,6 +152,17 @@ int replay_check_fail(struct core *c, const struct record *r, const struct repla
     return replay_check_stage_of(c, r, j);
 }
 
+int replay_check_snooze(struct core *c, const struct record *r, const struct replay_entry *e) {
+    const struct job *j = known_job(c, e);
+    int err = replay_check_job_fields(r);
+    if (err < 0)
+        return err;
+    ACCEPT_IF(r->due_ms, "job %" PRIu64 " is released for a while that has no end", r->id);
+    if (!j)
+        return 0;
+    return j->status < JOB_DONE ? replay_check_stage_of(c, r, j) : refuse_record_of_job(r, j);
+}
+
 int replay_check_retry(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
     int err = replay_check_job_fields(r);
@@ -597,6 +608,17 @@ int replay_fail(struct core *c, const struct record *r, const struct replay_entr
     }
     job_set_status(c, j, r->status);
     job_place(c, number);
+    return 0;
+}
+
+// It had started, so it is not delayed any more.
+int replay_snooze(struct core *c, const struct record *r, const struct replay_entry *e) {
+    uint32_t number = e->job;
+    int err = number ? job_reserve_due(c) : 0;
+    if (err < 0 || !number)
+        return err;
+    job_set_due(c, number, r->due_ms);
+    replay_move(c, number, JOB_WAITING);
     return 0;
 }
 

@@ -95,7 +95,7 @@ struct engine_impl {
     // NULL: the engine gains nothing by it.
     int (*done_take)(mr_job *, const struct pull *, int *out_done, mr_job **out);
     int (*fail)(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
-    int (*release)(mr_job *, unsigned how);
+    int (*release)(mr_job *, int64_t delay_ms, unsigned how);
     void (*unpin)(mr_job *);
     int (*beat)(mr_job *);
     // Extends all leases of the puller that have run a third of their time. Returns the

@@ -238,7 +238,7 @@ int commit_in_turn(struct local_shard *, struct mr_job *, const struct done *, i
 
 int local_done(mr_job *, unsigned how);
 int local_fail(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
-int local_release(mr_job *, unsigned how);
+int local_release(mr_job *, int64_t delay_ms, unsigned how);
 void local_unpin(mr_job *);
 int local_beat(mr_job *);
 int64_t local_beat_all(struct puller *);

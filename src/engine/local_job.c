@@ -266,12 +266,12 @@ int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
     return end_job_turn(s, job, err, how);
 }
 
-int local_release(mr_job *job, unsigned how) {
+int local_release(mr_job *job, int64_t delay_ms, unsigned how) {
     struct local_shard *s = local_shard_of_job(job);
     struct token token = token_of(job);
     int err = local_enter(s);
     if (err >= 0)
-        err = core_release(s->core, job->id, &token);
+        err = core_release(s->core, job->id, &token, delay_ms);
     leased_job_pass_state(job, false); // if it had ended already, the lease goes on
     return end_job_turn(s, job, err, how);
 }

@@ -107,7 +107,7 @@ static int release_taken(struct mr_job *jobs, int err) {
     for (struct mr_job *job = jobs, *next; job; job = next) {
         next = job->next;
         atomic_store(&job->used_up, true);
-        local_release(job, FINISH_UNPIN);
+        local_release(job, 0, FINISH_UNPIN);
     }
     return error_set(err, "%s", why);
 }
@@ -396,7 +396,7 @@ static void part_interrupt(struct shard_puller *p) {
     for (struct mr_job *next; arrived; arrived = next) {
         next = arrived->next;
         atomic_store(&arrived->used_up, true);
-        local_release(arrived, FINISH_UNPIN);
+        local_release(arrived, 0, FINISH_UNPIN);
     }
 }
 

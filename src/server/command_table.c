@@ -71,8 +71,10 @@ const struct command command_table[] = {
       "id token reason [RETRY ms | NEVER]", "OK",
       "counts a failed attempt; the job is tried again after the backoff of its stage or after "
       "RETRY; with NEVER it is dead" },
-    { "RELEASE", 2, 2, ROLE_WORK, SCOPE_JOB, true, MULTI_QUEUED, false, run_release, "id token",
-      "OK", "gives a job back without counting an attempt" },
+    { "RELEASE", 2, 0, ROLE_WORK, SCOPE_JOB, true, MULTI_CHECKED, false, run_release,
+      "id token [DELAY ms]", "OK",
+      "gives a job back without counting an attempt; it keeps its place; with DELAY its channel "
+      "waits that long, also over a restart of the server" },
     { "BEAT", 2, 0, ROLE_WORK, SCOPE_LEASES, true, MULTI_QUEUED, false, run_beat,
       "id token [id token …]", "array of the ids to stop, in the order given",
       "extends leases; a job in the reply has lost its lease, or was cancelled or has expired" },

@@ -175,7 +175,7 @@ APART static int check_known(struct session *s, uint64_t id, const struct token 
     struct job_info job;
     if (s->checks || shards_look_job(s->host, id, &job) == 0)
         return err;
-    return err == 0 ? core_release(core_of_job(s->host, id), id, token) : access_no_job(id);
+    return err == 0 ? core_release(core_of_job(s->host, id), id, token, 0) : access_no_job(id);
 }
 
 // The id and token that stand at words 1 and 2.
@@ -378,13 +378,26 @@ void run_fail(struct session *s, struct arguments *a) {
     fail_with(s, a, NULL);
 }
 
+struct release_options {
+    int64_t delay_ms;
+};
+
+static const struct option release_options[] = {
+    { "DELAY", OPTION_MS, offsetof(struct release_options, delay_ms) },
+    { 0 },
+};
+
 void run_release(struct session *s, struct arguments *a) {
+    struct release_options o = { 0 };
     uint64_t id;
     struct token token;
     if (!read_lease(s, a->words + 1, &id, &token))
         return;
+    a->at = 3;
+    if (!options_read(s, a, release_options, &o))
+        return;
     struct session *worker = worker_of(s, id);
-    answer_end(s, worker, core_release(core_of_job(s->host, id), id, &token));
+    answer_end(s, worker, core_release(core_of_job(s->host, id), id, &token, o.delay_ms));
 }
 
 // A beat that could not be recorded extends nothing, but the lease goes on until its end.

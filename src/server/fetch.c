@@ -146,7 +146,7 @@ static int note_grants(struct session *s, const struct grant *grants, size_t cou
 // Without memory to read them the jobs return to their channels, uncounted.
 static void refuse_grants(struct session *s, const struct grant *grants, size_t count) {
     for (size_t i = 0; i < count; i++)
-        (void)core_release(s->host->parts[grants[i].shard].core, grants[i].id, &grants[i].token);
+        (void)core_release(s->host->parts[grants[i].shard].core, grants[i].id, &grants[i].token, 0);
     session_reply(s);
     answer_error(s, error_set(MR_ENOMEM, "no memory to read the jobs"));
     session_touch(s);
@@ -214,7 +214,7 @@ void fetch_read(struct fetch *f) {
 static bool grant_renew(struct core *core, struct grant *g) {
     struct job_info info;
     if (core_beat(core, g->id, &g->token) < 0 || core_look_job(core, g->id, &info) < 0) {
-        (void)core_release(core, g->id, &g->token); // this fails, and ends the lease
+        (void)core_release(core, g->id, &g->token, 0); // this fails, and ends the lease
         return false;
     }
     g->stage = info.stage;

@@ -87,7 +87,7 @@ static int commit_job(struct worker *w, mr_job *job, mr_job **out_next) {
 
 static void runner_release(struct worker *w, mr_job *job) {
     leased_job_claim(job);
-    w->engine->impl->release(job, FINISH_UNPIN);
+    w->engine->impl->release(job, 0, FINISH_UNPIN);
 }
 
 // 0: committed; MR_LATER: kept; else its lease may be over.

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum { MAGIC = 0x7943524d, HEAD = 16, SEED = 0, NUMBERS = 32 };
-enum kind { KIND_EMIT = 1, KIND_STATE };
+enum kind { KIND_EMIT = 1, KIND_STATE, KIND_SNOOZE };
 
 // More than a commit can contain.
 enum {
@@ -210,6 +210,14 @@ int side_file_set_state(const char *path, mr_bytes state) {
     return put_record(path, KIND_STATE, (mr_bytes){ 0 }, (mr_bytes){ 0 }, state);
 }
 
+int side_file_snooze(const char *path, int64_t ms) {
+    uint8_t bytes[8];
+    struct writer w = { .data = bytes, .capacity = sizeof bytes };
+    put_u64(&w, (uint64_t)ms);
+    return put_record(path, KIND_SNOOZE, (mr_bytes){ 0 }, (mr_bytes){ 0 },
+                      bytes_of(bytes, sizeof bytes));
+}
+
 // ---- Reading ----------------------------------------------------------------------------------
 
 static int side_read_all(int fd, const char *name, struct buffer *out) {
@@ -256,6 +264,16 @@ int side_file_read_state(const char *path, struct buffer *out) {
     return err;
 }
 
+static int read_snooze(const struct side_file_reader *reader, mr_bytes body) {
+    struct reader r = reader_of(body);
+    uint64_t ms = get_u64(&r);
+    if (!reader_done(&r) || !ms || ms > TIME_MOST_MS)
+        return MR_ECORRUPT;
+    if (!reader->snooze)
+        return error_set(MR_EINVAL, "millrace snooze is only for commands of millrace work");
+    return reader->snooze((int64_t)ms, reader->arg);
+}
+
 static int read_record(const struct side_file_reader *reader, mr_bytes content) {
     struct reader r = reader_of(content);
     uint8_t kind = get_u8(&r);
@@ -264,6 +282,8 @@ static int read_record(const struct side_file_reader *reader, mr_bytes content) 
         return MR_ECORRUPT;
     if (kind == KIND_STATE)
         return reader->state(body, reader->arg);
+    if (kind == KIND_SNOOZE)
+        return read_snooze(reader, body);
     if (kind != KIND_EMIT)
         return MR_ECORRUPT;
     char name[STAGE_NAME_MOST + 1] = "";
@@ -297,16 +317,33 @@ int side_file_read(const struct side_file *file, const struct side_file_reader *
     return err;
 }
 
-static int emit_on_job(const char *stage, mr_bytes key, mr_bytes body, void *job) {
+struct side_file_target {
+    mr_job *job;
+    int64_t snooze_ms;
+};
+
+static int emit_on_job(const char *stage, mr_bytes key, mr_bytes body, void *arg) {
+    struct side_file_target *to = arg;
     mr_push_options o = { .key = key };
-    return mr_job_emit(job, stage, body, &o);
+    return mr_job_emit(to->job, stage, body, &o);
 }
 
-static int state_on_job(mr_bytes state, void *job) {
-    return mr_job_set_state(job, state);
+static int state_on_job(mr_bytes state, void *arg) {
+    struct side_file_target *to = arg;
+    return mr_job_set_state(to->job, state);
 }
 
-int side_file_apply(const struct side_file *file, mr_job *job) {
-    struct side_file_reader reader = { emit_on_job, state_on_job, job };
-    return side_file_read(file, &reader);
+static int snooze_job(int64_t ms, void *arg) {
+    struct side_file_target *to = arg;
+    to->snooze_ms = ms; // the last one counts
+    return 0;
+}
+
+int side_file_apply(const struct side_file *file, mr_job *job, int64_t *out_snooze_ms) {
+    struct side_file_target to = { .job = job };
+    struct side_file_reader reader = { emit_on_job, state_on_job, snooze_job, &to };
+    int err = side_file_read(file, &reader);
+    if (err >= 0)
+        *out_snooze_ms = to.snooze_ms;
+    return err;
 }

@@ -1,7 +1,7 @@
-// Side files: what a command leaves for the commit of its job. `millrace emit` and `millrace state
-// --set` run inside the command, in processes of their own; what they hand in must take effect with
-// the job's end or not at all. So they append it to a file, and the worker adds it to the job when
-// the command has succeeded.
+// Side files: what a command leaves for the end of its job. `millrace emit`, `millrace state --set`
+// and `millrace snooze` run inside the command, in processes of their own; what they hand in must
+// take effect with the job's end or not at all. So they append it to a file, and the worker adds it
+// to the job when the command has succeeded.
 //
 //     worker                            command                    millrace emit, state
 //     side_file_begin ─► DIR/7.state ────────────────────────────► side_file_read_state
@@ -43,16 +43,18 @@ struct side_file {
 // thread; the same holds for the calls below, one at a time for one side file.
 int side_file_begin(struct side_dir *, mr_bytes state, struct side_file *out);
 
-// Adds what the command left to the job, with mr_job_emit and mr_job_set_state. On failure the
+// Adds what the command left to the job, with mr_job_emit and mr_job_set_state. `out_snooze_ms`:
+// the job is to be released for this long instead of being committed; 0: it is not. On failure the
 // attempt must fail: MR_ECORRUPT: it is not whole; MR_ETOOBIG, MR_EFULL, MR_EINVAL: as mr_job_emit
 // and mr_job_set_state.
-int side_file_apply(const struct side_file *, mr_job *);
+int side_file_apply(const struct side_file *, mr_job *, int64_t *out_snooze_ms);
 
 // Functions that get what the command left, in the order in which it was written, until one returns
 // a negative code.
 struct side_file_reader {
     int (*emit)(const char *stage, mr_bytes key, mr_bytes body, void *arg);
     int (*state)(mr_bytes state, void *arg);
+    int (*snooze)(int64_t ms, void *arg); // NULL: that is refused (MR_EINVAL)
     void *arg;
 };
 
@@ -66,6 +68,7 @@ void side_file_end(const struct side_file *);
 
 int side_file_emit(const char *path, mr_bytes stage, mr_bytes key, mr_bytes body);
 int side_file_set_state(const char *path, mr_bytes state);
+int side_file_snooze(const char *path, int64_t ms);
 
 // The channel's state as the job found it. The caller finishes the buffer.
 int side_file_read_state(const char *path, struct buffer *out);

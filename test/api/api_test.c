@@ -385,6 +385,22 @@ static void T6_T7_removing_a_keys_jobs_leaves_the_others(void **state) {
     must(mr_close(m));
 }
 
+static void G9_a_job_is_released_for_a_while(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    push(m, "s", "k", "a");
+    push(m, "s", "k", "b");
+    push(m, "s", "l", "c");
+    must(mr_release(take(m, "s", "a"), 3600000));
+    must(mr_done(take(m, "s", "c")));
+    nothing_to_take(m, "s");
+    mr_stage_info s = look(m, "s");
+    assert_int_equal(s.waiting, 2);
+    assert_int_equal(s.parked, 1);
+    assert_int_equal(s.failed, 0);
+    must(mr_close(m));
+}
+
 // ---- Once, state, emits, death ----------------------------------------------------------------
 
 static void E_a_commit_carries_result_state_and_emits_together(void **state) {
@@ -638,6 +654,7 @@ int main(void) {
         cmocka_unit_test(C9_the_state_passes_over_what_is_cancelled_inside_a_block),
         cmocka_unit_test(C9_a_worker_does_not_continue_with_a_refused_state),
         cmocka_unit_test(T6_T7_removing_a_keys_jobs_leaves_the_others),
+        cmocka_unit_test(G9_a_job_is_released_for_a_while),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
         cmocka_unit_test(E2_two_pushes_with_one_once_are_one_job),
         cmocka_unit_test(F13_exhausted_attempts_make_a_dead_job_that_is_listed_and_retryable),

@@ -206,9 +206,10 @@ static void F49_numbers_at_and_beyond_their_limits(void **state) {
     refused(MR_EGONE, mr_await(m, UINT64_MAX, INT64_MAX, NULL));
     must(mr_take(m, "s", &(mr_take_options){ .wait_ms = INT64_MAX, .batch = 1000 }, &job));
     refused(MR_EINVAL, mr_fail(job, "x", -3));
-    refused(MR_EINVAL, mr_release(job, 10)); // not possible yet
+    refused(MR_EINVAL, mr_release(job, -1));
+    refused(MR_EINVAL, mr_release(job, INT64_MAX));
     refused(MR_EINVAL, mr_fail(job, "x", INT64_MIN));
-    must(mr_done(job)); // still leased
+    must(mr_release(job, INT64_C(100) * 365 * 24 * 3600 * 1000)); // still leased
     must(mr_close(m));
 }
 

@@ -61,6 +61,26 @@ static void F4_T17_T18_killed_before_done_it_runs_again_before_new_work(void **s
     store_remove(&s);
 }
 
+static void G9_a_snooze_holds_over_a_restart(void **state) {
+    (void)state;
+    struct store s = store_make();
+    mr *m = store_open(&s);
+    push(m, "s", "k", "a");
+    push(m, "s", "k", "b");
+    must(mr_release(take(m, "s", "a"), 3600000));
+    push(m, "t", "k", "c");
+    must(mr_release(take(m, "t", "c"), 1));
+    must(mr_close(m));
+    m = store_open(&s);
+    nothing_to_take(m, "s");
+    assert_int_equal(look(m, "s").waiting, 2);
+    mr_job *job = take_waiting(m, "t");
+    assert_int_equal(mr_job_attempt(job), 1);
+    must(mr_done(job));
+    must(mr_close(m));
+    store_remove(&s);
+}
+
 static void T16_a_producer_restarts_and_continues(void **state) {
     (void)state;
     struct store s = store_make();
@@ -288,6 +308,7 @@ int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(F4_T17_T18_killed_before_done_it_runs_again_before_new_work),
         cmocka_unit_test(T16_a_producer_restarts_and_continues),
+        cmocka_unit_test(G9_a_snooze_holds_over_a_restart),
         cmocka_unit_test(T19_what_was_confirmed_does_not_come_again),
         cmocka_unit_test(F31_a_directory_has_one_owner),
         cmocka_unit_test(R21_pushes_of_many_threads_are_all_durable_when_they_return),

@@ -723,7 +723,7 @@ static void F30_a_lease_does_not_outlive_a_suspended_machine(void **state) {
     atomic_fetch_add(&suspended_s, (time_t)(job->lease_ms / 1000));
     receive_all(t.engine);
     assert_int_equal(leased_job_stopped(job), MR_ESTALE);
-    (void)t.engine->impl->release(job, FINISH_WAIT);
+    (void)t.engine->impl->release(job, 0, FINISH_WAIT);
     taking_stop(&t);
 }
 

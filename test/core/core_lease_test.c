@@ -532,11 +532,97 @@ static void U16_a_release_needs_no_memory(void **state) {
     uint64_t id = push(t, "k", "a");
     struct taken a = take(t);
     mem_fail_after(0);
-    int err = core_release(t->core, a.id, &a.token);
+    int err = core_release(t->core, a.id, &a.token, 0);
     mem_fail_after(-1);
     must(err);
     expect_status(t, id, JOB_WAITING);
     assert_int_equal(take(t).attempt, 1);
+}
+
+static void G9_snooze_keeps_place_and_attempts(void **state) {
+    struct core_fixture *t = *state;
+    uint64_t id = push(t, "k", "a");
+    push(t, "k", "b");
+    push(t, "l", "c");
+    must(fail_with(t, take(t), "once", 0));
+    struct taken c = take(t), a = take(t);
+    assert_string_equal(a.body, "a");
+    must(snooze_job(t, a, 60000));
+    expect_state(t, "k", CHANNEL_PARKED);
+    expect_order(t, "k", "a b");
+    assert_int_equal(look(t, id).due_ms, 60000);
+    done(t, c);
+    expect_no_work(t); // only its channel waits
+    clean(t);
+    crash(t);
+    assert_int_equal(look(t, id).due_ms, 60000);
+    pass_ms(t, 59999);
+    expect_no_work(t);
+    pass_ms(t, 1);
+    a = take(t);
+    assert_string_equal(a.body, "a");
+    assert_int_equal(a.attempt, 2); // only the failure counts
+    must(snooze_job(t, a, 1000));
+    crash(t); // without a copy of the job
+    expect_no_work(t);
+    pass_ms(t, 1000);
+    expect_take(t, "a");
+    expect_take(t, "b");
+}
+
+static void G9_a_block_waits_with_the_job_that_snoozes(void **state) {
+    struct core_fixture *t = *state;
+    struct taken out[3];
+    push(t, "k", "a");
+    push(t, "k", "b");
+    push(t, "k", "c");
+    assert_int_equal(take_block(t, 3, out), 3);
+    refused(MR_EINVAL, snooze_job(t, out[1], 1000)); // not its turn
+    done(t, out[0]);
+    must(snooze_job(t, out[1], 1000));
+    refused(MR_ESTALE, done_again(t, out[2]));
+    expect_order(t, "k", "b c");
+    expect_no_work(t);
+    pass_ms(t, 1000);
+    expect_take(t, "b");
+    expect_take(t, "c");
+}
+
+static void G9_a_snooze_ends_a_lease_that_outlives_the_engine(void **state) {
+    struct core_fixture *t = *state;
+    push_with(t, (struct push){ .body = mr_str("a"), .job.delay_ms = 10 });
+    pass_ms(t, 10);
+    struct taken a = take_detached(t, 5000);
+    must(snooze_job(t, a, 60000));
+    crash(t);
+    refused(MR_ESTALE, done_again(t, a));
+    pass_ms(t, 59999);
+    expect_no_work(t);
+    pass_ms(t, 1);
+    assert_int_equal(take(t).attempt, 1);
+}
+
+static void G9_a_snooze_out_of_bounds_changes_nothing(void **state) {
+    struct core_fixture *t = *state;
+    push(t, "k", "a");
+    struct taken a = take(t);
+    refused(MR_EINVAL, snooze_job(t, a, -1));
+    refused(MR_EINVAL, snooze_job(t, a, TIME_MOST_MS + 1));
+    must(snooze_job(t, a, 1000));
+    refused(MR_ESTALE, snooze_job(t, a, 1));
+}
+
+static void G9_a_snoozed_job_expires_and_can_be_cancelled(void **state) {
+    struct core_fixture *t = *state;
+    uint64_t id = push_with(t, (struct push){ .job.key = mr_str("k"), .job.deadline_ms = 100 });
+    uint64_t next = push(t, "k", "b");
+    must(snooze_job(t, take(t), 1000));
+    pass_ms(t, 100);
+    expect_status(t, id, JOB_EXPIRED);
+    expect_state(t, "k", CHANNEL_READY);
+    must(snooze_job(t, take(t), 1000));
+    assert_true(cancel(t, next));
+    expect_unknown(t, "k");
 }
 
 static void rule6_release_counts_no_attempt_and_backs_off_to_a_second(void **state) {
@@ -806,6 +892,11 @@ int main(void) {
         CORE_TEST(U21_other_starts_write_nothing),
         CORE_TEST(U20_an_engine_that_closes_gives_back_uncounted),
         CORE_TEST(U16_a_release_needs_no_memory),
+        CORE_TEST(G9_snooze_keeps_place_and_attempts),
+        CORE_TEST(G9_a_block_waits_with_the_job_that_snoozes),
+        CORE_TEST(G9_a_snooze_ends_a_lease_that_outlives_the_engine),
+        CORE_TEST(G9_a_snooze_out_of_bounds_changes_nothing),
+        CORE_TEST(G9_a_snoozed_job_expires_and_can_be_cancelled),
         CORE_TEST(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
         CORE_TEST(rule6_any_connection_may_answer),
         CORE_TEST(rule6_a_take_may_say_how_long),

@@ -141,7 +141,7 @@ static void finish(struct world *w, bool well) {
     if (how == 11)
         shard_set_must(f, core_fail(core, h.id, &h.token, mr_str("the dice said so"), 5) == 0);
     else if (how == 10)
-        shard_set_must(f, core_release(core, h.id, &h.token) == 0);
+        shard_set_must(f, core_release(core, h.id, &h.token, 0) == 0);
     else if (h.stage[0] == 'a')
         commit_source(w, &h);
     else

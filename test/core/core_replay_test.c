@@ -71,6 +71,7 @@ static void tell_everything(struct core_fixture *t) {
     must(beat(t, held));
     clean(t);
     push(t, "k", "f");
+    must(snooze_job(t, take(t), 1000));
     must(core_epic(t->core, mr_str("s"), mr_str("e"), &e));
 }
 
@@ -203,6 +204,11 @@ static const struct record wrong[] = {
     { .kind = RECORD_RETRY, .id = 1, .stage = 1 },
     { .kind = RECORD_RETRY, .id = 2, .stage = 1 },
     { .kind = RECORD_WANT },
+    { .kind = RECORD_SNOOZE, .id = 1, .stage = 1 },
+    { .kind = RECORD_SNOOZE, .id = 2, .stage = 1, .due_ms = 5 },
+    { .kind = RECORD_SNOOZE, .id = 3, .stage = 1, .due_ms = 5 },
+    { .kind = RECORD_SNOOZE, .id = 1, .stage = 2, .due_ms = 5 },
+    { .kind = RECORD_SNOOZE, .id = 0, .stage = 1, .due_ms = 5 },
     { .kind = RECORD_PUSH, .id = 1, .stage = 1 },
     { .kind = RECORD_PUSH, .id = 2, .stage = 1 },
     { .kind = RECORD_PUSH, .id = UINT64_MAX, .stage = 1 },

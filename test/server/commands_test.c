@@ -442,9 +442,24 @@ static void FAIL_and_RELEASE(void **state) {
     hang_up(d, 0);
     connect_client(d, 0);
     job = take(d, 0, "s");
+    send_linef(d, 0, "RELEASE %s %s DELAY -1", job.id, job.token);
+    expect_reply(d, 0, "-ERR *");
+    send_linef(d, 0, "RELEASE %s %s LATER", job.id, job.token);
+    expect_reply(d, 0, "-ERR *LATER*");
+    send_linef(d, 0, "RELEASE %s %s DELAY 1000", job.id, job.token); // G9
+    expect_reply(d, 0, "+OK");
+    pass_ms(d, 999);
+    ask(d, 0, "TAKE s", "[]");
+    ask(d, 0, "JOB 1", "[*\"status\" \"waiting\" *\"due-ms\" :1 *]");
+    pass_ms(d, 1);
+    send_line(d, 0, "TAKE s");
+    expect_reply(d, 0, "[[\"1\" * :3 *]]");
+    hang_up(d, 0);
+    connect_client(d, 0);
+    job = take(d, 0, "s");
     send_linef(d, 0, "FAIL %s %s 'not\nagain' NEVER", job.id, job.token);
     expect_reply(d, 0, "+OK");
-    ask(d, 0, "DEAD", "[[*\"attempt\" :3*\"text\" \"not again\"]]]]");
+    ask(d, 0, "DEAD", "[[*\"attempt\" :4*\"text\" \"not again\"]]]]");
     ask(d, 0, "BEAT 1", "-ERR *");
     ask(d, 0, "BEAT 1 a 2", "-ERR BEAT needs pairs*");
     ask(d, 0, "BEAT x y", "-ERR *");

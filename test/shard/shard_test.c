@@ -838,7 +838,7 @@ static void the_log_stays_short(void **state) {
         if (i % 2)
             assert_int_equal(core_fail(r->core, t.id, &t.token, mr_str("again"), 0), 0);
         else
-            assert_int_equal(core_release(r->core, t.id, &t.token), 0);
+            assert_int_equal(core_release(r->core, t.id, &t.token, 0), 0);
         bool more;
         assert_int_equal(shard_clean(r->shard, &more), 0);
         end(r);

@@ -148,6 +148,8 @@ void command_print(const struct command *c, char *out, size_t size) {
     case OP_RELEASE:
     case OP_BEAT:
         add_token(&l, c->op == OP_BEAT ? "beat" : "release", c);
+        if (c->delay_ms)
+            add(&l, " delay %" PRId64, c->delay_ms);
         break;
     default:
         add_rest(&l, c);

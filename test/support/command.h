@@ -86,6 +86,7 @@ struct command {
     struct command_job emits[EMITS];
     int emit_count;
     int64_t retry_ms;
+    int64_t delay_ms; // of RELEASE
 
     size_t entries;   // CLEAN: how many of the oldest
     bool died;        // CRASH: what ran counts as failed; also `attempt` of `id`, if any, whose

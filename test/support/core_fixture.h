@@ -192,6 +192,7 @@ int fail_with(struct core_fixture *, struct taken, const char *reason, int64_t r
 void fail_job(struct core_fixture *, struct taken);
 int find_unreadable(struct core_fixture *, struct taken); // for good
 int release_job(struct core_fixture *, struct taken);
+int snooze_job(struct core_fixture *, struct taken, int64_t delay_ms);
 int beat(struct core_fixture *, struct taken);
 
 // ---- Operator commands

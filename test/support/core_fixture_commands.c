@@ -308,8 +308,17 @@ void fail_job(struct core_fixture *t, struct taken taken) {
     must(fail_with(t, taken, "no", MR_BACKOFF));
 }
 
+int snooze_job(struct core_fixture *t, struct taken taken, int64_t delay_ms) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_release(t->core, taken.id, &taken.token, delay_ms);
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
 int release_job(struct core_fixture *t, struct taken taken) {
-    int err = core_release(t->core, taken.id, &taken.token);
+    int err = core_release(t->core, taken.id, &taken.token, 0);
     if (err == 0)
         core_fixture_job_of(t, taken.id)->released = true;
     check_restart(t);

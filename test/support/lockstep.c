@@ -473,7 +473,7 @@ int lockstep_send_core(struct lockstep *t, const struct command *c, struct answe
     case OP_FAIL:
         return core_fail(t->core, c->id, &c->token, mr_str(c->text), c->retry_ms);
     case OP_RELEASE:
-        return core_release(t->core, c->id, &c->token);
+        return core_release(t->core, c->id, &c->token, c->delay_ms);
     case OP_BEAT:
         return core_beat(t->core, c->id, &c->token);
     case OP_RETRY:

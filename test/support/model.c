@@ -399,10 +399,21 @@ void rule_fail(struct model *m, int lease, const char *reason, int64_t retry_ms)
     lease_end(m, lease, comes_back && retry_ms == RETRY_AT_HEAD);
 }
 
-// The first release is free; then 10 ms, doubling, at most 1 s.
-void rule_release(struct model *m, int lease) {
+static void snooze(struct model *m, int lease, struct model_job *j, int64_t delay_ms) {
+    j->wait_ms = m->now_ms + (uint64_t)delay_ms;
+    j->released = j->unsure = false;
+    lease_end(m, lease, false);
+}
+
+// With a delay the job waits for that. Otherwise the first release is free; then 10 ms, doubling,
+// at most 1 s.
+void rule_release(struct model *m, int lease, int64_t delay_ms) {
     int job = take_back(m, lease);
     struct model_job *j = &m->jobs[job];
+    if (delay_ms) {
+        snooze(m, lease, j, delay_ms);
+        return;
+    }
     j->releases++;
     uint64_t ms = 0;
     for (uint32_t i = 1; i < j->releases; i++)

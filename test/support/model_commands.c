@@ -278,7 +278,7 @@ static int fail_or_release(struct model *m, const struct command *c) {
     if (c->op == OP_FAIL)
         rule_fail(m, lease, c->text, c->retry_ms);
     else
-        rule_release(m, lease);
+        rule_release(m, lease, c->delay_ms);
     return 0;
 }
 

@@ -47,7 +47,7 @@ void rule_attempt(struct model *, int job, const char *reason, int64_t retry_ms)
 // `retry_ms` as FAIL has it, or RETRY_AT_HEAD for a lost connection.
 enum { RETRY_AT_HEAD = -3 };
 void rule_fail(struct model *, int lease, const char *reason, int64_t retry_ms);
-void rule_release(struct model *, int lease);
+void rule_release(struct model *, int lease, int64_t delay_ms);
 
 // Ends the lease if the worker has let go of all its jobs.
 void rule_lease_over(struct model *, int lease);

@@ -346,6 +346,8 @@ bool resolve(const struct model *m, const struct step *step, unsigned features,
             resolve_done(m, c, features, out);
         if (step->op == OP_FAIL)
             resolve_fail(m, c, out);
+        if (step->op == OP_RELEASE && one_in(c, 2))
+            out->delay_ms = own_time(m, out->now_ms, some_time(c));
         return true;
     case OP_PUSH_LEAVE:
     case OP_TAKE_LEAVE:

@@ -312,7 +312,7 @@ static inline int workload_finish(struct workload *s) {
     else if (err >= 0 && how < 9)
         err = core_fail(core, held->id, &held->token, mr_str("a random failure"), MR_BACKOFF);
     else if (err >= 0)
-        err = core_release(core, held->id, &held->token);
+        err = core_release(core, held->id, &held->token, 0);
     err = workload_settle(s, err);
     if (err == MR_ENOMEM)
         return err; // the command was not executed

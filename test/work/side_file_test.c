@@ -7,6 +7,8 @@ static struct execs *execs;
 static struct side_dir *side_dir;
 static char script_path[4200]; // PATH=… with the command millrace in front
 
+static int64_t snoozed_ms; // what the last job asked for
+
 static int open_both(void **state) {
     begin(state);
     must(execs_create(NULL, &execs));
@@ -36,9 +38,10 @@ static int run_with_side_file(mr_job *job, const struct side_file *side) {
     const char *const variables[] = { side->variable, NULL };
     struct exec_order order = { .argv = argv, .job = job, .variables = variables };
     struct exec_result r;
+    snoozed_ms = 0;
     must(exec_run(execs, &order, &r));
     int answer = r.reason[0] ? fail_with(job, r.reason) : 0;
-    if (answer == 0 && side_file_apply(side, job) < 0)
+    if (answer == 0 && side_file_apply(side, job, &snoozed_ms) < 0)
         answer = fail_with(job, mr_error());
     exec_result_finish(&r);
     return answer;
@@ -56,10 +59,12 @@ static int run_job(mr_job *job, void *arg) {
 
 static void run_next(mr *m, const char *stage) {
     mr_job *job = take_waiting(m, stage);
-    if (run_job(job, NULL) == 0)
-        must(mr_done(job));
-    else
+    if (run_job(job, NULL) < 0)
         must(mr_fail(job, NULL, MR_NEVER));
+    else if (snoozed_ms)
+        must(mr_release(job, snoozed_ms));
+    else
+        must(mr_done(job));
 }
 
 static void run_script(mr *m, const char *key, const char *script) {
@@ -121,6 +126,24 @@ static void state_goes_from_job_to_job(void **state) {
     run_script(m, "k", "millrace state --set ''");
     run_script(m, "k", "test -z \"$(millrace state)\"");
     assert_int_equal(look(m, "s").done, 7);
+    must(mr_close(m));
+}
+
+static void G9_a_command_snoozes_its_job(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    run_script(m, "k", "millrace emit next x; millrace snooze 3h; millrace snooze 2h");
+    assert_int_equal(snoozed_ms, 2 * 3600 * 1000);
+    nothing_to_take(m, "next");
+    nothing_to_take(m, "s");
+    mr_stage_info s = look(m, "s");
+    assert_int_equal(s.waiting, 1);
+    assert_int_equal(s.failed, 0);
+    run_script(m, "other", "millrace snooze 1h; exit 3"); // a failure stays one
+    assert_int_equal(snoozed_ms, 0);
+    expect_dead(m, "exit code 3");
+    run_script(m, "last", "millrace snooze soon || exit 4");
+    assert_int_equal(look(m, "s").dead, 2);
     must(mr_close(m));
 }
 
@@ -194,13 +217,10 @@ static void no_file_is_left(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(emits_come_with_the_commit),
-        TEST(nothing_comes_of_a_job_that_fails),
-        TEST(state_goes_from_job_to_job),
-        TEST(a_job_without_a_key_has_no_state),
-        TEST(emits_at_the_same_time_are_all_there),
-        TEST(what_is_not_whole_fails_the_attempt),
-        TEST(no_file_is_left),
+        TEST(emits_come_with_the_commit),          TEST(nothing_comes_of_a_job_that_fails),
+        TEST(state_goes_from_job_to_job),          TEST(G9_a_command_snoozes_its_job),
+        TEST(a_job_without_a_key_has_no_state),    TEST(emits_at_the_same_time_are_all_there),
+        TEST(what_is_not_whole_fails_the_attempt), TEST(no_file_is_left),
     };
     return cmocka_run_group_tests_name("side_file", tests, NULL, NULL);
 }

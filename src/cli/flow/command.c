@@ -155,7 +155,8 @@ static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, bool is_
 
 static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out, struct job_exec *run) {
     struct flow_collecting c = { a, out, pair };
-    struct side_file_reader taker = { flow_command_collect_emit, flow_command_collect_state, &c };
+    struct side_file_reader taker = { flow_command_collect_emit, flow_command_collect_state, NULL,
+                                      &c };
     mr_bytes text;
     int err = spool_bytes(&run->result.output, &text);
     if (err >= 0)

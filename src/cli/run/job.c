@@ -77,7 +77,7 @@ static int run_job_collect_state(mr_bytes state, void *arg) {
 // in order a failed line is committed, too: so the state is set last.
 static int run_job_collect(const struct run *r, const struct side_file *side, mr_job *job) {
     struct run_collecting c = { .run = r, .job = job };
-    struct side_file_reader reader = { run_job_collect_emit, run_job_collect_state, &c };
+    struct side_file_reader reader = { run_job_collect_emit, run_job_collect_state, NULL, &c };
     int err = side_file_read(side, &reader);
     if (err >= 0 && c.has_state)
         err = mr_job_set_state(job, buffer_bytes(&c.state));
