@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/quote.h"
 #include "cli/secret.h"
 
 #include <assert.h>
@@ -134,22 +135,9 @@ static int divider_place(const struct cli_command *c, int argc, char **argv) {
     return -1;
 }
 
-// Whether a shell leaves the word as it is; it would expand {1..3}.
-static bool arguments_is_plain(const char *word) {
-    size_t size = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                               "_@%+=:./{}#-");
-    return *word && !word[size] && *word != '#' && !strstr(word, "..");
-}
-
 static int append_quoted(struct buffer *out, const char *word) {
     int err = buffer_append(out, " ", 1);
-    if (arguments_is_plain(word))
-        return err < 0 ? err : buffer_append(out, word, strlen(word));
-    if (err >= 0)
-        err = buffer_append(out, "'", 1);
-    for (; err >= 0 && *word; word++)
-        err = *word == '\'' ? buffer_append(out, "'\\''", 4) : buffer_append(out, word, 1);
-    return err < 0 ? err : buffer_append(out, "'", 1);
+    return err < 0 ? err : quote_word(out, word);
 }
 
 // Prints the command line as it should be; a secret in it is not repeated.

@@ -356,6 +356,12 @@ static int open_dir(struct journal *j, mr_bytes identity) {
     return begin_anew(j, path, identity);
 }
 
+bool journal_exists(const char *dir) {
+    char path[PATH_MAX];
+    path_of(path, &(struct journal){ .dir = dir }, "journal");
+    return access(path, F_OK) == 0;
+}
+
 int journal_open(struct journal *j, const char *dir, mr_bytes identity) {
     *j = (struct journal){ .dir = dir, .lines = -1, .resume = 1, .round = 1 };
     static const char scheme[] = "file:";

@@ -55,6 +55,9 @@ struct journal {
 // continued only by a run with the same identity.
 int identity_add(struct buffer *identity, const char *name, const char *value);
 
+// Whether there is a journal in `dir`, of whatever run.
+bool journal_exists(const char *dir);
+
 // Opens `dir` as the journal of a run with this identity, and makes it if it is missing or empty.
 // MR_EINVAL: it belongs to another run, or is no journal; MR_EIO, MR_ENOMEM.
 int journal_open(struct journal *, const char *dir, mr_bytes identity);

@@ -178,20 +178,62 @@ void template_close(struct template *t) {
     *t = (struct template){ 0 };
 }
 
+static bool place_takes_several(int place) {
+    return !places[place].find || places[place].find == part_key;
+}
+
+int template_check_several(const struct template *t) {
+    unsigned found = t->variables;
+    for (size_t i = 0; i < t->count; i++)
+        if (!t->words[i].fixed && strcmp(t->words[i].text, places[0].name) != 0)
+            found |= places_in(t->words[i].text);
+    for (int i = 0; i < PLACES; i++)
+        if ((found >> i & 1) && !place_takes_several(i))
+            return error_set(MR_EINVAL,
+                             "-n: %s is a place for one line; leave it out, and all lines are "
+                             "appended, or let {} be an argument by itself",
+                             places[i].name);
+    return 0;
+}
+
 // ---- Filling ----------------------------------------------------------------------------------
 
-static int append_part(struct buffer *text, int place, const struct parts *p) {
-    char digits[24];
-    snprintf(digits, sizeof digits, "%" PRIu64, p->number);
-    mr_bytes part = places[place].find ? places[place].find(p) : mr_str(digits);
+static int append_bytes(struct buffer *text, mr_bytes part) {
     if (part.size && memchr(part.data, 0, part.size))
         return error_set(MR_EINVAL, "it has a 0 byte, which no argument can hold; on stdin it "
                                     "could be read (run --stdin; work and flow without {})");
     return part.size ? buffer_append(text, part.data, part.size) : 0;
 }
 
+static int append_part(struct buffer *text, int place, const struct parts *p) {
+    char digits[24];
+    snprintf(digits, sizeof digits, "%" PRIu64, p->number);
+    return append_bytes(text, places[place].find ? places[place].find(p) : mr_str(digits));
+}
+
+// A word for each line. How many; MR_EINVAL, MR_ENOMEM.
+static int append_several(struct buffer *text, const struct parts *p) {
+    int count = 0;
+    for (size_t at = 0; at <= p->line.size; count++) {
+        const char *from = (const char *)p->line.data + at;
+        size_t left = p->line.size - at;
+        const char *end = left ? memchr(from, p->delimiter, left) : NULL;
+        size_t size = end ? (size_t)(end - from) : left;
+        int err = append_bytes(text, (mr_bytes){ from, size });
+        if (err >= 0)
+            err = buffer_append(text, "", 1);
+        if (err < 0)
+            return err;
+        at += size + 1;
+    }
+    return count;
+}
+
+// How many words it has become.
 static int append_word(struct buffer *text, const char *word, bool fixed, const struct parts *p) {
     int err = 0;
+    if (p->several && !fixed && strcmp(word, places[0].name) == 0)
+        return append_several(text, p);
     while (*word && err >= 0) {
         int place = fixed ? -1 : place_at(word);
         if (place >= 0) {
@@ -203,7 +245,9 @@ static int append_word(struct buffer *text, const char *word, bool fixed, const 
             word += size;
         }
     }
-    return err < 0 ? err : buffer_append(text, "", 1);
+    if (err >= 0)
+        err = buffer_append(text, "", 1);
+    return err < 0 ? err : 1;
 }
 
 static int append_variable(struct buffer *text, int place, const struct parts *p) {
@@ -219,13 +263,15 @@ static int append_variable(struct buffer *text, int place, const struct parts *p
 // Words and variables, one behind the other; `out_words` and `out_count` of both.
 static int fill_text(const struct template *t, const struct parts *p, struct buffer *text,
                      size_t *out_words, size_t *out_count) {
-    size_t words = t->count, count;
+    size_t words = 0, count;
     int err = 0;
-    for (size_t i = 0; i < t->count && err >= 0; i++)
+    for (size_t i = 0; i < t->count && err >= 0; i++) {
         err = append_word(text, t->words[i].text, t->words[i].fixed, p);
+        words += err < 0 ? 0 : (size_t)err;
+    }
     if (t->append && err >= 0) {
-        err = append_word(text, "{}", false, p);
-        words++;
+        err = append_word(text, places[0].name, false, p);
+        words += err < 0 ? 0 : (size_t)err;
     }
     count = words;
     for (int i = 0; i < PLACES && err >= 0; i++) {

@@ -26,6 +26,8 @@ struct template {
 struct parts {
     mr_bytes line, key;
     uint64_t number;
+    bool several; // the line is several, with `delimiter` between them; see template_check_several
+    char delimiter;
 };
 
 // With `input` the line goes elsewhere: it is then never appended. Placeholders in the script of a
@@ -34,6 +36,10 @@ struct parts {
 // too.
 int template_open(const char *const *words, bool input, struct template *out);
 void template_close(struct template *);
+
+// Whether it has a place for several lines: none, so that they are appended, or words that are {}
+// and no more, which become a word for each line. MR_EINVAL with the way out.
+int template_check_several(const struct template *);
 
 // A command with everything in its place. Zero is a valid start; to be used again and again.
 struct filled {

@@ -23,6 +23,7 @@
 #include "cli/progress.h"
 #include "cli/push_sums.h"
 #include "cli/show.h"
+#include "cli/values.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,25 +64,10 @@ struct pushing {
 
 // ---- Options ----------------------------------------------------------------------------------
 
-static bool read_delimiter(const struct input *in, char *out) {
-    const char *text = input_option(in, "--delimiter");
-    bool zero = input_option(in, "-0") != NULL;
-    *out = zero ? 0 : '\n';
-    if (!text)
-        return true;
-    static const char names[] = "nt0\\", meant[] = "\n\t\0\\";
-    const char *found = text[0] == '\\' && text[1] ? strchr(names, text[1]) : NULL;
-    if (zero || !text[0] || (found ? text[2] : text[1])) {
-        complain("push: --delimiter '%.20s': one byte, or \\n \\t \\0, and not with -0", text);
-        return false;
-    }
-    *out = found ? meant[found - names] : text[0];
-    return true;
-}
-
 static bool push_lines_options_read(struct pushing *p) {
     const struct input *in = p->in;
-    if (!push_options_read(in, &p->options) || !read_delimiter(in, &p->lines.delimiter))
+    if (!push_options_read(in, &p->options) ||
+        !input_delimiter(in, "--delimiter", &p->lines.delimiter))
         return false;
     if (!input_option(in, "--room"))
         p->options.room_ms = -1;

@@ -146,16 +146,8 @@ static int serve_read_size(const struct input *in, const char *option, uint64_t 
     const char *value = input_option(in, option);
     if (!value)
         return 0;
-    char *end = NULL;
-    uint64_t size = value[0] >= '0' && value[0] <= '9' ? strtoull(value, &end, 10) : 0;
-    int shift = !end || !*end        ? 0
-                : strchr("kK", *end) ? 10
-                : strchr("mM", *end) ? 20
-                : strchr("gG", *end) ? 30
-                                     : -1;
-    if (!size || shift < 0 || (shift && end[1]) || size > most >> shift)
+    if (size_read(value, most, out) < 0)
         return input_refuse(in, option, "it is a size such as 64k, 16M or 2G, and not too large");
-    *out = size << shift;
     return 0;
 }
 

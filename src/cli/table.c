@@ -97,6 +97,12 @@ static const struct cli_command work_commands[] = {
             "Lines that begin with - would be taken for options: put -- before {} for\n"
             "commands that support it.\n"
             "\n"
+            "With -n N a command gets up to N lines as arguments: where an argument is {} and\n"
+            "no more, else at the end; with --stdin as lines of its stdin. It gets fewer at\n"
+            "the end of the input, before a line with another key (only lines that follow\n"
+            "each other share a command), and beyond 128 KiB. Such a group counts as one line\n"
+            "in {#}, in messages, in --results, and when it fails.\n"
+            "\n"
             "Lines with the same key run one after another, in order. A line without a key is\n"
             "reported and has no order. The output of a command is printed when it has ended,\n"
             "never mixed with others; of a retried line only the last attempt is printed.\n"
@@ -106,6 +112,13 @@ static const struct cli_command work_commands[] = {
             "too long. With --halt never (the default) all other lines still run, also later\n"
             "ones of the same key. --halt soon starts no more lines after the first failure;\n"
             "--halt now also ends the running ones.\n"
+            "\n"
+            "--delay, --load and --memfree hold back commands before they start. While none\n"
+            "runs, one is started whatever the load and the memory.\n"
+            "\n"
+            "--dry-run prints each command as a shell would read it, in the order of the\n"
+            "lines, and starts none. --tag begins each line of output with the input line and\n"
+            "a tab; --results keeps the output without it.\n"
             "\n"
             "Commands have MILLRACE_KEY, MILLRACE_ATTEMPT and others in their environment;\n"
             "they can use millrace state, and millrace emit run to add lines.\n"
@@ -126,7 +139,9 @@ static const struct cli_command work_commands[] = {
             "\n"
             "A journal is removed when all its lines are done. If some have failed it stays:\n"
             "DIR/failed lists them (number, reason, line), and the same command runs only\n"
-            "those again.\n"
+            "those again. After an interruption it goes on with the rest and leaves lines\n"
+            "that failed as they are; --retry-failed runs them again as well. It refuses a\n"
+            "directory without a journal, where it would run everything.\n"
             "\n"
             "Exits 0 if every line is done, 1 if any failed, 2 if the command cannot be run,\n"
             "3 if journal or results cannot be opened, 124 if the deadline has passed, 130 if\n"
@@ -136,22 +151,32 @@ static const struct cli_command work_commands[] = {
                     "  millrace run -0 --key-regex '/([^/]+)/' -- convert {} {.}.jpg\n"
                     "    one picture of a directory at a time\n"
                     "millrace run --journal urls.run --retries 5 -- wget -q <urls.txt\n"
-                    "    after a crash, the same command continues\n",
+                    "    after a crash, the same command continues\n"
+                    "ls | millrace run -n 50 --dry-run -- chmod a-w\n"
+                    "    shows which files each command would get\n",
         .options = { JOBS,
                      { "--key-field", "N", "the key is the Nth word of the line" },
                      { "--key-regex", "RE", "the key is what RE matches, or its first group" },
                      { "--key-json", "NAME", "the key is the member NAME of a JSON line" },
                      { "-0", NULL, "lines end with a 0 byte, as of find -print0" },
+                     { "-d, --delimiter", "C", "lines end with this character, not a newline" },
+                     { "-n, --max-args", "N", "up to N lines for one command (1)" },
                      { "--stdin", NULL, "the line is the command's stdin" },
                      { "--retries", "N", "try a line that fails N more times (0)" },
                      { "--timeout", "D", "end a command that takes longer: 30s, 5m" },
                      { "--deadline", "D", "end everything after this time" },
+                     { "--delay", "D", "at least this time between two starts" },
+                     { "--load", "N", "start none while the load is above N (or N% of CPUs)" },
+                     { "--memfree", "SIZE", "start none while less memory is available: 2G" },
                      { "--journal", "DIR", "keep the progress in this directory" },
+                     { "--retry-failed", NULL, "run lines again that failed before" },
                      { "-k, --keep-order", NULL, "print output in the order of the lines" },
                      { "--halt", "WHEN", "end after a failure: never (default), soon, now" },
                      { "--progress", NULL, "show a bar (default if only stderr is a terminal)" },
                      { "--results", "DIR", "also store the output and status of each line" },
-                     { "--json", NULL, "the last line of stderr is a summary in JSON" } },
+                     { "--tag", NULL, "begin each line of output with the input line" },
+                     { "--dry-run", NULL, "print the commands, and run none" },
+                     { "--json", NULL, "the last line of stderr: a summary, and failed lines" } },
         .run = run_run,
     },
     {

@@ -15,7 +15,7 @@
 
 // -j and -P as in parallel and xargs.
 #define JOBS                                                                                       \
-    { "-j, -P, --jobs", "N", "N at once; auto (default): the fastest number" }
+    { "-j, -P, --jobs", "N", "N or N% of the processors at once; auto (default)" }
 
 extern const struct cli_command auth_commands[];
 extern const struct cli_command cluster_commands[];

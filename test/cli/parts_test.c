@@ -1,10 +1,11 @@
 // The parts of a line: its key by field, regular expression and JSON; its places in a command. And
-// durations, as the command line has them; signals that come in pairs.
+// durations, as the command line has them; signals that come in pairs; when a command may start.
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "cli/interrupts.h"
 #include "cli/keys.h"
 #include "cli/placeholders.h"
+#include "cli/run/gate.h"
 #include "cli/values.h"
 
 #include <setjmp.h>
@@ -606,6 +607,42 @@ static void signals_that_come_together_are_one(void **state) {
     assert_int_equal(i.count, 2);
 }
 
+// ---- Starts -----------------------------------------------------------------------------------
+
+static struct gate gate_with(struct gate_limits limits, double load, uint64_t available) {
+    return (struct gate){ .limits = limits, .look = { load, available } };
+}
+
+static void starts_keep_their_distance(void **state) {
+    (void)state;
+    struct gate g = gate_with((struct gate_limits){ .delay_ms = 500 }, 0, 0);
+    assert_int_equal(gate_wait_ms(&g, 1000), 0);
+    gate_note_start(&g, 1000);
+    assert_int_equal(gate_wait_ms(&g, 1001), 499);
+    g.running = 0; // also if nothing runs
+    assert_int_equal(gate_wait_ms(&g, 1499), 1);
+    assert_int_equal(gate_wait_ms(&g, 1500), 0);
+}
+
+// Each start counts as load until the next look, so that not all start together.
+static void load_and_memory_hold_back_all_but_one(void **state) {
+    (void)state;
+    struct gate g = gate_with((struct gate_limits){ .has_load = true, .load = 3 }, 1.5, 0);
+    gate_note_start(&g, 1000);
+    assert_int_equal(gate_wait_ms(&g, 1000), 0);
+    gate_note_start(&g, 1000);
+    assert_int_equal(gate_wait_ms(&g, 1000), GATE_LOOK_MS);
+    g.running = 0;
+    assert_int_equal(gate_wait_ms(&g, 1000), 0);
+
+    g = gate_with((struct gate_limits){ .memory_free = 1000 }, 0, 999);
+    assert_int_equal(gate_wait_ms(&g, 1000), 0);
+    gate_note_start(&g, 1000);
+    assert_int_equal(gate_wait_ms(&g, 1000), GATE_LOOK_MS);
+    g.look.available = 1000;
+    assert_int_equal(gate_wait_ms(&g, 1000), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_is_a_field),
@@ -623,6 +660,8 @@ int main(void) {
         cmocka_unit_test(U1_scripts_are_found_in_commands),
         cmocka_unit_test(durations_have_units),
         cmocka_unit_test(signals_that_come_together_are_one),
+        cmocka_unit_test(starts_keep_their_distance),
+        cmocka_unit_test(load_and_memory_hold_back_all_but_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

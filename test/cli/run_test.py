@@ -1145,6 +1145,182 @@ def _():
         equal(counted, expected, seed)
 
 
+# ---- What users of xargs and parallel expect ----------------------------------------------------
+
+
+@case("-n: lines that follow each other are arguments of one command, at the end or in place of {}")
+def _():
+    for arguments, out in (
+            (["--", "echo", "x"], b"x 1 2 3\nx 4 5 6\nx 7\n"),
+            (["--", "echo", "{}", "in", "{#}"], b"1 2 3 in 1\n4 5 6 in 2\n7 in 3\n"),
+            (["--stdin", "--", "tac"], b"3\n2\n1\n6\n5\n4\n7\n")):
+        equal(run("-n", "3", "-k", *arguments, data=range_lines(1, 7)).out, out, arguments)
+    equal(run("-n2", "-0", "--", "printf", "<%s>", data=b"a b\0\0c\nd\0").out, b"<a b><><c\nd>")
+    xargs = subprocess.run(["xargs", "-d", "\n", "-n", "4", "printf", "[%s]"], capture_output=True,
+                           input=b"a b\n\n'\n\\\n$x\n").stdout
+    equal(run("-n", "4", "-k", "--", "printf", "[%s]", data=b"a b\n\n'\n\\\n$x\n").out, xargs)
+
+
+@case("-n: a command never gets lines of two keys, and fewer lines when they are long")
+def _():
+    lines = [f"{key} {n}" for n, key in enumerate("aaabbacc")]
+    r = run("-n", "2", "-k", "--key-field", "1", "--", "echo", "{}", "key", "{key}", data=lines)
+    equal(r.out.decode().splitlines(),
+          ["a 0 a 1 key a", "a 2 key a", "b 3 b 4 key b", "a 5 key a", "c 6 c 7 key c"], r)
+    long = ["x" * 60000] * 5
+    r = run("-n", "5", "-k", *sh('echo $#'), data=long)
+    equal(numbers(r.out), [2, 2, 1], r)
+    for words in ["echo", "{.}"], ["echo", "a{}"], ["sh", "-c", "echo {}"]:
+        r = run("-n", "2", "--", *words, data=[1, 2])
+        check(r.code == 2 and b"place for one line" in r.err, words, r)
+
+
+@case("-n with a journal: a group that failed is listed and tried again, a finished one is not")
+def _():
+    script = 'echo $1; [ -e good ] || [ $1 != 3 ]'
+    for order in [], ["-k"]:
+        arguments = ["-n", "2", "--jobs", "1", "--journal", "journal", *order, *sh(script)]
+        r = run(*arguments, data=SIX)
+        equal((r.code, numbers(r.out)), (1, [1, 3, 5]), r)
+        check(b"group 2 failed: exit code 1; its lines are '3 4'" in r.err, r)
+        equal(lines_of("journal/failed"), ["2\texit code 1\t3\t4"])
+        r = run("-n", "3", *arguments[2:], data=SIX)
+        check(r.code == 3 and b"-n 2" in r.err, r)
+        with open("good", "w"):
+            pass
+        r = run(*arguments, data=SIX)
+        equal((r.code, numbers(r.out), os.path.exists("journal")), (0, [3], False), r)
+        os.unlink("good")
+
+
+@case("-d: lines end with another character")
+def _():
+    for delimiter, data in (",", b"a b,c\n"), ("\\t", b"a b\tc\n"), ("\\0", b"a b\0c\n"):
+        equal(run("-d", delimiter, "-k", "--", "printf", "[%s]", data=data).out, b"[a b][c\n]", delimiter)
+
+
+@case("--dry-run prints what a shell runs to the same effect, and runs nothing")
+def _():
+    data = b"plain\nit's\n-n\n$HOME `id` *\n\n\"\\\n"
+    for command in (["printf", "<%s>"], ["sh", "-c", "printf '<%s>' {}"],
+                    ["-n", "4", "--", "printf", "<%s>", "a b", "{}"], ["--stdin", "--", "cat"]):
+        arguments = command if "--" in command else ["--", *command]
+        printed = run("--dry-run", *arguments, data=data)
+        equal((printed.code, printed.err), (0, b""), printed)
+        equal(subprocess.run(["bash"], input=printed.out, capture_output=True).stdout,
+              run("-k", *arguments, data=data).out, printed)
+    r = run("--dry-run", *sh("touch ran"), data=[1])
+    equal((r.code, r.out, os.path.exists("ran")), (0, b"sh -c 'touch ran' sh 1\n", False))
+    r = run("--dry-run", "--", "echo", data=b"a\0b\nc\n")
+    check(r.code == 1 and r.out == b"echo c\n" and b"line 1: it has a 0 byte" in r.err, r)
+
+
+@case("--tag: each line of output, of both kinds, begins with the input line and a tab")
+def _():
+    script = 'printf "%s\\nmore" "$1"; echo bad >&2'
+    for order in [], ["-k"], ["-k", "--journal", "journal"]:
+        r = run("--tag", "--jobs", "1", *order, *sh(script), data=["x y", "z"])
+        equal(r.out, b"x y\tx y\nx y\tmore\nz\tz\nz\tmore\n", r)
+        equal(r.err, b"x y\tbad\nz\tbad\n", r)
+    equal(run("--tag", "-n", "2", "-k", "--", "echo", data=[1, 2, 3]).out, b"1 2\t1 2\n3\t3\n")
+    r = run("--tag", "--results", "results", "--", "echo", data=[1])
+    with open("results/1/stdout") as file:
+        equal((r.out, file.read()), (b"1\t1\n", "1\n"))
+    r = run("--tag", "--", "seq", data=[200000])
+    equal(r.out, b"".join(b"200000\t%d\n" % n for n in range(1, 200001)))
+
+
+@case("--tag: output of an earlier run that is printed late is tagged")
+def _():
+    journal = ["--tag", "--jobs", "1", "--journal", "journal", "--keep-order"]
+    interrupt(*journal, *sh(SLOW), data=SIX)
+    os.unlink("journal/printed")
+    r = run(*journal, *sh(SLOW), data=SIX)
+    equal((r.code, r.out), (0, b"".join(b"%d\t%d\n" % (n, n) for n in range(1, 7))), r)
+
+
+@case("--jobs N%: per cent of the processors")
+def _():
+    count = len(os.sched_getaffinity(0))
+    for percent, level in (100, count), (200, 2 * count), (1, 1):
+        r = run("--jobs", f"{percent}%", "--json", "--", "true", data=[1])
+        equal(json.loads(r.err)["levels"], [level], percent)
+
+
+@case("--memfree and --load: with too little memory or too much load one command runs at a time")
+def _():
+    alone = 'mkdir alone || exit 1; echo $1; rmdir alone'
+    r = run("--jobs", "4", "--memfree", "1000000T", *sh(alone), data=range_lines(1, 12))
+    equal((r.code, sorted(numbers(r.out))), (0, range_lines(1, 12)), r)
+    for free in ["--memfree", "1k"], ["--load", "1000000"], ["--load", "100000%"], ["--delay", "1ms"]:
+        meet = WAIT + 'touch here$1; wait_file here$((3 - $1))'  # each needs the other
+        r = run("--jobs", "2", *free, *sh(meet), data=[1, 2])
+        equal(r.code, 0, free, r)
+        os.unlink("here1")
+        os.unlink("here2")
+
+
+@case("commands that are held back by --delay do not start after Ctrl-C")
+def _():
+    r = Run("--jobs", "2", "--delay", "1h", *sh("echo $1 >>log; touch up"))
+    r.feed(b"1\n2\n3\n")
+    wait_for("up")
+    r.signal(signal.SIGINT)
+    r = r.end()
+    equal((r.code, len(lines_of("log"))), (130, 1), r)
+
+
+@case("--json lists the lines that failed, with their text and reason")
+def _():
+    r = run("--json", "--jobs", "1", *sh('[ ${#1} -lt 3 ] || { echo long >&2; exit 4; }'),
+            data=["ok", "x" * 1000, "abc"])
+    failures = json.loads(r.err.splitlines()[-1])["failures"]
+    equal([f["line"] for f in failures], [2, 3], r)
+    check(failures[0]["text"].startswith("xxx") and len(failures[0]["text"]) < 300, failures)
+    equal((failures[1]["text"], failures[1]["reason"]), ("abc", "exit code 4: long"))
+    r = run("--json", "--", "false", data=range_lines(1, 150))
+    summary = json.loads(r.err.splitlines()[-1])
+    equal((summary["failed"], len(summary["failures"])), (150, 100))
+
+
+@case("U13: --retry-failed runs failed lines of an interrupted journal again, and needs a journal")
+def _():
+    script = SLOW + "; [ -e good ] || [ $1 != 2 ]"
+    arguments = ["--jobs", "1", "--journal", "journal"]
+    r = run("--retry-failed", *arguments, *sh(script), data=SIX)
+    check(r.code == 3 and b"there is no journal in journal" in r.err, r)
+    check(not os.path.exists("journal"))
+    r = run("--retry-failed", *sh(script), data=SIX)
+    check(r.code == 2 and b"--journal" in r.err, r)
+    equal(interrupt(*arguments, *sh(script), data=SIX).code, 130)
+    with open("good", "w"):
+        pass
+    r = run("--retry-failed", *arguments, *sh(script), data=SIX)
+    equal((r.code, sorted(numbers(r.out)), os.path.exists("journal")), (0, [2, 4, 5, 6], False), r)
+
+
+@case("U13: --retry-failed with --keep-order waits for the end of the run")
+def _():
+    script = SLOW + "; [ -e good ] || [ $1 != 2 ]"
+    arguments = ["--jobs", "1", "--journal", "journal", "--keep-order"]
+    equal(interrupt(*arguments, *sh(script), data=SIX).code, 130)
+    r = run("--retry-failed", *arguments, *sh(script), data=SIX)
+    check(r.code == 3 and b"has ended" in r.err, r)
+    equal(run(*arguments, *sh(script), data=SIX).code, 1)
+    with open("good", "w"):
+        pass
+    r = run("--retry-failed", *arguments, *sh(script), data=SIX)
+    equal((r.code, numbers(r.out)), (0, [2]), r)
+
+
+@case("the journal of a few lines takes less than a megabyte")
+def _():
+    equal(run("--journal", "journal", "--", "false", data=range_lines(1, 5)).code, 1)
+    blocks = sum(os.stat(os.path.join(folder, name)).st_blocks
+                 for folder, _, names in os.walk("journal") for name in names)
+    check(blocks * 512 < 1 << 20, blocks)
+
+
 # ---- Usage -------------------------------------------------------------------------------------
 
 
@@ -1155,7 +1331,18 @@ def _():
             (["--timeout", "5", "--", "true"], b"5s"),
             (["--timeout", "soon", "--", "true"], b"no duration"),
             (["--deadline", "0s", "--", "true"], b"not possible"),
-            (["--jobs", "0", "--", "true"], b"at least 1"),
+            (["--jobs", "0", "--", "true"], b"'0': auto, a number from 1 to 4096"),
+            (["--jobs", "0%", "--", "true"], b"'0%'"),
+            (["-n", "0", "--", "true"], b"at least 1"),
+            (["-n", "x", "--", "true"], b"'x'"),
+            (["-d", "ab", "--", "true"], b"'ab': one byte"),
+            (["-d", ",", "-0", "--", "true"], b"not with -0"),
+            (["--delay", "5", "--", "true"], b"--delay: '5' has no unit"),
+            (["--load", "-1", "--", "true"], b"'-1'"),
+            (["--load", "5x", "--", "true"], b"--load: '5x' is neither a number"),
+            (["--memfree", "lots", "--", "true"], b"--memfree: 'lots' is no possible size"),
+            (["--memfree", "0", "--", "true"], b"'0'"),
+            (["--dry-run", "--journal", "j", "--", "true"], b"leave --journal out"),
             (["-j", "--", "true"], b"a value is missing behind '--jobs'"),
             (["--jobs", "many", "--", "true"], b"'many'"),
             (["--jobs", "5000", "--", "true"], b"4096"),

@@ -93,7 +93,7 @@ static void run_input_note_keyless(struct run *r, uint64_t number) {
 static int batch_add(struct run *r, struct batch *b, const struct line *line) {
     const struct run_options *o = r->options;
     uint8_t room[KEY_MOST];
-    int err = keys_find(&o->keys, line->text, &b->key);
+    int err = keys_find(&o->keys, group_first_line(o, line->text), &b->key);
     if (err < 0)
         return err;
     mr_bytes key = key_channel(buffer_bytes(&b->key), room);
@@ -103,7 +103,7 @@ static int batch_add(struct run *r, struct batch *b, const struct line *line) {
     err = key.size ? buffer_append(&b->bytes, key.data, key.size) : 0;
     size_t begin = b->bytes.size;
     if (err >= 0)
-        err = line_append(&b->bytes, line, o->input && !o->zero_bytes);
+        err = line_append(&b->bytes, line, o->input && o->delimiter == '\n');
     if (err < 0)
         return err;
     if (b->count == 0)
@@ -181,7 +181,7 @@ static int take_result(struct run *r, const struct line *line) {
     mr_result result = { 0 };
     err = mr_await(r->engine, id, 0, &result);
     if (err >= 0)
-        err = run_hold_result(r, line->number, result.body);
+        err = run_hold_result(r, line, result.body);
     mr_result_free(&result);
     return err == MR_EAGAIN ? 0 : err;
 }
@@ -215,7 +215,7 @@ static int take_lines(struct run *r, struct batch *b) {
     uint64_t known = journal_known(&r->journal);
     int err = 0;
     while (err >= 0 && b->count < BATCH_LINES && b->bytes.size < BATCH_BYTES && !b->cut &&
-           lines_next(&r->lines, &line)) {
+           (err = groups_next(&r->groups, &line)) > 0) {
         err = line.number <= known ? line_again(r, b, &line) : batch_add(r, b, &line);
         b->cut = b->count && line.number == r->journal.ended_upto;
     }
@@ -225,29 +225,29 @@ static int take_lines(struct run *r, struct batch *b) {
 static int input_ends(struct run *r) {
     uint64_t known = journal_known(&r->journal);
     r->input_over = true;
-    if (r->lines.number >= known)
+    if (r->groups.number >= known)
         return worker_begin(r);
     return error_set(MR_EINVAL,
                      "the input ends with line %" PRIu64 ", but this journal has read %" PRIu64
                      ": use the same input, or another --journal directory",
-                     r->lines.number, known);
+                     r->groups.number, known);
 }
 
 static int take_and_push(struct run *r, struct batch *b) {
     int err = take_lines(r, b);
-    if (err >= 0 && r->lines.number >= journal_known(&r->journal))
+    if (err >= 0 && r->groups.number >= journal_known(&r->journal))
         err = worker_begin(r);
     return err < 0 ? err : batch_push(r, b);
 }
 
 int input_take(struct run *r) {
     struct batch b = { 0 };
-    int err = r->pending ? 0 : lines_read(&r->lines, STDIN_FILENO);
+    int err = r->pending ? 0 : lines_read(&r->groups.lines, STDIN_FILENO);
     if (err >= 0)
         err = take_and_push(r, &b);
     r->pending = b.count == BATCH_LINES || b.bytes.size >= BATCH_BYTES || b.cut;
     batch_finish(&b);
     if (err < 0 || r->pending)
         return err;
-    return r->lines.ended ? input_ends(r) : 0;
+    return r->groups.lines.ended ? input_ends(r) : 0;
 }

@@ -41,10 +41,17 @@ static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struc
     *out = mr_job_key(job);
     if (!r->options->template.uses_key || out->size < KEY_MOST)
         return 0;
-    int err =
-        keys_find(&r->options->keys, text, room); // the engine has only the beginning of a long one
+    int err = keys_find(&r->options->keys, group_first_line(r->options, text),
+                        room); // the engine has only the beginning of a long one
     *out = buffer_bytes(room);
     return err;
+}
+
+struct parts run_parts(const struct run_options *o, const struct line *line) {
+    return (struct parts){ .line = line->text,
+                           .number = line->number,
+                           .several = o->lines_each > 1,
+                           .delimiter = o->delimiter };
 }
 
 struct run_collecting {
@@ -112,7 +119,7 @@ static int try_line(struct run *r, mr_job *job, const struct line *line, struct 
         return 0;
     }
     struct buffer key = { 0 };
-    struct parts parts = { .line = line->text, .number = line->number };
+    struct parts parts = run_parts(r->options, line);
     int err = find_key(r, job, line->text, &key, &parts.key);
     if (err >= 0)
         err = run_job_run_command(r, job, line, &parts, out);
@@ -166,20 +173,22 @@ static int keep_result(mr_job *job, bool failed, struct exec_result *x) {
     return err;
 }
 
-int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
+int run_hold_result(struct run *r, const struct line *line, mr_bytes result) {
     struct reader in = reader_of(result);
     bool failed = get_u8(&in);
     mr_bytes output = get_raw(&in, (size_t)get_number(&in));
     mr_bytes errors = get_raw(&in, in.bad ? 0 : in.size - in.at);
     if (!reader_done(&in))
-        return error_set(MR_ECORRUPT, "the result of line %" PRIu64 " is not valid", number);
+        return error_set(MR_ECORRUPT, "the result of line %" PRIu64 " is not valid", line->number);
     struct spool spools[2] = { 0 };
     int err = output.size ? spool_append(&spools[0], output.data, output.size) : 0;
     if (err >= 0 && errors.size)
         err = spool_append(&spools[1], errors.data, errors.size);
     if (err >= 0)
-        err = output_hold(&r->output, journal_position(&r->journal, number), failed, &spools[0],
-                          &spools[1]);
+        err = tag_output(r->options, line->text, &spools[0], &spools[1]);
+    if (err >= 0)
+        err = output_hold(&r->output, journal_position(&r->journal, line->number), failed,
+                          &spools[0], &spools[1]);
     spool_finish(&spools[0]);
     spool_finish(&spools[1]);
     if (err < 0)
@@ -201,15 +210,24 @@ static void run_job_name_of(char name[32], const mr_job *job, const struct line 
 }
 
 // Its stderr is printed with its output, so the message only has how it ended.
-static void report_failure(struct run *r, const char *name, const struct line *line,
+static void report_failure(struct run *r, mr_id job, const char *name, const struct line *line,
                            const struct exec_result *x) {
     char shown[LINE_SHOWN];
+    bool several = r->options->lines_each > 1;
     pthread_mutex_lock(&r->lock);
     uint64_t reported = ++r->reported;
+    if (reported <= FAILURES_LISTED) {
+        struct run_failure *f = &r->failures[reported - 1];
+        f->line = line->number;
+        f->job = job;
+        group_shown(r->options, line->text, f->text);
+        memcpy(f->reason, x->reason, sizeof f->reason);
+    }
     pthread_mutex_unlock(&r->lock);
     if (reported <= FAILURES_REPORTED)
-        output_complain(&r->output, "line %s failed: %.*s; the line is '%s'", name,
-                        exec_how_size(x), x->reason, line_shown(shown, line->text));
+        output_complain(&r->output, "%s %s failed: %.*s; %s '%s'", several ? "group" : "line", name,
+                        exec_how_size(x), x->reason, several ? "its lines are" : "the line is",
+                        group_shown(r->options, line->text, shown));
     if (reported == FAILURES_REPORTED)
         output_complain(&r->output, "further failures are only counted%s",
                         r->journal.dir ? ", and listed in the journal" : "");
@@ -229,7 +247,8 @@ static void stop_printing(struct run *r) {
     run_stop_any(r, CLI_FAILED, false);
 }
 
-static int show_before_commit(struct run *r, const char *name, const struct exec_result *x) {
+static int show_before_commit(struct run *r, const char *name, const struct line *line,
+                              struct exec_result *x) {
     const struct run_options *o = r->options;
     int err = o->results ? results_write(o->results, name, x) : 0;
     if (err < 0) {
@@ -240,7 +259,9 @@ static int show_before_commit(struct run *r, const char *name, const struct exec
     }
     if (r->output.in_order)
         return 0;
-    err = output_print(&r->output, &x->output, &x->errors);
+    err = tag_output(o, line->text, &x->output, &x->errors);
+    if (err >= 0)
+        err = output_print(&r->output, &x->output, &x->errors);
     if (err < 0)
         stop_printing(r);
     return err;
@@ -264,27 +285,48 @@ static int run_job_commit(struct run *r, mr_job *job, bool failed, struct exec_r
     return err < 0 || r->journal.dir ? err : mr_drop(r->engine, id);
 }
 
+static int hold_in_order(struct run *r, const struct line *line, bool failed,
+                         struct exec_result *x) {
+    uint64_t position = journal_position(&r->journal, line->number);
+    int err = tag_output(r->options, line->text, &x->output, &x->errors);
+    return err < 0 ? err : output_hold(&r->output, position, failed, &x->output, &x->errors);
+}
+
+// The list has a line for each, so the lines of a group stand between tabs there.
+static int note_failure(struct run *r, const char *name, const struct line *line,
+                        const struct exec_result *x) {
+    struct buffer text = { 0 };
+    int err = buffer_append(&text, line->text.data, line->text.size);
+    for (size_t i = 0; r->options->lines_each > 1 && i < text.size && err >= 0; i++)
+        if ((char)text.data[i] == r->options->delimiter)
+            text.data[i] = '\t';
+    if (err >= 0)
+        err = journal_note_failure(&r->journal, name, x->reason, buffer_bytes(&text));
+    buffer_finish(&text);
+    return err;
+}
+
 static int end_line(struct run *r, mr_job *job, const struct line *line, bool failed,
                     struct exec_result *x) {
     int64_t bytes = (int64_t)mr_job_body(job).size;
     bool emitted = line->number == 0;
+    mr_id id = mr_job_id(job);
     char name[32];
     run_job_name_of(name, job, line);
-    int err = show_before_commit(r, name, x);
+    int err = show_before_commit(r, name, line, x);
     if (err < 0)
         return mr_release(job, 0);
     if (failed && r->journal.dir)
-        err = journal_note_failure(&r->journal, name, x->reason, line->text);
+        err = note_failure(r, name, line, x);
     if (err >= 0)
         err = run_job_commit(r, job, failed, x);
     if (err < 0)
         return err;
-    uint64_t position = journal_position(&r->journal, line->number);
-    if (r->output.in_order && output_hold(&r->output, position, failed, &x->output, &x->errors) < 0)
+    if (r->output.in_order && hold_in_order(r, line, failed, x) < 0)
         stop_printing(r);
     *(failed ? &r->failed : &r->done) += 1;
     if (failed)
-        report_failure(r, name, line, x);
+        report_failure(r, id, name, line, x);
     r->bytes -= emitted ? 0 : bytes;
     r->ended += !emitted;
     if (failed && r->options->halt != HALT_NEVER)
@@ -316,8 +358,11 @@ static int end_attempt(struct run *r, mr_job *job, const struct line *line, stru
 static int run_line(struct run *r, mr_job *job) {
     struct line line = line_of_body(mr_job_body(job));
     struct job_exec run = { 0 };
+    if (!gate_enter(&r->gate, &r->stopping))
+        return mr_release(job, 0);
     uint64_t begun_us = monotonic_us();
     int err = try_line(r, job, &line, &run);
+    gate_leave(&r->gate);
     if (job_execs_are_refused(&r->execs, err))
         output_complain(&r->output, "run: no command can be started: %s; trying again",
                         error_text());

@@ -4,9 +4,12 @@
 #include "cli/run/run.h"
 #include "cli/values.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { LINES_EACH_MOST = 65536 };
 
 // ---- Options ----------------------------------------------------------------------------------
 
@@ -29,27 +32,63 @@ static bool read_halt(const struct input *in, enum halt *out) {
     return !text;
 }
 
+static bool is_given(const struct input *in, const char *name) {
+    return input_option(in, name) != NULL;
+}
+
+static bool read_lines_each(const struct input *in, uint32_t *out) {
+    *out = 1;
+    if (!input_small_count(in, "--max-args", LINES_EACH_MOST, out))
+        return false;
+    if (*out == 0)
+        complain("run: -n 0: a command gets at least 1 line, and at most %d", LINES_EACH_MOST);
+    return *out > 0;
+}
+
+static bool read_gate(const struct input *in, struct gate_limits *out) {
+    out->has_load = is_given(in, "--load");
+    return input_duration(in, "--delay", &out->delay_ms) && input_share(in, "--load", &out->load) &&
+           input_size(in, "--memfree", UINT64_MAX >> 1, &out->memory_free);
+}
+
+// Options that need or exclude each other.
+static bool options_fit(const struct run_options *o) {
+    if (o->retry_failed && !o->journal)
+        complain("run: --retry-failed needs --journal DIR, which knows the lines that failed");
+    else if (o->dry_run && o->journal)
+        complain("run: --dry-run prints all commands and knows no journal: leave --journal out");
+    else
+        return true;
+    return false;
+}
+
 bool run_options_read(const struct input *in, struct run_options *o) {
-    o->input = input_option(in, "--stdin") != NULL;
-    o->zero_bytes = input_option(in, "-0") != NULL;
-    o->keep_order = input_option(in, "--keep-order") != NULL;
-    o->progress = input_option(in, "--progress") != NULL;
-    o->json = input_option(in, "--json") != NULL;
+    o->input = is_given(in, "--stdin");
+    o->tag = is_given(in, "--tag");
+    o->dry_run = is_given(in, "--dry-run");
+    o->retry_failed = is_given(in, "--retry-failed");
+    o->keep_order = is_given(in, "--keep-order");
+    o->progress = is_given(in, "--progress");
+    o->json = is_given(in, "--json");
     o->journal = input_option(in, "--journal");
     o->results = input_option(in, "--results");
     if (!input_jobs(in, &o->jobs) || !read_halt(in, &o->halt) ||
         !input_count(in, "--retries", UINT16_MAX - 1, &o->retries) ||
         !input_duration(in, "--timeout", &o->timeout_ms) ||
-        !input_duration(in, "--deadline", &o->deadline_ms))
+        !input_duration(in, "--deadline", &o->deadline_ms) ||
+        !input_delimiter(in, "--delimiter", &o->delimiter) ||
+        !read_lines_each(in, &o->lines_each) || !read_gate(in, &o->gate) || !options_fit(o))
         return false;
     if (keys_open(input_option(in, "--key-field"), input_option(in, "--key-regex"),
                   input_option(in, "--key-json"), &o->keys) < 0)
         return run_options_refuse(in);
-    if (template_open(in->words, o->input, &o->template) < 0) {
-        keys_close(&o->keys);
-        return run_options_refuse(in);
-    }
-    return true;
+    int err = template_open(in->words, o->input, &o->template);
+    if (err >= 0 && o->lines_each > 1)
+        err = template_check_several(&o->template);
+    if (err >= 0)
+        return true;
+    run_options_close(o);
+    return run_options_refuse(in);
 }
 
 void run_options_close(struct run_options *o) {
@@ -82,12 +121,24 @@ bool command_check(const struct run_options *o) {
 
 // ---- The identity of a run ----------------------------------------------------------------
 
+// Options that came later add a line only where they are used, so that older journals still fit.
+static int identity_lines(const struct run_options *o, struct buffer *out) {
+    char text[16];
+    snprintf(text, sizeof text, "-d %c", o->delimiter);
+    const char *name = o->delimiter == '\n' ? "newline" : o->delimiter ? text : "-0";
+    int err = identity_add(out, "lines", name);
+    if (err < 0 || o->lines_each == 1)
+        return err;
+    snprintf(text, sizeof text, "%" PRIu32, o->lines_each);
+    return identity_add(out, "-n", text);
+}
+
 int run_options_identity(const struct run_options *o, const struct input *in, struct buffer *out) {
     const char *field = input_option(in, "--key-field"), *regex = input_option(in, "--key-regex");
     const char *member = input_option(in, "--key-json");
     int err = identity_add(out, "millrace-journal", "1");
     if (err >= 0)
-        err = identity_add(out, "lines", o->zero_bytes ? "-0" : "newline");
+        err = identity_lines(o, out);
     if (err >= 0)
         err = identity_add(out, "input", o->input ? "--stdin" : "arguments");
     if (err >= 0)

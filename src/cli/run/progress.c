@@ -90,6 +90,19 @@ static void run_progress_print_words(struct run *r) {
     fprintf(stderr, "\n");
 }
 
+static void print_failures(struct json *j, const struct run *r) {
+    json_open(j, "failures", '[');
+    for (uint64_t i = 0; i < r->reported && i < FAILURES_LISTED; i++) {
+        const struct run_failure *f = &r->failures[i];
+        json_open(j, NULL, '{');
+        json_number(j, f->line ? "line" : "job", f->line ? f->line : f->job);
+        json_text(j, "text", f->text);
+        json_text(j, "reason", f->reason);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
 static void run_progress_print_json(struct run *r, enum cli_exit code) {
     struct json j = { .to = stderr };
     struct figures f = run_progress_look(r);
@@ -109,6 +122,7 @@ static void run_progress_print_json(struct run *r, enum cli_exit code) {
         json_number(&j, NULL, r->look.choices[i]);
     json_close(&j, ']');
     json_text(&j, "level-why", r->look.why ? r->look.why : "");
+    print_failures(&j, r);
     json_number(&j, "exit", code);
     json_close(&j, '}');
     json_end(&j);

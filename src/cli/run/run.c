@@ -39,6 +39,11 @@ static int signals_open(struct run *r) {
 static int run_journal_begin(struct run *r, const struct input *in) {
     struct buffer identity = { 0 };
     int err = run_options_identity(r->options, in, &identity);
+    if (err >= 0 && r->options->retry_failed && !journal_exists(r->options->journal))
+        err = error_set(MR_EINVAL,
+                        "--retry-failed: there is no journal in %.200s, so no line has failed; to "
+                        "begin a run leave the option out",
+                        r->options->journal);
     if (err >= 0)
         err = journal_open(&r->journal, r->options->journal, buffer_bytes(&identity));
     buffer_finish(&identity);
@@ -100,7 +105,12 @@ static int resume_counts(struct run *r) {
 static int run_resume_journal(struct run *r) {
     int err = journal_resume(&r->journal, r->engine);
     bool begins_round = r->journal.round > 1 && r->journal.resume == 1;
-    if (err >= 0 && (r->journal.again || begins_round))
+    bool ended = r->journal.again || begins_round;
+    if (err >= 0 && r->options->retry_failed && !ended && r->output.in_order)
+        err =
+            error_set(MR_EINVAL, "with --keep-order, --retry-failed has to wait until the run has "
+                                 "ended; let the same command go on without it first");
+    if (err >= 0 && (ended || r->options->retry_failed))
         err = retry_failed(r);
     if (err >= 0)
         err = r->output.in_order ? resume_output(r) : resume_counts(r);
@@ -168,6 +178,7 @@ void run_stop_any(struct run *r, enum cli_exit code, bool now) {
         r->exit_code = (int)code;
     pthread_mutex_unlock(&r->lock);
     atomic_store(&r->stopping, true);
+    gate_wake(&r->gate);
     if (now)
         execs_stop_any(r->execs.execs);
     wake(r);
@@ -342,7 +353,7 @@ static void journal_end(struct run *r) {
     int err = 0;
     if (r->output.in_order)
         err = journal_next_round(
-            &r->journal, r->lines.number,
+            &r->journal, r->groups.number,
             (struct failed_list){ r->output.mark, MARK_FAILED, r->output.failed });
     if (err < 0 || journal_keep_failures(&r->journal) < 0)
         complain("run: %s", error_text());
@@ -351,14 +362,12 @@ static void journal_end(struct run *r) {
 static void run_close(struct run *r) {
     close_engine(r);
     job_execs_close(&r->execs);
-    lines_finish(&r->lines);
     journal_close(&r->journal);
     output_close(&r->output);
     if (r->signals > 0)
         close(r->signals);
     if (r->wake > 0)
         close(r->wake);
-    pthread_mutex_destroy(&r->lock);
 }
 
 static enum cli_exit run_finish(struct run *r, int err) {
@@ -403,16 +412,24 @@ enum cli_exit run_run(const struct input *in) {
     static struct run run; // large
     struct run *r = &run;
     r->options = &o;
-    r->lines.delimiter = o.zero_bytes ? 0 : '\n';
+    r->groups = (struct groups){ .lines = { .delimiter = o.delimiter },
+                                 .most = o.lines_each,
+                                 .keys = &o.keys };
+    gate_open(&r->gate, &o.gate);
     r->journal.resume = 1;
     r->wake_at = -1;
     r->exit_code = -1;
     pthread_mutex_init(&r->lock, NULL);
     enum cli_exit code = CLI_USAGE;
-    if (command_check(&o)) {
+    if (o.dry_run) {
+        code = dry_run(&r->groups, &o);
+    } else if (command_check(&o)) {
         code = run_run_all(r, in);
         run_close(r);
     }
+    groups_finish(&r->groups);
+    gate_close(&r->gate);
+    pthread_mutex_destroy(&r->lock);
     run_options_close(&o);
     return code;
 }
