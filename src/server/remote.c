@@ -13,6 +13,8 @@ static void remote_destroy_session(struct remote *r) {
     if (!r->session)
         return;
     host_begin(r->session->host);
+    if (r->gives_back)
+        session_give_back(r->session);
     session_destroy(r->session);
     r->session = NULL;
 }
@@ -207,6 +209,7 @@ void remote_handle(struct host *h, struct loop_message *m) {
             remote_return(r->session, m->count);
         break;
     case LOOP_GIVE_BACK:
+        r->gives_back = true; // also what it takes until its end arrives
         if (r->session)
             session_give_back(r->session);
         break;

@@ -105,7 +105,8 @@ struct remote {
     // Used by the loop of the shards:
     struct session *session; // NULL: not yet, or over
     bool is_over;
-    bool has_moved; // messages are ignored until the next identity that makes a session
+    bool gives_back; // its jobs go back without a counted attempt when it ends
+    bool has_moved;  // messages are ignored until the next identity that makes a session
     struct identity identity;
     uint64_t sent_bytes, sent_replies; // of replies, without acknowledgement
     uint64_t sent_ended;               // number of ends reported

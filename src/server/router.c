@@ -230,6 +230,8 @@ static bool send_ack(struct remote *r) {
 
 // Without memory for a message the session ends, which closes its connection.
 static void remote_send(struct remote *r) {
+    if (r->client->broken)
+        return; // its connection is closed, and what it has taken was given back
     if (!r->is_made && !place_is_ready(r->loops, r->shard_loop)) {
         list_append(&r->client->host->parked, &r->of_outgoing);
         return;
