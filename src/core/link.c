@@ -593,11 +593,23 @@ static void links_note_emits(struct core *c) {
     }
 }
 
+// Not every acknowledgement is recorded, but only acknowledged entries are trimmed: the others were
+// copied before. The log may still have them, if it was closed before they were removed.
+static void link_note_trimmed(const struct core *c, struct link_end *l) {
+    for (uint32_t entry = l->first; entry; entry = outbox_at(c, entry)->next) {
+        const struct outbox *o = outbox_at(c, entry);
+        if (o->at < c->trim_mark && o->number > l->acked)
+            l->acked = o->number;
+    }
+}
+
 int links_open(struct core *c) {
     struct heap order = { 0 };
     int err = c->outbox.used ? heap_reserve(&order, c->outbox.used) : 0;
-    for (uint32_t i = 0; err == 0 && i < c->link_count; i++)
+    for (uint32_t i = 0; err == 0 && i < c->link_count; i++) {
+        link_note_trimmed(c, &c->links[i]);
         link_sort(c, &c->links[i], &order);
+    }
     heap_finish(&order);
     links_note_emits(c);
     return err;

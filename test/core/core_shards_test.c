@@ -200,6 +200,38 @@ static void F15_an_outbox_is_in_order_after_cleaning_and_replay(void **state) {
     shard_set_destroy(f);
 }
 
+// An acknowledgement is not always recorded. An entry that was trimmed because of it, but is still
+// in the log when that is opened, is not sent again: it cannot be read any more.
+static void H4_an_emit_that_was_acknowledged_and_trimmed_does_not_come_back(void **state) {
+    (void)state;
+    struct shard_set *f = shard_set_create(2, 1);
+    struct shard_set_shard *from = &f->shard[FROM];
+    struct link_entry e;
+    push(f, "a", "first");
+    push(f, "a", "next");
+    shard_set_wait(f, FROM, 0, "a");
+    emit_to(f, "b");
+    assert_true(core_link_next(from->core, TO, 0, &e));
+    assert_int_equal(core_link_acked(from->core, TO, e.number), 0);
+    for (size_t i = 0, count = from->count; i < count; i++) {
+        struct shard_set_entry k = from->log[i];
+        assert_int_equal(core_clean(from->core, k.at, (mr_bytes){ k.bytes, k.head_size },
+                                    (mr_bytes){ k.bytes + k.head_size, k.body_size }),
+                         0);
+    }
+    from->trimmed = e.at + 1;
+    assert_int_equal(core_trimmed(from->core, from->trimmed), 0);
+    shard_set_sync(f, FROM);
+    shard_set_crash(f, FROM);
+    shard_set_check(f);
+    assert_int_equal(core_links(from->core), 0);
+    shard_set_wait(f, FROM, 0, "a");
+    emit_to(f, "b");
+    assert_true(core_link_next(from->core, TO, 0, &e));
+    assert_int_equal(e.after, 0);
+    shard_set_destroy(f);
+}
+
 // U7: a stage is forgotten after its emits, also where the cleaner has put one behind younger ones.
 static void U7_a_stage_goes_although_its_emit_was_moved(void **state) {
     (void)state;
@@ -317,6 +349,7 @@ int main(void) {
         cmocka_unit_test(U7_a_removed_stage_leaves_no_mark_elsewhere),
         cmocka_unit_test(U7_a_stage_goes_although_its_emit_was_moved),
         cmocka_unit_test(F15_an_outbox_is_in_order_after_cleaning_and_replay),
+        cmocka_unit_test(H4_an_emit_that_was_acknowledged_and_trimmed_does_not_come_back),
         cmocka_unit_test(F51_each_allocation_fails_once_between_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

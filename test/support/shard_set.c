@@ -54,7 +54,7 @@ static int sink_append(void *owner, const struct entry *e, size_t count, enum ro
 }
 
 static const struct shard_set_entry *log_find(const struct shard_set_shard *s, uint64_t at) {
-    for (size_t i = 0; i < s->count; i++)
+    for (size_t i = 0; at >= s->trimmed && i < s->count; i++)
         if (s->log[i].at == at)
             return &s->log[i];
     return NULL;
@@ -94,8 +94,18 @@ void shard_set_sync_some(struct shard_set *f, uint32_t shard) {
     s->durable = upto;
 }
 
+static void log_remove_trimmed(struct shard_set_shard *s) {
+    size_t count = 0;
+    while (count < s->count && s->log[count].at < s->trimmed)
+        count++;
+    log_cut(s, 0, count);
+    s->durable -= count;
+}
+
+// Now and then what was trimmed is still in the log when the shard is opened next.
 void shard_set_clean(struct shard_set *f, uint32_t shard, size_t entries) {
     struct shard_set_shard *s = &f->shard[shard];
+    log_remove_trimmed(s);
     size_t count = entries < s->durable ? entries : s->durable;
     while (count && !s->log[count - 1].last)
         count--;
@@ -109,8 +119,9 @@ void shard_set_clean(struct shard_set *f, uint32_t shard, size_t entries) {
     uint64_t upto = count < s->count ? s->log[count].at : s->end;
     shard_set_must(f, core_trimmed(s->core, upto) == 0);
     shard_set_sync(f, shard);
-    log_cut(s, 0, count);
-    s->durable -= count;
+    s->trimmed = upto;
+    if (shard_set_random(f, 2))
+        log_remove_trimmed(s);
 }
 
 // ---- Events and notices of the cores ----------------------------------------------------------
@@ -201,6 +212,7 @@ int shard_set_open(struct shard_set *f, uint32_t shard) {
     if (err == 0)
         core_join(s->core, &s->conn);
     shard_set_sync(f, shard);
+    log_remove_trimmed(s);
     return err;
 }
 

@@ -55,6 +55,7 @@ struct shard_set_shard {
     struct shard_set_entry *log;
     size_t count, capacity, durable; // entries
     uint64_t end, opens;
+    uint64_t trimmed; // entries before that cannot be read any more, but may still be there
     struct conn conn;
     struct taker takers[SHARD_SET_TAKERS];
     bool waits[SHARD_SET_TAKERS];
