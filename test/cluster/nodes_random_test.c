@@ -1,20 +1,10 @@
-// Random histories of several nodes (support/sim_nodes.h): producers, workers and callers on all of
-// them, while nodes die, pause, lose the store or each other, wires are cut, clocks jump, and
-// shards are handed over.
+// Random histories of several nodes (support/nodes_history.h): sound code passes all of them, and
+// each planted mistake is found by one of the first.
 //
-// Every job has a number, which is its body. Checked:
-//
-//     an acknowledged push, or emit of an acknowledged DONE, ends, and is committed once
-//     a number has one id, also if its push was repeated under the same number of a source
-//     jobs of one key from one origin start in their order
-//     replies come in the order of the requests, with what was asked for
-//     a node sends nothing of a shard that another one owns
-//     when the faults end, everything ends; nothing is held by a connection that does not know of
-//     it
-//
-//     nodes_random_test SEED    runs one history, and prints what happens in it
-//     NODES_PLANT=name          with a mistake in it, which must be found (see `plants`)
-#include "support/sim_nodes.h"
+//     nodes_random_test SEED [flows] [MISTAKE]    runs one history, and prints what happens in it
+//     nodes_random_test MISTAKE                   looks for that one only
+//     MILLRACE_SEED=7                             the first history
+#include "support/nodes_history.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,851 +13,183 @@
 
 #include <cmocka.h>
 
-#include "core/route.h"
-#include "server/answer.h"
 #include "support/proof.h"
-#include "wire/number.h"
-#include "wire/request.h"
-#include "wire/response.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { STAGES = 6, KEYS = 4, NO_KEY = -1, PRODUCERS = 4, WORKERS = 6, CALLERS = 2 };
-enum { CLIENTS = 1 + PRODUCERS + WORKERS + CALLERS, FIRST_WORKER = 1 + PRODUCERS };
-enum { FIRST_CALLER = FIRST_WORKER + WORKERS };
-enum { PIECES = 1200, COMMITS = 4000, EXPECTED = 32, HELD = 4, EMITS = 3 };
-enum { STEPS = 2500, DRAIN_STEPS = 40000, QUIET_STEPS = 1500, VALUES = 512 };
-
-// A job that was pushed, emitted or called.
-struct piece {
-    int stage, key;
-    uint64_t group, order; // jobs of a group start in their order; group 0: none
-    int commit;            // that has emitted it; -1: it was pushed
-    bool is_call, acked, refused, begun, done, maybe_done, ended;
-    uint64_t id, done_serial;
-    uint32_t fails, most_attempts;
+enum {
+    HISTORIES = 40,
+    FLOWS = 20,
+    HUNTED = 300, // histories with a mistake, at most: less than a minute
+    HUNTS = 8,    // of each mistake, from different seeds, with MILLRACE_LONG
 };
 
-// A DONE.
-struct commit {
-    int piece, first, count;
-    uint64_t serial, id;
-    char token[48];
-    enum { COMMIT_SENT, COMMIT_OK, COMMIT_REFUSED, COMMIT_UNKNOWN } state;
-};
-
-struct expected {
-    enum {
-        EXPECT_OK,
-        EXPECT_PUSH,
-        EXPECT_TAKE,
-        EXPECT_DONE,
-        EXPECT_END,
-        EXPECT_BEAT,
-        EXPECT_CALL
-    } kind;
-    int piece, commit;
-};
-
-struct held_job {
-    int piece; // -1: none
-    uint64_t id, serial;
-    char token[48];
-};
-
-struct client {
-    int index;
-    struct sim_wire *wire; // NULL: not connected
-    uint64_t connection;   // how many it had
-    uint64_t connect_at_ms;
-    struct buffer in;
-    struct expected expected[EXPECTED];
-    int expected_count;
-    bool takes;
-    struct held_job held[HELD];
-    int again[64]; // numbers of a source, or commits, to be sent again, in order
-    int again_count;
-    uint64_t numbered;
-    uint64_t order;
-};
-
-struct history {
-    struct sim_nodes *nodes;
-    uint64_t seed;
-    bool calm;       // no faults but shards that are handed over
-    uint32_t faults; // which ones
-    bool draining;   // everything is to end
-    char stages[STAGES][16];
-    struct piece pieces[PIECES];
-    int piece_count;
-    struct commit commits[COMMITS];
-    int commit_count;
-    struct client clients[CLIENTS];
-};
-
-static struct { uint64_t histories, done, repeats, closed, emitted, kept; } reached;
-
-static uint64_t roll(struct history *h, uint64_t below) {
-    return sim_nodes_roll(h->nodes, below);
-}
-
-#define wrong(h, ...) sim_nodes_fail((h)->nodes, __VA_ARGS__)
-
-// ---- Requests -----------------------------------------------------------------------------------
-
-static void client_send(struct history *h, struct client *c, struct expected e, const char *text) {
-    mr_bytes words[64];
-    uint32_t count = 0;
-    struct buffer request = { 0 };
-    for (const char *at = text; *at;) {
-        size_t size = strcspn(at, " ");
-        words[count++] = (mr_bytes){ at, size };
-        at += size + (at[size] == ' ');
-    }
-    assert_int_equal(request_write(&request, words, count), 0);
-    assert_true(c->expected_count < EXPECTED);
-    c->expected[c->expected_count++] = e;
-    sim_nodes_note(h->nodes, "client %d: %s", c->index, text);
-    sim_wire_send(c->wire, buffer_bytes(&request));
-    buffer_finish(&request);
-}
-
-static const char *key_name(int key) {
-    static const char *const names[] = { "", "k0", "k1", "k2", "k3" };
-    return names[key + 1];
-}
-
-static void piece_push(struct history *h, struct client *c, int n) {
-    const struct piece *p = &h->pieces[n];
-    char text[200], source[64] = "", key[16] = "";
-    if (c->index % 2 == 0)
-        snprintf(source, sizeof source, " SOURCE p%d-%d %" PRIu64, c->index, p->stage, p->order);
-    if (p->key != NO_KEY)
-        snprintf(key, sizeof key, " KEY %s", key_name(p->key));
-    snprintf(text, sizeof text, "%s %s %d%s%s", p->is_call ? "CALL" : "PUSH", h->stages[p->stage],
-             n, key, p->is_call ? "" : source);
-    client_send(h, c, (struct expected){ p->is_call ? EXPECT_CALL : EXPECT_PUSH, n, -1 }, text);
-}
-
-static int piece_make(struct history *h, int stage, int key) {
-    int n = h->piece_count++;
-    h->pieces[n] = (struct piece){ .stage = stage, .key = key, .commit = -1 };
-    return n;
-}
-
-static int roll_key(struct history *h) {
-    return (int)roll(h, KEYS + 1) - 1;
-}
-
-static bool may_make(const struct history *h) {
-    return !h->draining && h->piece_count < PIECES - 8;
-}
-
-// ---- Producers and callers ----------------------------------------------------------------------
-
-// A numbered source numbers the pushes to each stage from 1, so a producer has one stage then.
-static int producer_stage(struct history *h, const struct client *c) {
-    return c->index % 2 == 0 ? c->index % STAGES : (int)roll(h, STAGES);
-}
-
-static void producer_push(struct history *h, struct client *c) {
-    bool numbered = c->index % 2 == 0;
-    int n = piece_make(h, producer_stage(h, c), roll_key(h));
-    struct piece *p = &h->pieces[n];
-    p->order = ++c->numbered;
-    if (p->key != NO_KEY)
-        p->group = (uint64_t)(c->index + 1) << 48 | (numbered ? 0 : c->connection) << 16 |
-                   (uint64_t)(p->stage * KEYS + p->key);
-    piece_push(h, c, n);
-}
-
-static void producer_act(struct history *h, struct client *c) {
-    if (c->again_count && c->expected_count < EXPECTED - 1) {
-        piece_push(h, c, c->again[0]);
-        memmove(c->again, c->again + 1, (size_t)--c->again_count * sizeof *c->again);
-        return;
-    }
-    for (int i = 0; may_make(h) && i < 3 && c->expected_count < 12 && roll(h, 2); i++)
-        producer_push(h, c);
-}
-
-static void caller_act(struct history *h, struct client *c) {
-    if (c->expected_count || !may_make(h) || roll(h, 10))
-        return;
-    int n = piece_make(h, (int)roll(h, STAGES), roll_key(h));
-    h->pieces[n].is_call = true;
-    piece_push(h, c, n);
-}
-
-// ---- Workers ------------------------------------------------------------------------------------
-
-static void send_commit(struct history *h, struct client *c, int number) {
-    const struct commit *k = &h->commits[number];
-    char text[512];
-    int used =
-        snprintf(text, sizeof text, "DONE %" PRIu64 " %s RESULT r%d", k->id, k->token, k->piece);
-    for (int i = k->first; i < k->first + k->count; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, " EMIT %s %s %d",
-                         h->stages[h->pieces[i].stage], key_name(h->pieces[i].key), i);
-    client_send(h, c, (struct expected){ EXPECT_DONE, k->piece, number }, text);
-}
-
-// Stages of higher numbers follow, so that flows end.
-static void emit_some(struct history *h, struct commit *k, int number) {
-    const struct piece *p = &h->pieces[k->piece];
-    int emits = p->stage < STAGES - 1 && may_make(h) ? (int)roll(h, EMITS) : 0;
-    k->first = h->piece_count;
-    for (int i = 0; i < emits; i++) {
-        int stage = p->stage + 1 + (int)roll(h, (uint64_t)(STAGES - 1 - p->stage));
-        // An empty key is no word of the text that is sent.
-        int n = piece_make(h, stage, (int)roll(h, KEYS));
-        struct piece *child = &h->pieces[n];
-        child->commit = number;
-        child->order = k->serial * 8 + (uint64_t)i;
-        if (p->key != NO_KEY)
-            child->group = UINT64_C(1) << 63 | (uint64_t)(p->stage * KEYS + p->key) << 16 |
-                           (uint64_t)(child->stage * KEYS + child->key);
-        k->count++;
-    }
-}
-
-static void commit_job(struct history *h, struct client *c, struct held_job *j) {
-    if (h->commit_count == COMMITS)
-        return;
-    int number = h->commit_count++;
-    struct commit *k = &h->commits[number];
-    *k = (struct commit){ .piece = j->piece, .serial = j->serial, .id = j->id };
-    snprintf(k->token, sizeof k->token, "%s", j->token);
-    emit_some(h, k, number);
-    send_commit(h, c, number);
-    j->piece = -1;
-}
-
-static void end_job(struct history *h, struct client *c, struct held_job *j) {
-    uint64_t what = roll(h, h->draining ? 16 : 12);
-    char text[200];
-    if (what == 0) {
-        snprintf(text, sizeof text, "BEAT %" PRIu64 " %s", j->id, j->token);
-        client_send(h, c, (struct expected){ EXPECT_BEAT, j->piece, -1 }, text);
-    } else if (what == 1) {
-        snprintf(text, sizeof text, "RELEASE %" PRIu64 " %s", j->id, j->token);
-        client_send(h, c, (struct expected){ EXPECT_END, j->piece, -1 }, text);
-        j->piece = -1;
-    } else if (what == 2) {
-        snprintf(text, sizeof text, "FAIL %" PRIu64 " %s no RETRY 20", j->id, j->token);
-        client_send(h, c, (struct expected){ EXPECT_END, j->piece, -1 }, text);
-        h->pieces[j->piece].fails++;
-        j->piece = -1;
-    } else {
-        commit_job(h, c, j);
-    }
-}
-
-static int count_held(const struct client *c) {
-    int count = 0;
-    for (int i = 0; i < HELD; i++)
-        count += c->held[i].piece >= 0;
-    return count;
-}
-
-static void send_take(struct history *h, struct client *c) {
-    char text[200] = "TAKE";
-    int first = (int)roll(h, STAGES), count = 1 + (int)roll(h, STAGES);
-    for (int i = 0; i < count; i++)
-        snprintf(text + strlen(text), 20, " %s", h->stages[(first + i) % STAGES]);
-    snprintf(text + strlen(text), 64, " COUNT %d LEASE 3000000",
-             1 + (int)roll(h, (uint64_t)(HELD - count_held(c))));
-    if (roll(h, 3))
-        snprintf(text + strlen(text), 32, " WAIT %d", 20 + (int)roll(h, 1000));
-    client_send(h, c, (struct expected){ EXPECT_TAKE, -1, -1 }, text);
-    c->takes = true;
-}
-
-static void worker_act(struct history *h, struct client *c) {
-    if (c->again_count && c->expected_count < 8) {
-        reached.repeats++;
-        send_commit(h, c, c->again[--c->again_count]);
-        return;
-    }
-    for (int i = 0; i < HELD; i++)
-        if (c->held[i].piece >= 0 && c->expected_count < 8 && roll(h, 4) == 0)
-            end_job(h, c, &c->held[i]);
-    if (!c->takes && c->expected_count < 8 && count_held(c) < HELD && roll(h, 3) == 0)
-        send_take(h, c);
-}
-
-// ---- Replies ------------------------------------------------------------------------------------
-
-static uint64_t number_of(mr_bytes text) {
-    uint64_t number = 0;
-    return number_parse(text, &number) == 0 ? number : UINT64_MAX;
-}
-
-static bool is_code(const struct response_value *v, const char *code) {
-    return v->type == RESPONSE_ERROR && v->bytes.size >= strlen(code) &&
-           memcmp(v->bytes.data, code, strlen(code)) == 0;
-}
-
-static void piece_has_id(struct history *h, int n, uint64_t id) {
-    struct piece *p = &h->pieces[n];
-    if (p->id && p->id != id)
-        wrong(h, "number %d has the ids %" PRIu64 " and %" PRIu64, n, p->id, id);
-    for (int i = 0; !p->id && i < h->piece_count; i++)
-        if (h->pieces[i].id == id)
-            wrong(h, "numbers %d and %d have the id %" PRIu64, i, n, id);
-    if (route_of_id(SIM_SHARDS, id) != route_of(SIM_SHARDS, mr_str(h->stages[p->stage])))
-        wrong(h, "number %d has id %" PRIu64 ", which is not of its shard", n, id);
-    p->id = id;
-}
-
-static void receive_push(struct history *h, int n, const struct response_value *v) {
-    struct piece *p = &h->pieces[n];
-    if (v->type == RESPONSE_BULK) {
-        piece_has_id(h, n, number_of(v->bytes));
-        p->acked = true;
-    } else if (is_code(v, "STOPPED") && !h->calm) {
-        p->refused = true;
-    } else {
-        wrong(h, "PUSH of %d gets '%.*s'", n, (int)v->bytes.size, (const char *)v->bytes.data);
-    }
-}
-
-static void receive_call(struct history *h, int n, const struct response_value *v) {
-    struct piece *p = &h->pieces[n];
-    char result[16];
-    snprintf(result, sizeof result, "r%d", n);
-    p->ended = true;
-    if (v->type == RESPONSE_BULK &&
-        (v->bytes.size != strlen(result) || memcmp(v->bytes.data, result, v->bytes.size) != 0))
-        wrong(h, "CALL of %d gets the result '%.*s'", n, (int)v->bytes.size,
-              (const char *)v->bytes.data);
-    if (v->type != RESPONSE_BULK && !(is_code(v, "STOPPED") && !h->calm))
-        wrong(h, "CALL of %d gets '%.*s'", n, (int)v->bytes.size, (const char *)v->bytes.data);
-}
-
-static void expect_order(struct history *h, int n) {
-    const struct piece *p = &h->pieces[n];
-    for (int i = 0; p->group && !p->refused && i < h->piece_count; i++) {
-        const struct piece *q = &h->pieces[i];
-        if (q->group == p->group && q->begun && !q->refused && q->order > p->order)
-            wrong(h, "number %d begins after number %d, which came later", n, i);
-    }
-}
-
-static void expect_emitted(struct history *h, int n) {
-    const struct piece *p = &h->pieces[n];
-    if (p->commit < 0)
-        return;
-    const struct commit *k = &h->commits[p->commit];
-    struct piece *parent = &h->pieces[k->piece];
-    if (k->state == COMMIT_REFUSED)
-        wrong(h, "number %d was emitted by a DONE that was refused", n);
-    if (parent->done && parent->done_serial != k->serial)
-        wrong(h, "number %d was emitted by another DONE of %d than the one that counts", n,
-              k->piece);
-}
-
-static void receive_job(struct history *h, struct client *c, const struct response_value *v) {
-    int n = (int)number_of(v[5].bytes);
-    struct token token;
-    if (n < 0 || n >= h->piece_count || token_read(v[2].bytes, &token) < 0) {
-        wrong(h, "TAKE gets no job of this history");
-        return;
-    }
-    struct piece *p = &h->pieces[n];
-    uint64_t attempt = (uint64_t)v[6].integer;
-    sim_nodes_note(h->nodes, "client %d takes number %d, id %" PRIu64 ", attempt %" PRIu64,
-                   c->index, n, number_of(v[1].bytes), attempt);
-    if (!bytes_equal(v[3].bytes, mr_str(h->stages[p->stage])))
-        wrong(h, "number %d is in stage %.*s", n, (int)v[3].bytes.size,
-              (const char *)v[3].bytes.data);
-    piece_has_id(h, n, number_of(v[1].bytes));
-    if (p->done && token.serial > p->done_serial)
-        wrong(h, "number %d is taken again after its DONE", n);
-    if (h->calm && attempt > p->fails + 1)
-        wrong(h, "number %d has attempt %" PRIu64 " after %u failures", n, attempt, p->fails);
-    expect_emitted(h, n);
-    if (!p->begun)
-        expect_order(h, n);
-    p->begun = true;
-    for (int i = 0; i < HELD; i++)
-        if (c->held[i].piece < 0) {
-            c->held[i] = (struct held_job){ .piece = n, .id = p->id, .serial = token.serial };
-            snprintf(c->held[i].token, sizeof c->held[i].token, "%.*s", (int)v[2].bytes.size,
-                     (const char *)v[2].bytes.data);
-            return;
-        }
-    wrong(h, "TAKE gets more jobs than it wants");
-}
-
-static void receive_take(struct history *h, struct client *c, const struct response_value *v) {
-    c->takes = false;
-    if (is_code(v, "STOPPED") && !h->calm)
-        return;
-    if (v->type != RESPONSE_ARRAY) {
-        wrong(h, "TAKE gets '%.*s'", (int)v->bytes.size, (const char *)v->bytes.data);
-        return;
-    }
-    uint32_t at = 1;
-    for (uint32_t i = 0; i < v->count && !h->nodes->failure[0]; i++, at = response_skip(v, at))
-        receive_job(h, c, v + at);
-}
-
-static void commit_is_done(struct history *h, struct commit *k) {
-    struct piece *p = &h->pieces[k->piece];
-    if (p->done && p->done_serial != k->serial)
-        wrong(h, "number %d is done twice", k->piece);
-    p->done = true;
-    p->done_serial = k->serial;
-    k->state = COMMIT_OK;
-    reached.done++;
-    for (int i = k->first; i < k->first + k->count; i++)
-        h->pieces[i].acked = true;
-    reached.emitted += (uint64_t)k->count;
-}
-
-static void receive_done(struct history *h, struct commit *k, const struct response_value *v) {
-    bool refused = is_code(v, "STALE") || is_code(v, "GONE");
-    if (v->type == RESPONSE_SIMPLE) {
-        commit_is_done(h, k);
-    } else if (is_code(v, "STOPPED") && !h->calm) {
-        k->state = COMMIT_UNKNOWN;
-        h->pieces[k->piece].maybe_done = true;
-    } else if (is_code(v, "CANCELLED") && h->pieces[k->piece].is_call) {
-        k->state = COMMIT_REFUSED;
-    } else if (refused) {
-        k->state = COMMIT_REFUSED;
-    } else {
-        wrong(h, "DONE of %d gets '%.*s'", k->piece, (int)v->bytes.size,
-              (const char *)v->bytes.data);
-    }
-}
-
-static void receive_end(struct history *h, const struct expected *e,
-                        const struct response_value *v) {
-    bool known = v->type == RESPONSE_SIMPLE || is_code(v, "STALE") || is_code(v, "GONE") ||
-                 is_code(v, "CANCELLED") || (is_code(v, "STOPPED") && !h->calm);
-    if (!known)
-        wrong(h, "the end of %d gets '%.*s'", e->piece, (int)v->bytes.size,
-              (const char *)v->bytes.data);
-}
-
-static void receive_beat(struct history *h, const struct expected *e,
-                         const struct response_value *v) {
-    bool known = v->type == RESPONSE_ARRAY || (is_code(v, "STOPPED") && !h->calm);
-    if (!known)
-        wrong(h, "BEAT gets no list");
-    if (v->type == RESPONSE_ARRAY && v->count &&
-        (v->count > 1 || number_of(v[1].bytes) != h->pieces[e->piece].id))
-        wrong(h, "BEAT of %d names another job", e->piece);
-}
-
-static void receive_one(struct history *h, struct client *c, const struct response_value *v) {
-    if (!c->expected_count) {
-        wrong(h, "client %d gets a reply that it did not ask for", c->index);
-        return;
-    }
-    struct expected e = c->expected[0];
-    memmove(c->expected, c->expected + 1, (size_t)--c->expected_count * sizeof e);
-    sim_nodes_note(h->nodes, "client %d gets type %d count %u '%.*s'", c->index, (int)v->type,
-                   v->count, v->type <= RESPONSE_DOUBLE ? (int)v->bytes.size : 0,
-                   v->type <= RESPONSE_DOUBLE ? (const char *)v->bytes.data : "");
-    switch (e.kind) {
-    case EXPECT_OK:
-        if (v->type != RESPONSE_SIMPLE)
-            wrong(h, "STAGE gets '%.*s'", (int)v->bytes.size, (const char *)v->bytes.data);
-        break;
-    case EXPECT_PUSH:
-        receive_push(h, e.piece, v);
-        break;
-    case EXPECT_TAKE:
-        receive_take(h, c, v);
-        break;
-    case EXPECT_DONE:
-        receive_done(h, &h->commits[e.commit], v);
-        break;
-    case EXPECT_END:
-        receive_end(h, &e, v);
-        break;
-    case EXPECT_BEAT:
-        receive_beat(h, &e, v);
-        break;
-    case EXPECT_CALL:
-        receive_call(h, e.piece, v);
-        break;
-    }
-    if (is_code(v, "STOPPED") && e.kind == EXPECT_PUSH && c->index % 2 == 0 && c->again_count < 64)
-        c->again[c->again_count++] = e.piece;
-}
-
-static void client_read(struct history *h, struct client *c) {
-    static const struct response_limits limits = { VALUES, 1 << 16, 1 << 20, 1 << 20 };
-    static struct response_value values[VALUES];
-    size_t at = 0;
-    while (at < c->in.size && !h->nodes->failure[0]) {
-        struct response reader = { 0 };
-        uint32_t count;
-        ptrdiff_t used =
-            response_read(&reader, &limits, c->in.data + at, c->in.size - at, values, &count);
-        if (used < 0)
-            wrong(h, "client %d gets what is no reply", c->index);
-        if (used <= 0)
-            break;
-        receive_one(h, c, values);
-        at += (size_t)used;
-    }
-    if (at)
-        memmove(c->in.data, c->in.data + at, c->in.size - at);
-    c->in.size -= at;
-}
-
-// ---- Connections --------------------------------------------------------------------------------
-
-static void lose_reply(struct history *h, struct client *c, const struct expected *e) {
-    bool repeats = c->again_count < 64 && (c->index % 2 == 0 || e->kind == EXPECT_DONE);
-    if (e->kind == EXPECT_CALL)
-        h->pieces[e->piece].ended = true;
-    if (e->kind == EXPECT_PUSH && repeats)
-        c->again[c->again_count++] = e->piece;
-    if (e->kind != EXPECT_DONE)
-        return;
-    if (repeats && roll(h, 4)) {
-        c->again[c->again_count++] = e->commit;
-        return;
-    }
-    h->commits[e->commit].state = COMMIT_UNKNOWN;
-    h->pieces[e->piece].maybe_done = true;
-}
-
-// Requests without a reply come before those that are still to be sent again.
-static void client_lost(struct history *h, struct client *c) {
-    int kept[64], kept_count = c->again_count;
-    sim_nodes_note(h->nodes, "client %d has lost its connection", c->index);
-    memcpy(kept, c->again, sizeof kept);
-    c->again_count = 0;
-    for (int i = 0; i < c->expected_count; i++)
-        lose_reply(h, c, &c->expected[i]);
-    for (int i = 0; i < kept_count && c->again_count < 64; i++)
-        c->again[c->again_count++] = kept[i];
-    c->expected_count = 0;
-    c->takes = false;
-    c->in.size = 0;
-    for (int i = 0; i < HELD; i++)
-        c->held[i].piece = -1;
-    sim_wire_close(h->nodes, c->wire);
-    c->wire = NULL;
-    c->connect_at_ms = sim_nodes_now_ms(h->nodes) + roll(h, 200);
-    reached.closed++;
-}
-
-static void client_connect(struct history *h, struct client *c) {
-    if (sim_nodes_now_ms(h->nodes) < c->connect_at_ms)
-        return;
-    int node = (int)roll(h, SIM_NODES);
-    c->wire = sim_wire_connect(h->nodes, node);
-    c->connection++;
-    if (c->wire)
-        sim_nodes_note(h->nodes, "client %d connects to node %d, wire %d", c->index, node,
-                       (int)(c->wire - h->nodes->wires));
-}
-
-static void client_step(struct history *h, struct client *c) {
-    if (!c->wire) {
-        client_connect(h, c);
-        return;
-    }
-    bool open = true;
-    if (roll(h, 3))
-        open = sim_wire_receive(h->nodes, c->wire, &c->in);
-    client_read(h, c);
-    if (!open || (!h->calm && !h->draining && roll(h, 800) == 0)) {
-        client_lost(h, c);
-        return;
-    }
-    if (roll(h, 2))
-        return;
-    if (c->index >= FIRST_CALLER)
-        caller_act(h, c);
-    else if (c->index >= FIRST_WORKER)
-        worker_act(h, c);
-    else if (c->index)
-        producer_act(h, c);
-}
-
-// ---- Faults -------------------------------------------------------------------------------------
-
-enum fault { KILL, PAUSE, CUT_STORE, APART, CUT_WIRE, JUMP, DRAIN_NODE, OUTAGE, FAULTS };
-
-static void fault_at(struct history *h, struct sim_node *n, enum fault fault) {
-    struct sim_nodes *w = h->nodes;
-    uint64_t now_ms = sim_nodes_now_ms(w), ms = 100 + roll(h, roll(h, 3) ? 1500 : 7000);
-    int other = (int)roll(h, SIM_NODES);
-    static const char *const names[] = { "dies",          "pauses",         "loses the store",
-                                         "loses another", "a wire",         "its clock jumps",
-                                         "drains or not", "the store fails" };
-    sim_nodes_note(w, "fault: node %d, %s, %" PRIu64 " ms", n->index, names[fault], ms);
-    struct sim_wire *x = &w->wires[roll(h, SIM_WIRES)];
-    switch (fault) {
-    case KILL:
-        if (n->is_alive)
-            sim_node_kill(n);
-        break;
-    case PAUSE:
-        n->paused_until_ms = now_ms + ms;
-        break;
-    case CUT_STORE:
-        n->cut_until_ms = now_ms + ms;
-        break;
-    case APART:
-        w->apart_until_ms[n->index][other] = w->apart_until_ms[other][n->index] = now_ms + ms;
-        break;
-    case CUT_WIRE:
-        if (x->is_used && !x->is_cut)
-            sim_wire_cut(w, x);
-        break;
-    case JUMP:
-        n->ahead_ms += ms;
-        break;
-    case DRAIN_NODE:
-        n->is_drained = !n->is_drained;
-        break;
-    case OUTAGE:
-        sim_store_outage(w->store, ms / 2);
-        break;
-    case FAULTS:
-        break;
-    }
-}
-
-static void fault_step(struct history *h) {
-    enum fault fault = (enum fault)roll(h, FAULTS);
-    struct sim_node *n = &h->nodes->nodes[roll(h, SIM_NODES)];
-    if (h->faults >> fault & 1 && roll(h, 12) == 0)
-        fault_at(h, n, fault);
-    n = &h->nodes->nodes[roll(h, SIM_NODES)];
-    if (!n->is_alive && roll(h, 60) == 0)
-        sim_node_start(n);
-}
-
-static void store_faults(struct history *h, bool on) {
-    static const uint32_t per_mille[SIM_FAULTS] = {
-        [SIM_UNAVAILABLE] = 20, [SIM_REQUEST_LOST] = 10,   [SIM_REPLY_LOST] = 10,
-        [SIM_LATE] = 10,        [SIM_WAIT_CANCELLED] = 10, [SIM_FAILOVER] = 3,
-    };
-    for (int i = 0; i < SIM_FAULTS; i++)
-        sim_store_chance(h->nodes->store, (enum sim_fault)i, on ? per_mille[i] : 0);
-}
-
-static void faults_end(struct history *h) {
-    struct sim_nodes *w = h->nodes;
-    sim_nodes_note(w, "the faults end");
-    store_faults(h, false);
-    sim_store_outage_end(w->store);
-    memset(w->apart_until_ms, 0, sizeof w->apart_until_ms);
-    w->slow_store = false;
-    for (int i = 0; i < SIM_NODES; i++) {
-        struct sim_node *n = &w->nodes[i];
-        if (!n->is_alive)
-            sim_node_start(n);
-        n->paused_until_ms = n->cut_until_ms = 0;
-        n->is_drained = false;
-    }
-}
-
-// ---- Histories ----------------------------------------------------------------------------------
-
-static bool fine(const struct history *h) {
-    return !h->nodes->failure[0];
-}
-
-static void history_step(struct history *h) {
-    sim_nodes_step(h->nodes);
-    for (int i = 0; i < CLIENTS; i++)
-        client_step(h, &h->clients[i]);
-}
-
-// Every shard has a stage.
-static void choose_stages(struct history *h) {
-    int number = 0;
-    for (int i = 0; i < STAGES; i++)
-        do
-            snprintf(h->stages[i], sizeof h->stages[i], "s%d", number++);
-        while (route_of(SIM_SHARDS, mr_str(h->stages[i])) != (uint32_t)i % SIM_SHARDS);
-}
-
-static void set_policies(struct history *h) {
-    struct client *c = &h->clients[0];
-    for (int i = 0; i < 1000 && !c->wire; i++)
-        history_step(h);
-    for (int i = 0; i < STAGES; i++) {
-        char text[64];
-        snprintf(text, sizeof text, "STAGE %s attempts 60000 backoff 1..20", h->stages[i]);
-        client_send(h, c, (struct expected){ .kind = EXPECT_OK }, text);
-    }
-    for (int i = 0; i < 5000 && c->expected_count; i++) {
-        sim_nodes_step(h->nodes);
-        client_step(h, c);
-    }
-    if (c->expected_count)
-        wrong(h, "the nodes do not begin to serve");
-}
-
-static bool is_unfinished(const struct piece *p) {
-    return p->acked && !p->done && !p->maybe_done && !p->is_call;
-}
-
-// A client that waits for a reply, or a job that must end. NULL: none.
-static const char *find_unfinished(const struct history *h, char text[100]) {
-    for (int i = 1; i < CLIENTS; i++) {
-        const struct client *c = &h->clients[i];
-        bool waits = c->expected_count && !(c->expected_count == 1 && c->takes);
-        if (c->again_count || waits) {
-            snprintf(text, 100, "client %d waits for a reply", i);
-            return text;
-        }
-    }
-    for (int i = 0; i < h->piece_count; i++)
-        if (is_unfinished(&h->pieces[i])) {
-            snprintf(text, 100, "number %d, id %" PRIu64 ", does not end", i, h->pieces[i].id);
-            return text;
-        }
-    return NULL;
-}
-
-static void history_drain(struct history *h) {
-    char text[100];
-    h->draining = true;
-    faults_end(h);
-    int quiet = 0;
-    for (int i = 0; fine(h) && i < DRAIN_STEPS && quiet < QUIET_STEPS; i++) {
-        history_step(h);
-        quiet = find_unfinished(h, text) ? 0 : quiet + 1;
-    }
-    if (fine(h) && find_unfinished(h, text)) {
-        sim_nodes_describe(h->nodes);
-        for (int i = 0; i < CLIENTS; i++)
-            if (h->clients[i].wire)
-                sim_wire_describe(h->nodes, h->clients[i].wire);
-        wrong(h, "%s", text);
-    }
-    for (int i = 0; fine(h) && i < SIM_NODES; i++)
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) {
-            const struct sim_place *p = &h->nodes->nodes[i].places[k];
-            if (p->phase == SIM_RUNS && core_check(shard_core(group_shard(p->group, k))) < 0)
-                wrong(h, "shard %u: %s", k, "its core is not consistent");
-        }
-}
-
-static const struct {
-    const char *name;
-    enum sim_plant plant;
-    enum sim_mistake mistake;
-} plants[] = {
+static const struct nodes_plant plants[] = {
     { "fence", PLANT_NONE, SIM_NO_FENCE },
+    { "fence-by-key", PLANT_NONE, SIM_KEY_FENCE },
     { "doubt-yes", PLANT_NONE, SIM_DOUBT_IS_YES },
     { "doubt-no", PLANT_NONE, SIM_DOUBT_IS_NO },
+    { "warning", PLANT_NONE, SIM_WARNING_IS_YES },
+    { "before-durable", PLANT_BEFORE_DURABLE, SIM_SOUND },
     { "unowned", PLANT_UNOWNED, SIM_SOUND },
     { "paused-grants", PLANT_PAUSED_GRANTS, SIM_SOUND },
-    { "before-durable", PLANT_BEFORE_DURABLE, SIM_SOUND },
+    { "link-mark", PLANT_LINK_MARK, SIM_SOUND },
+    { "ids-again", PLANT_IDS_AGAIN, SIM_SOUND },
+    { "crossed", PLANT_CROSSED, SIM_SOUND },
+    { "overtakes", PLANT_OVERTAKES, SIM_SOUND },
+    { "surplus", PLANT_SURPLUS, SIM_SOUND },
 };
+enum { PLANTS = sizeof plants / sizeof *plants };
 
-static void plant(struct history *h) {
-    const char *name = getenv("NODES_PLANT");
-    for (size_t i = 0; name && i < sizeof plants / sizeof *plants; i++) {
-        if (strcmp(name, plants[i].name) != 0)
-            continue;
-        h->nodes->plant = plants[i].plant;
-        sim_store_make(h->nodes->store, plants[i].mistake);
-    }
+// ---- Sound code ---------------------------------------------------------------------------------
+
+static void print_reached(const struct nodes_reached *r) {
+    static const char *const store[SIM_FAULTS] = {
+        "unavailable",     "delayed",   "requests lost", "replies lost", "late",
+        "waits cancelled", "failovers", "out of space",  "rivals",
+    };
+    print_message("%" PRIu64 " histories, %" PRIu64 " steps, %" PRIu64 " s simulated\n",
+                  r->histories, r->steps, r->simulated_ms / 1000);
+    print_message("%" PRIu64 " jobs done, %" PRIu64 " emitted, %" PRIu64
+                  " of them to another shard; %" PRIu64 " connections lost, %" PRIu64
+                  " DONEs repeated\n",
+                  r->done, r->emitted, r->linked, r->closed, r->repeats);
+    print_message("%" PRIu64 " shards opened, %" PRIu64 " handed over, %" PRIu64 " lost; %" PRIu64
+                  " sessions moved; %" PRIu64 " trims\nfaults:",
+                  r->opened, r->left, r->lost, r->moved, r->trims);
+    for (int i = 0; i < NODES_FAULTS; i++)
+        print_message(" %s %" PRIu64 ",", nodes_fault_name((enum nodes_fault)i), r->faults[i]);
+    print_message("\nof the store:");
+    for (int i = 0; i < SIM_FAULTS; i++)
+        if (r->store_faults[i])
+            print_message(" %s %" PRIu64 ",", store[i], r->store_faults[i]);
+    print_message("\n");
 }
 
-static struct history *history_begin(uint64_t seed, bool prints) {
-    struct history *h = calloc(1, sizeof *h);
-    h->nodes = sim_nodes_create(seed);
-    h->nodes->prints = prints;
-    h->seed = seed;
-    choose_stages(h);
-    for (int i = 0; i < CLIENTS; i++) {
-        h->clients[i].index = i;
-        for (int k = 0; k < HELD; k++)
-            h->clients[i].held[k].piece = -1;
-    }
-    h->draining = true;
-    set_policies(h);
-    h->draining = false;
-    return h;
+static void run_sound(uint64_t seed, bool flows, struct nodes_reached *reached) {
+    char finding[NODES_FINDING];
+    const struct nodes_plan plan = { .seed = seed, .flows = flows };
+    if (!nodes_history_run(&plan, reached, finding))
+        fail_msg("history %" PRIu64 ": %s. To see it: nodes_random_test %" PRIu64 "%s", seed,
+                 finding, seed, flows ? " flows" : "");
 }
 
-static void history_play(struct history *h) {
-    h->calm = h->seed % 4 == 0;
-    h->faults = h->calm ? 1 << DRAIN_NODE : (uint32_t)roll(h, 1 << FAULTS);
-    plant(h);
-    store_faults(h, !h->calm && roll(h, 2));
-    h->nodes->slow_store = roll(h, 2) && !h->calm; // it makes shards be lost
-    for (int i = 0; fine(h) && i < STEPS; i++) {
-        fault_step(h);
-        history_step(h);
-    }
-    if (fine(h))
-        history_drain(h);
-}
-
-static void history_end(struct history *h) {
-    for (int i = 0; i < CLIENTS; i++) {
-        if (h->clients[i].wire)
-            sim_wire_close(h->nodes, h->clients[i].wire);
-        buffer_finish(&h->clients[i].in);
-    }
-    sim_nodes_destroy(h->nodes);
-    free(h);
-}
-
-static void print_trace(const struct sim_nodes *w) {
-    uint64_t from = w->traced > SIM_TRACE ? w->traced - SIM_TRACE : 0;
-    for (uint64_t i = from; i < w->traced && !w->prints; i++)
-        fprintf(stderr, "%s\n", w->trace[i % SIM_TRACE]);
-}
-
-static uint64_t only; // history; 0: many
-
-static void history_run(uint64_t seed) {
-    char failure[400];
-    struct history *h = history_begin(seed, only);
-    history_play(h);
-    snprintf(failure, sizeof failure, "%s", h->nodes->failure);
-    if (failure[0] && getenv("NODES_TRACE"))
-        print_trace(h->nodes);
-    if (failure[0])
-        fail_msg("history %" PRIu64 ": %s. To see it: nodes_random_test %" PRIu64, seed, failure,
-                 seed);
-    reached.histories++;
-    reached.kept += h->nodes->reached.moved;
-    history_end(h);
+static void run_many(bool flows, uint64_t count, uint64_t longer_s) {
+    struct nodes_reached reached = { 0 };
+    uint64_t first = proof_seed(1), until_ms = proof_until_ms(0, longer_s);
+    for (uint64_t seed = first; seed < first + count || monotonic_ms() < until_ms; seed++)
+        run_sound(seed, flows, &reached);
+    print_reached(&reached);
+    assert_true(reached.done && reached.linked && reached.moved && reached.lost);
 }
 
 static void nothing_is_lost_or_done_twice_on_several_nodes(void **state) {
     (void)state;
-    uint64_t until_ms = proof_until_ms(6, 240), seed = proof_seed(1);
-    if (only) {
-        history_run(only);
-        return;
+    run_many(false, HISTORIES, 200);
+}
+
+// Emits travel between shards of different nodes while these die, pause, are cut off, and hand
+// their shards over.
+static void H4_emits_between_nodes_arrive_once_and_in_order_over_moves(void **state) {
+    (void)state;
+    run_many(true, FLOWS, 60);
+}
+
+// ---- Planted mistakes ---------------------------------------------------------------------------
+
+static void child_run(const struct nodes_plan *plan, int to) {
+    struct nodes_reached reached = { 0 };
+    char finding[NODES_FINDING];
+    bool fine = nodes_history_run(plan, &reached, finding);
+    ssize_t written = fine ? 0 : write(to, finding, strlen(finding));
+    _exit(written < 0);
+}
+
+// In a process of its own: an assertion of the code may find the mistake first.
+static bool is_found(const struct nodes_plan *plan, char finding[NODES_FINDING]) {
+    int ends[2], status = 0;
+    size_t size = 0;
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        child_run(plan, ends[1]);
+    close(ends[1]);
+    for (ssize_t more; (more = read(ends[0], finding + size, NODES_FINDING - 1 - size)) > 0;)
+        size += (size_t)more;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    finding[size] = 0;
+    if (WIFSIGNALED(status))
+        snprintf(finding, NODES_FINDING, "signal %d", WTERMSIG(status));
+    return finding[0];
+}
+
+// Returns how many histories it took.
+static uint64_t hunt(const struct nodes_plant *plant, uint64_t first) {
+    char finding[NODES_FINDING];
+    struct nodes_reached reached = { 0 };
+    for (uint64_t seed = first; seed < first + HUNTED; seed++) {
+        const struct nodes_plan plan = { .seed = seed, .flows = seed % 2, .plant = plant };
+        if (!is_found(&plan, finding))
+            continue;
+        print_message("%s: history %" PRIu64 "%s: %s\n", plant->name, seed,
+                      plan.flows ? " flows" : "", finding);
+        run_sound(seed, plan.flows, &reached);
+        return seed - first + 1;
     }
-    do
-        history_run(seed++);
-    while (monotonic_ms() < until_ms);
-    print_message("%" PRIu64 " histories, %" PRIu64 " jobs done, %" PRIu64 " emitted, %" PRIu64
-                  " connections lost, %" PRIu64 " DONEs repeated, %" PRIu64 " sessions moved\n",
-                  reached.histories, reached.done, reached.emitted, reached.closed, reached.repeats,
-                  reached.kept);
+    fail_msg("%s: not found from history %" PRIu64 " to %" PRIu64, plant->name, first,
+             first + HUNTED - 1);
+    return 0;
+}
+
+static void planted_mistake_is_found(void **state) {
+    const struct nodes_plant *plant = *state;
+    uint64_t hunts = getenv("MILLRACE_LONG") ? HUNTS : 1, histories = 0, most = 0;
+    for (uint64_t i = 0; i < hunts; i++) {
+        uint64_t took = hunt(plant, proof_seed(1) + i * 1000);
+        histories += took;
+        most = took > most ? took : most;
+    }
+    print_message("%s: found after %" PRIu64 " histories, at most %" PRIu64 "\n", plant->name,
+                  histories / hunts, most);
+}
+
+// ---- One history --------------------------------------------------------------------------------
+
+static int run_one(int count, char **words) {
+    struct nodes_reached reached = { 0 };
+    char finding[NODES_FINDING];
+    struct nodes_plan plan = { .seed = strtoull(words[1], NULL, 10), .prints = true };
+    for (int i = 2; i < count; i++) {
+        plan.flows = plan.flows || strcmp(words[i], "flows") == 0;
+        for (int k = 0; k < PLANTS; k++)
+            plan.plant = strcmp(words[i], plants[k].name) == 0 ? &plants[k] : plan.plant;
+    }
+    bool fine = nodes_history_run(&plan, &reached, finding);
+    print_reached(&reached);
+    puts(fine ? "nothing was wrong" : finding);
+    return !fine;
 }
 
 int main(int count, char **words) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[PLANTS + 2] = {
         cmocka_unit_test(nothing_is_lost_or_done_twice_on_several_nodes),
+        cmocka_unit_test(H4_emits_between_nodes_arrive_once_and_in_order_over_moves),
     };
-    only = count > 1 ? strtoull(words[1], NULL, 10) : 0;
+    if (count > 1 && words[1][0] >= '0' && words[1][0] <= '9')
+        return run_one(count, words);
+    if (count > 1)
+        cmocka_set_test_filter(words[1]);
+    for (int i = 0; i < PLANTS; i++)
+        tests[2 + i] = (struct CMUnitTest){ .name = plants[i].name,
+                                            .test_func = planted_mistake_is_found,
+                                            .initial_state = (void *)&plants[i] };
     return cmocka_run_group_tests_name("nodes_random", tests, NULL, NULL);
 }

@@ -375,6 +375,28 @@ def F39_links_between_nodes_are_lost_in_the_middle_of_messages():
     end_in_order(cluster)
 
 
+@case
+def H4_emits_to_another_node_arrive_once_and_in_order_while_shards_move_and_links_are_cut():
+    cluster = start_linked()
+    owners = cluster.owners()
+    shard = next(i for i, node in enumerate(owners) if node is not owners[3])  # the stage `in` is in shard 3
+    load = History([node.port for node in cluster.nodes], out=stages_of(shard, SHARDS, prefix="out")[0])
+    ends = ((Server.kill, shard), (Server.stop, 3), (Server.kill, 3), (Server.stop, shard))
+    for end, moved in ends if LONG else ends[:2]:
+        load.goes_on()
+        cluster.owners()[shard].front.cut()
+        load.goes_on(5)
+        for node in cluster.nodes:
+            node.front.heal()
+        node = cluster.owners()[moved]
+        end(node)
+        load.goes_on()
+        node.start(ready=False)
+        wait_until(lambda: is_even(cluster), "it has its share again")
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
 @long_case
 def F39_links_between_nodes_are_slow():
     cluster = start_linked()

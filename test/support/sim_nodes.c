@@ -1,9 +1,10 @@
-// See sim_nodes.h. The parts are in the order of what they stand for: the store as a node sees it,
-// wires, the turns of loops (loop.c), shards that come and go (places.c), and decisions (node.c).
+// See sim_nodes.h. The parts are in the order of what they stand for: wires, the turns of loops
+// (loop.c), shards that come and go (places.c), and decisions (node.c).
 #include "support/sim_nodes.h"
 
 #include "base/errors.h"
 #include "log/log_stream.h"
+#include "support/sim_plants.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -20,7 +21,7 @@ enum {
     FORMER_LINK_MS = 1500,
     DRAIN_MS = 800,
     OPENING_MOST = 2,
-    SEGMENT = 16 << 10,
+    SEGMENT = 1 << 10,
     WINDOW = 1 << 20,
 };
 
@@ -39,12 +40,12 @@ uint64_t sim_nodes_now_ms(const struct sim_nodes *w) {
     return sim_store_now_ms(w->store);
 }
 
-static void note_text(struct sim_nodes *w, const char *format, va_list values) {
-    char *line = w->trace[w->traced++ % SIM_TRACE];
-    int used = snprintf(line, SIM_TRACE_LINE, "%8" PRIu64 " ", sim_nodes_now_ms(w));
-    vsnprintf(line + used, SIM_TRACE_LINE - (size_t)used, format, values);
-    if (w->prints)
-        fprintf(stderr, "%s\n", line);
+static void note_text(const struct sim_nodes *w, const char *format, va_list values) {
+    if (!w->prints)
+        return;
+    fprintf(stderr, "%8" PRIu64 " ", sim_nodes_now_ms(w));
+    vfprintf(stderr, format, values);
+    fputc('\n', stderr);
 }
 
 void sim_nodes_note(struct sim_nodes *w, const char *format, ...) {
@@ -101,107 +102,24 @@ static bool runs(const struct sim_node *n) {
     return n->is_alive && n->paused_until_ms <= sim_nodes_now_ms(n->all);
 }
 
-// ---- The store, as a node sees it ---------------------------------------------------------------
-
-struct node_stream {
-    struct stream base;
-    struct stream *inner;
-    struct sim_place *place;
-};
-
-// A node that opens a shard waits for the store, so it is not cut off then.
-static bool is_cut_off(const struct sim_place *p) {
-    const struct sim_node *n = p->node;
-    return n->is_dying || (p->phase != SIM_OPENING && n->cut_until_ms > sim_nodes_now_ms(n->all));
-}
-
-static int no_answer(void) {
-    (void)error_set(MR_ENET, "the simulated store does not answer this node");
-    return STREAM_UNAVAILABLE;
-}
-
-#define INNER(x) (((struct node_stream *)(x))->inner)
-#define CUT_OFF(x) is_cut_off(((struct node_stream *)(x))->place)
-
-static int node_claim(struct stream *x, uint64_t expected, struct stream_state *out) {
-    return CUT_OFF(x) ? no_answer() : INNER(x)->impl->claim(INNER(x), expected, out);
-}
-
-static int node_append(struct stream *x, uint64_t epoch, uint64_t tail,
-                       const struct stream_batch *b) {
-    const struct sim_place *p = ((struct node_stream *)x)->place;
-    struct sim_nodes *w = p->node->all;
-    if (CUT_OFF(x) || (p->phase != SIM_OPENING && w->slow_store && chance(w, 4)))
-        return no_answer();
-    return INNER(x)->impl->append(INNER(x), epoch, tail, b);
-}
-
-static int node_read(struct stream *x, uint64_t from, uint64_t upto, size_t max_bytes,
-                     bool with_bodies, stream_each *each, void *arg, uint64_t *out_next) {
-    return CUT_OFF(x) ? no_answer()
-                      : INNER(x)->impl->read(INNER(x), from, upto, max_bytes, with_bodies, each,
-                                             arg, out_next);
-}
-
-static int node_get(struct stream *x, uint64_t at, enum stream_part part, size_t offset,
-                    size_t size, struct buffer *out) {
-    return CUT_OFF(x) ? no_answer() : INNER(x)->impl->get(INNER(x), at, part, offset, size, out);
-}
-
-static int node_trim(struct stream *x, uint64_t epoch, uint64_t upto) {
-    return CUT_OFF(x) ? no_answer() : INNER(x)->impl->trim(INNER(x), epoch, upto);
-}
-
-static int node_beat(struct stream *x, uint64_t epoch) {
-    return CUT_OFF(x) ? no_answer() : INNER(x)->impl->beat(INNER(x), epoch);
-}
-
-static int node_look(struct stream *x, struct stream_state *out) {
-    return CUT_OFF(x) ? no_answer() : INNER(x)->impl->look(INNER(x), out);
-}
-
-static int node_release(struct stream *x, uint64_t epoch) {
-    return CUT_OFF(x) ? no_answer() : INNER(x)->impl->release(INNER(x), epoch);
-}
-
-static int node_promise(struct stream *x, struct stream_promise *out) {
-    return INNER(x)->impl->promise(INNER(x), out);
-}
-
-static void node_interrupt(struct stream *x) {
-    INNER(x)->impl->interrupt(INNER(x));
-}
-
-static void node_close_stream(struct stream *x) {
-    INNER(x)->impl->close(INNER(x));
-    free(x);
-}
-
-static const struct stream_impl node_stream_impl = {
-    .claim = node_claim,
-    .append = node_append,
-    .read = node_read,
-    .get = node_get,
-    .trim = node_trim,
-    .beat = node_beat,
-    .look = node_look,
-    .release = node_release,
-    .promise = node_promise,
-    .interrupt = node_interrupt,
-    .close = node_close_stream,
-};
-
-static int node_open_stream(struct stream_store *base, uint32_t shard, struct stream **out) {
-    struct sim_place *p = list_entry(base, struct sim_place, store);
-    struct stream_store *store = sim_store_streams(p->node->all->store);
-    struct node_stream *x = calloc(1, sizeof *x);
-    int err = store->open(store, shard, &x->inner);
-    assert(err == 0);
-    x->base.impl = &node_stream_impl;
-    x->place = p;
-    sim_stream_name(x->inner, p->node->address);
-    *out = &x->base;
-    return 0;
+// The others go on within this call, as they do while a thread has sent a request.
+void sim_node_pause_in_append(struct sim_node *n) {
+    struct sim_nodes *w = n->all;
+    uint64_t ms = n->pause_in_append_ms, until_ms = sim_nodes_now_ms(w) + ms;
+    const struct sim_node *before = current;
+    if (!ms || w->is_nested)
+        return;
+    n->pause_in_append_ms = 0;
+    n->paused_until_ms = UINT64_MAX;
+    w->is_nested = true;
+    sim_nodes_note(w, "node %d is paused in an append", n->index);
+    while (!w->failure[0] && sim_nodes_now_ms(w) < until_ms)
+        w->others(w->others_arg);
+    sim_nodes_note(w, "node %d goes on with an append", n->index);
+    w->is_nested = false;
+    n->paused_until_ms = 0;
+    w->reached.paused_in_append++;
+    current = before;
 }
 
 // ---- Wires --------------------------------------------------------------------------------------
@@ -510,7 +428,9 @@ static void front_flush(struct sim_node *n) {
 static void front_turn(struct sim_node *n) {
     current = n;
     host_begin(&n->front);
+    plant_in_inbox(n, 0);
     (void)router_receive(&n->front);
+    plant_in_requests(n);
     host_end(&n->front);
     front_flush(n);
     router_note_client_bytes(&n->front);
@@ -578,13 +498,10 @@ static void place_turn(struct sim_place *p) {
     if (p->leaving == SIM_LEAVES && sim_node_now_ms(p->node) >= p->leave_at_ms)
         place_give_back(p);
     host_begin(h);
+    plant_in_inbox(p->node, p->shard + 1);
     (void)router_receive(h);
     host_end(h);
-    if (p->node->all->plant == PLANT_BEFORE_DURABLE)
-        for (struct list *l = h->held.next, *next; l != &h->held; l = next) {
-            next = l->next;
-            session_release(list_entry(l, struct session, of_held), UINT64_MAX);
-        }
+    plant_in_replies(p);
     place_flush(p);
     router_note_client_bytes(h);
     if (p->leaving)
@@ -660,7 +577,7 @@ static void place_create(struct sim_node *n, uint32_t shard, uint64_t expected_e
                              .shard = shard,
                              .phase = SIM_OPENING,
                              .expected_epoch = expected_epoch,
-                             .store.open = node_open_stream };
+                             .store.open = sim_node_open_stream };
     int err = host_init(&p->host, "sim:");
     assert(err == 0);
     p->host.loop = shard + 1;
@@ -723,6 +640,7 @@ static void place_open(struct sim_place *p) {
     }
     err = host_load(&p->host, p->group);
     assert(err == 0);
+    plant_in_core(p);
     p->phase = SIM_RUNS;
     n->all->reached.opened++;
     n->loops.places[p->shard + 1].at = PLACE_HERE;
@@ -961,7 +879,7 @@ void sim_node_start(struct sim_node *n) {
     n->is_alive = true;
     n->is_dying = n->is_drained = false;
     n->ahead_ms = sim_nodes_roll(w, 100000);
-    n->paused_until_ms = n->cut_until_ms = n->look_at_ms = 0;
+    n->paused_until_ms = n->cut_until_ms = n->look_at_ms = n->pause_in_append_ms = 0;
     n->clock = (struct log_clock){ clock_now_ms, clock_wait_until, n };
     n->info = (struct host_node){
         .cluster = "sim", .address = n->address, .secret = "secret", .promise = "", .seen = &n->seen
@@ -1103,6 +1021,7 @@ static void node_step(struct sim_node *n) {
 }
 
 void sim_nodes_step(struct sim_nodes *w) {
+    w->reached.steps++;
     sim_store_advance(w->store, chance(w, 20) ? sim_nodes_roll(w, 100) : sim_nodes_roll(w, 6));
     int first = (int)sim_nodes_roll(w, SIM_NODES);
     for (int i = 0; i < SIM_NODES; i++)

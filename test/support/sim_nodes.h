@@ -26,12 +26,17 @@ enum {
     SIM_BEAT_MS = SIM_TAKEOVER_MS / 5
 };
 
-// Mistakes of the code around the hosts, for tests of the test.
+// Mistakes, for tests of the test. The first two are made by the code here, others by sim_plants.h.
 enum sim_plant {
     PLANT_NONE,
     PLANT_UNOWNED,        // an owner goes on although its time is over
     PLANT_PAUSED_GRANTS,  // the first loop does not check before it sends
     PLANT_BEFORE_DURABLE, // replies do not wait until the log is durable
+    PLANT_LINK_MARK,      // a new owner does not know which emits of other shards it has
+    PLANT_IDS_AGAIN,      // a new owner issues the ids of its predecessor
+    PLANT_CROSSED,        // replies to two connections are exchanged
+    PLANT_OVERTAKES,      // a request that got MOVED is sent again behind the next one
+    PLANT_SURPLUS,        // jobs that a TAKE gets too much are not given back
 };
 
 struct sim_node;
@@ -78,6 +83,7 @@ struct sim_node {
     bool is_alive, is_dying, is_opening, is_drained;
     uint64_t ahead_ms; // how far its clock is ahead of the store's
     uint64_t paused_until_ms, cut_until_ms, look_at_ms;
+    uint64_t pause_in_append_ms; // so long, in the next append; 0: not
     char address[NODE_ADDRESS];
     struct log_clock clock;
     struct loops loops;
@@ -98,8 +104,6 @@ struct sim_node {
     _Atomic uint64_t known_ends[SIM_SHARDS];
 };
 
-enum { SIM_TRACE = 400, SIM_TRACE_LINE = 160 };
-
 struct sim_nodes {
     uint64_t random;
     struct sim_store *store;
@@ -109,13 +113,15 @@ struct sim_nodes {
     struct sim_wire wires[SIM_WIRES];
     uint64_t apart_until_ms[SIM_NODES][SIM_NODES];
     enum sim_plant plant;
-    bool slow_store; // appends are now and then unavailable for a while
+    uint64_t first_ids[SIM_SHARDS]; // for PLANT_IDS_AGAIN: those of the first owners
+    bool slow_store;                // appends are now and then unavailable for a while
+    void (*others)(void *arg);      // a step of everything, while a node is paused in an append
+    void *others_arg;
+    bool is_nested; // in such a step
     char failure[400];
-    char trace[SIM_TRACE][SIM_TRACE_LINE];
-    uint64_t traced;
-    bool prints; // every line of the trace
+    bool prints; // what happens
     struct {
-        uint64_t opened, left, lost, links, moved;
+        uint64_t opened, left, lost, links, moved, steps, paused_in_append;
     } reached;
 };
 
@@ -125,7 +131,7 @@ void sim_nodes_destroy(struct sim_nodes *);
 uint64_t sim_nodes_roll(struct sim_nodes *, uint64_t below);
 uint64_t sim_nodes_now_ms(const struct sim_nodes *); // the store's clock
 
-// A line of the trace; and the first failure, with the same in it.
+// A line of what happens; and the first failure, with the same in it.
 void sim_nodes_note(struct sim_nodes *, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void sim_nodes_fail(struct sim_nodes *, const char *format, ...)
@@ -133,6 +139,10 @@ void sim_nodes_fail(struct sim_nodes *, const char *format, ...)
 
 // Everything that can happen has a chance to happen a little.
 void sim_nodes_step(struct sim_nodes *);
+
+// For the simulation itself: sim_node_store.c, and sim_nodes.c.
+int sim_node_open_stream(struct stream_store *, uint32_t shard, struct stream **out);
+void sim_node_pause_in_append(struct sim_node *);
 
 void sim_node_start(struct sim_node *);
 void sim_node_kill(struct sim_node *);
@@ -144,7 +154,7 @@ void sim_wire_send(struct sim_wire *, mr_bytes);
 // Appends what has arrived. False: the other end has closed it, and nothing more arrives.
 bool sim_wire_receive(struct sim_nodes *, struct sim_wire *, struct buffer *);
 void sim_wire_close(struct sim_nodes *, struct sim_wire *);
-// Adds to the trace what the node at its end knows of it; and which shards there are.
+// Notes what the node at its end knows of it; and which shards there are.
 void sim_wire_describe(struct sim_nodes *, const struct sim_wire *);
 void sim_nodes_describe(struct sim_nodes *);
 

@@ -46,7 +46,9 @@ struct sim_store {
     size_t planned_count[SIM_CALLS], planned_next[SIM_CALLS];
     uint32_t chance[SIM_FAULTS];
     uint64_t random, now_ms, outage_until_ms, space, next_owner;
-    uint64_t calls[SIM_CALLS], released;
+    uint64_t alone_until_ms; // the standby is away until then; 0: it is there
+    bool dies_alone;         // the primary then dies
+    uint64_t calls[SIM_CALLS], released, faults[SIM_FAULTS];
     enum sim_mistake mistake;
     bool hold;
     uint32_t waiting;
@@ -229,6 +231,17 @@ static enum sim_fault fault_pick(struct sim_store *s, enum sim_call kind) {
     return SIM_FAULTS;
 }
 
+static bool standby_is_away(const struct sim_store *s) {
+    return s->now_ms < s->alone_until_ms;
+}
+
+static void standby_return(struct sim_store *s) {
+    if (s->dies_alone)
+        primary_replace(s, s->replicated);
+    s->alone_until_ms = 0;
+    s->dies_alone = false;
+}
+
 static void rival_claim(struct sim_store *s, uint32_t shard) {
     struct sim_change c = {
         .kind = SIM_CLAIM, .shard = shard, .epoch = s->shards[shard].epoch, .owner = ++s->next_owner
@@ -243,6 +256,8 @@ static int sim_call_begin(struct sim_stream *x, enum sim_call kind, enum sim_fau
     pthread_mutex_lock(&s->lock);
     s->calls[kind]++;
     s->now_ms++;
+    if (s->alone_until_ms && !standby_is_away(s))
+        standby_return(s);
     late_run(s, false);
     while (s->hold && kind == SIM_APPEND && !x->interrupted) {
         s->waiting++;
@@ -251,6 +266,8 @@ static int sim_call_begin(struct sim_stream *x, enum sim_call kind, enum sim_fau
         s->waiting--;
     }
     *out = fault_pick(s, kind);
+    if (*out < SIM_FAULTS)
+        s->faults[*out]++;
     if (*out == SIM_DELAY)
         s->now_ms += DELAY_MS;
     if (*out == SIM_FAILOVER)
@@ -269,7 +286,10 @@ static int sim_call_begin(struct sim_stream *x, enum sim_call kind, enum sim_fau
 // Makes a change with the fault that was picked; its answer.
 static int change_call(struct sim_store *s, struct sim_change *c, enum sim_fault fault) {
     int result;
+    bool waits = fault == SIM_FAULTS || fault == SIM_DELAY || fault == SIM_RIVAL;
     (void)error_set(MR_ENET, "the simulated store gave no answer");
+    if (waits && standby_is_away(s))
+        fault = SIM_WAIT_CANCELLED;
     switch (fault) {
     case SIM_REQUEST_LOST:
         change_destroy(c);
@@ -283,7 +303,7 @@ static int change_call(struct sim_store *s, struct sim_change *c, enum sim_fault
     case SIM_REPLY_LOST:
     case SIM_WAIT_CANCELLED:
         result = change_run(s, c);
-        if (result == STREAM_DONE && fault == SIM_REPLY_LOST)
+        if (result == STREAM_DONE && fault == SIM_REPLY_LOST && !standby_is_away(s))
             s->replicated = s->count;
         return result == STREAM_DONE ? STREAM_IN_DOUBT : result;
     case SIM_UNAVAILABLE:
@@ -344,6 +364,9 @@ static int sim_append(struct stream *base, uint64_t epoch, uint64_t tail,
     result = change_call(x->store, change_make(c), fault);
     if (result == STREAM_IN_DOUBT && x->store->mistake == SIM_DOUBT_IS_YES)
         result = STREAM_DONE;
+    bool was_warned = fault == SIM_WAIT_CANCELLED || fault == SIM_FAULTS; // the rest is lost
+    if (result == STREAM_IN_DOUBT && was_warned && x->store->mistake == SIM_WARNING_IS_YES)
+        result = STREAM_DONE;
     if (result == STREAM_IN_DOUBT && x->store->mistake == SIM_DOUBT_IS_NO)
         result = STREAM_UNAVAILABLE;
     pthread_mutex_unlock(&x->store->lock);
@@ -368,11 +391,13 @@ static int sim_beat(struct stream *base, uint64_t epoch) {
     int result = sim_call_begin(x, SIM_BEAT, &fault);
     if (result != STREAM_DONE)
         return result;
-    bool owns = x->store->shards[x->shard].epoch == epoch;
+    bool owns = x->store->shards[x->shard].epoch == epoch, away = standby_is_away(x->store);
     if (owns)
         x->store->shards[x->shard].seen_ms = x->store->now_ms;
     pthread_mutex_unlock(&x->store->lock);
-    return owns ? STREAM_DONE : STREAM_FENCED;
+    if (away && owns)
+        (void)error_set(MR_ENET, "the simulated store has no standby");
+    return !owns ? STREAM_FENCED : away ? STREAM_UNAVAILABLE : STREAM_DONE;
 }
 
 static int sim_look(struct stream *base, struct stream_state *out) {
@@ -589,6 +614,10 @@ void sim_store_outage_end(struct sim_store *s) {
     LOCKED(s, s->outage_until_ms = 0);
 }
 
+void sim_store_standby_away(struct sim_store *s, uint64_t ms, bool dies) {
+    LOCKED(s, s->alone_until_ms = ms ? s->now_ms + ms : 0; s->dies_alone = ms && dies);
+}
+
 void sim_store_space(struct sim_store *s, uint64_t bytes) {
     LOCKED(s, s->space = bytes);
 }
@@ -605,6 +634,12 @@ uint64_t sim_store_calls(struct sim_store *s, enum sim_call kind) {
     uint64_t calls;
     LOCKED(s, calls = s->calls[kind]);
     return calls;
+}
+
+uint64_t sim_store_faults(struct sim_store *s, enum sim_fault fault) {
+    uint64_t faults;
+    LOCKED(s, faults = s->faults[fault]);
+    return faults;
 }
 
 uint64_t sim_store_released(struct sim_store *s) {

@@ -31,10 +31,11 @@ enum sim_fault {
 // Mistakes of a store, or of a log that takes a doubt for an answer, for tests of the tests.
 enum sim_mistake {
     SIM_SOUND,
-    SIM_NO_FENCE,     // an append is not compared with the epoch
-    SIM_KEY_FENCE,    // a former owner's append is refused only while its position is taken
-    SIM_DOUBT_IS_YES, // an append in doubt is answered as done
-    SIM_DOUBT_IS_NO,  // an append in doubt is answered as not done
+    SIM_NO_FENCE,       // an append is not compared with the epoch
+    SIM_KEY_FENCE,      // a former owner's append is refused only while its position is taken
+    SIM_DOUBT_IS_YES,   // an append in doubt is answered as done
+    SIM_DOUBT_IS_NO,    // an append in doubt is answered as not done
+    SIM_WARNING_IS_YES, // one whose wait for the standby was cancelled is answered as done
     SIM_MISTAKES,
 };
 
@@ -64,6 +65,11 @@ void sim_store_chance(struct sim_store *, enum sim_fault, uint32_t per_mille);
 void sim_store_outage(struct sim_store *, uint64_t ms);
 void sim_store_outage_end(struct sim_store *);
 
+// The standby is away for `ms` of the simulated clock: every change meets SIM_WAIT_CANCELLED. When
+// it is back it gets what it lacks, or, if the primary dies, takes over without that. 0: it is
+// back.
+void sim_store_standby_away(struct sim_store *, uint64_t ms, bool dies);
+
 // Streams may have this many bytes in all (0: no bound).
 void sim_store_space(struct sim_store *, uint64_t bytes);
 
@@ -78,6 +84,9 @@ void sim_store_look(struct sim_store *, uint32_t shard, struct stream_state *out
 
 // How many calls of a kind there were.
 uint64_t sim_store_calls(struct sim_store *, enum sim_call);
+
+// How many of them met a fault.
+uint64_t sim_store_faults(struct sim_store *, enum sim_fault);
 
 // How often an owner has released its stream.
 uint64_t sim_store_released(struct sim_store *);

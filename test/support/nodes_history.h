@@ -1,0 +1,66 @@
+// Random histories of several nodes (sim_nodes.h): producers, workers and callers on all of them,
+// while nodes die, pause, lose the store or each other, wires are cut, clocks jump, and shards are
+// handed over. Everything follows from the seed.
+//
+// Every job has a number, which is its body. Checked:
+//
+//     an acknowledged push, or emit of an acknowledged DONE, ends, and is committed once
+//     a number has one id, and an id one number, also if its push was repeated under the same
+//     number of a source
+//     jobs of one key from one origin start in their order
+//     replies come in the order of the requests, with what was asked for
+//     a node sends nothing of a shard that another one owns, and the store accepts nothing from it
+//     a log that stops has a cause
+//     when the faults end, everything ends: no job and no emit between shards is left, and nothing
+//     is held by a connection that does not know of it
+//     nothing counts an attempt but a failure, if shards are only handed over
+#ifndef TEST_SUPPORT_NODES_HISTORY_H
+#define TEST_SUPPORT_NODES_HISTORY_H
+
+#include "support/sim_nodes.h"
+
+enum nodes_fault {
+    FAULT_KILL,
+    FAULT_PAUSE,
+    FAULT_CUT_STORE,
+    FAULT_APART,
+    FAULT_CUT_WIRE,
+    FAULT_JUMP,
+    FAULT_DRAIN,
+    FAULT_OUTAGE,
+    FAULT_PAUSE_IN_APPEND,
+    FAULT_STANDBY,
+    NODES_FAULTS,
+};
+
+// What histories have reached, in all.
+struct nodes_reached {
+    uint64_t histories, steps, simulated_ms, trims;
+    uint64_t done, repeats, closed, emitted, linked; // linked: emitted to another shard
+    uint64_t opened, left, lost, moved;              // shards; sessions that have moved
+    uint64_t faults[NODES_FAULTS], store_faults[SIM_FAULTS];
+};
+
+// A mistake that has to be found.
+struct nodes_plant {
+    const char *name;
+    enum sim_plant plant;
+    enum sim_mistake mistake;
+};
+
+struct nodes_plan {
+    uint64_t seed;
+    bool flows;                      // jobs of the first stages emit through all others
+    const struct nodes_plant *plant; // NULL: none
+    bool prints;                     // everything that happens
+};
+
+enum { NODES_FINDING = 400 };
+
+// Runs a history. False: `finding` says what was wrong.
+bool nodes_history_run(const struct nodes_plan *, struct nodes_reached *,
+                       char finding[NODES_FINDING]);
+
+const char *nodes_fault_name(enum nodes_fault);
+
+#endif
