@@ -179,6 +179,7 @@ typedef struct mr_push_options {
     int64_t deadline_ms; // from now; not started by then, it never is; 0: none
     int64_t room_ms;     // how long to wait while a limit is reached; 0: MR_EFULL at once
     uint32_t attempts;   // 0: as the stage says
+    mr_bytes meta;       // up to 1 KiB that mr_job_meta gives to the worker, such as a trace id
     uint64_t reserved[4];
 } mr_push_options;
 
@@ -427,6 +428,7 @@ mr_id mr_job_id(const mr_job *);
 const char *mr_job_stage(const mr_job *);
 mr_bytes mr_job_key(const mr_job *);
 mr_bytes mr_job_body(const mr_job *);
+mr_bytes mr_job_meta(const mr_job *);  // mr_push_options.meta of its push; empty: none
 mr_bytes mr_job_state(const mr_job *); // what the channel kept from the job before; empty: nothing
 uint32_t mr_job_attempt(const mr_job *); // from 1
 int64_t mr_job_left_ms(const mr_job *);  // to its deadline, at least 0; MR_FOREVER if none

@@ -129,6 +129,10 @@ mr_bytes mr_job_body(const mr_job *job) {
     return job ? buffer_bytes(&job->body) : (mr_bytes){ 0 };
 }
 
+mr_bytes mr_job_meta(const mr_job *job) {
+    return job ? leased_job_meta(job) : (mr_bytes){ 0 };
+}
+
 mr_bytes mr_job_state(const mr_job *job) {
     return job ? buffer_bytes(&job->state) : (mr_bytes){ 0 };
 }

@@ -16,6 +16,11 @@ static inline bool bytes_equal(mr_bytes a, mr_bytes b) {
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
+// The last bytes.
+static inline mr_bytes bytes_tail(mr_bytes b, size_t size) {
+    return (mr_bytes){ size ? (const char *)b.data + (b.size - size) : NULL, size };
+}
+
 static inline mr_bytes bytes_of(const void *data, size_t size) {
     return (mr_bytes){ data, size };
 }

@@ -38,7 +38,9 @@
     X(deadline_ms, MS, "DEADLINE", "ms", "deadline", "D", TIME_MOST_MS,                            \
       "start it within this time, and stop it then")                                               \
     X(attempts, COUNT, "ATTEMPTS", "n", "attempts", "N", UINT16_MAX,                               \
-      "number of attempts (0: policy of the stage)")
+      "number of attempts (0: policy of the stage)")                                               \
+    X(meta, BYTES, "META", "bytes", "meta", "TEXT", META_MOST,                                     \
+      "metadata that its worker gets beside the body, such as a trace id: up to 1 KiB")
 
 // About the push rather than the job: it is no member of struct job_spec.
 #define ROOM_OPTION(X)                                                                             \

@@ -8,7 +8,8 @@ enum {
     STATE_MOST = 1 << 20,
     KEY_MOST = 1 << 10,
     ONCE_MOST = 256,
-    REASON_MOST = 512, // bytes kept of one reason
+    META_MOST = 1 << 10, // metadata of a job
+    REASON_MOST = 512,   // bytes kept of one reason
     STAGE_NAME_MOST = 200,
     EPIC_NAME_MOST = 200,
     SCOPE_MOST = 64,       // the scope of the names of clients' sources: a token's name

@@ -122,7 +122,8 @@
 // The one or the other, and only if it is asked for.
 #define JOB_BODY_FIELDS(X)                                                                         \
     X(server, body, other, "body", "its body, with BODY; nil: it is not kept")                     \
-    X(server, result, other, "result", "instead of the body, once it is done")
+    X(server, result, other, "result", "instead of the body, once it is done")                     \
+    X(server, meta, other, "meta", "with BODY: what its push said with META, if anything")
 
 #define REASON_FIELDS(X)                                                                           \
     X(server, attempt, small, "attempt", "which attempt failed")                                   \
@@ -139,7 +140,8 @@
     X(core, attempt, small, "attempt", "which attempt this is, from 1")                            \
     X(core, left_ms, number, "deadline-ms-left or -1", "to its deadline; -1: it has none")         \
     X(server, state, entry, "state or nil", "the state of its channel; nil: none")                 \
-    X(core, lease_ms, number, "lease-ms", "how long the lease lasts without BEAT")
+    X(core, lease_ms, number, "lease-ms", "how long the lease lasts without BEAT")                 \
+    X(server, meta, bytes, "meta", "what the push said with META; empty: nothing")
 #define GRANT_FIELDS(X) GRANT_ID_FIELD(X) GRANT_OTHER_FIELDS(X)
 
 // ---- Epics, workers ---------------------------------------------------------------------------

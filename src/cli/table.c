@@ -247,11 +247,12 @@ static const struct cli_command work_commands[] = {
                 "reached, the command says so and waits for it.\n"
                 "\n"
                 "MILLRACE_ID, MILLRACE_KEY, MILLRACE_STAGE, MILLRACE_ATTEMPT and, if there is a\n"
-                "deadline, MILLRACE_DEADLINE_MS are in the command's environment; it can run\n"
-                "millrace emit, state and snooze. When a job is cancelled, expires or loses its\n"
-                "lease, its processes are ended (TERM, then KILL). Processes that a command has\n"
-                "left running are killed when it has ended, also in another session (setsid),\n"
-                "unless they have cleared their environment or changed the user.\n"
+                "deadline, MILLRACE_DEADLINE_MS, and MILLRACE_META if the job has metadata (up to\n"
+                "a 0 byte in it), are in the command's environment; it can run millrace emit,\n"
+                "state and snooze. When a job is cancelled, expires or loses its lease, its\n"
+                "processes are ended (TERM, then KILL). Processes that a command has left running\n"
+                "are killed when it has ended, also in another session (setsid), unless they have\n"
+                "cleared their environment or changed the user.\n"
                 "\n"
                 "After Ctrl-C no more jobs are taken and running ones may finish; a second Ctrl-C\n"
                 "ends those, and their jobs are given back. Exits 130 then, 2 if there is no such\n"
@@ -282,8 +283,11 @@ static const struct cli_command work_commands[] = {
                 "A job may call this up to 1,000 times, also at the same time. Outside a job it\n"
                 "exits with 2; use millrace push there.\n",
         .examples = "millrace emit thumbnails --key \"$MILLRACE_KEY\" small.jpg\n"
+                    "millrace emit mail --keep-meta 'done'\n"
                     "sort | millrace emit sorted\n",
-        .options = { { "--key", "K", "the key of the new job" } },
+        .options = { { "--key", "K", "the key of the new job" },
+                     { "--meta", "TEXT", "metadata that its worker gets beside the body" },
+                     { "--keep-meta", NULL, "the metadata of the running job" } },
         .run = emit_run,
     },
     {

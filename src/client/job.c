@@ -104,7 +104,7 @@ static int copy_out(struct buffer *to, const struct response_value *v) {
     return 0;
 }
 
-// The last place is newer than the others: a server may leave it out.
+// The places behind it are newer than the others: a server may leave them out.
 enum { GRANT_LEAST = GRANT_lease_ms };
 
 #define TYPE_OF_id RESPONSE_BULK
@@ -130,6 +130,19 @@ static uint64_t lease_of_grant(const struct response_value *v, uint32_t count) {
     return there && v[GRANT_lease_ms].integer > 0 ? (uint64_t)v[GRANT_lease_ms].integer : LEASE_MS;
 }
 
+static mr_bytes meta_of_grant(const struct response_value *v, uint32_t count) {
+    bool there = count > GRANT_meta && v[GRANT_meta].type == RESPONSE_BULK;
+    return there && v[GRANT_meta].bytes.size <= META_MOST ? v[GRANT_meta].bytes : (mr_bytes){ 0 };
+}
+
+// META goes behind the body: see struct mr_job.
+static int copy_body(struct mr_job *job, const struct response_value *body, mr_bytes meta) {
+    int err = copy_out(&job->body, body);
+    if (err >= 0 && meta.size)
+        err = buffer_append(&job->body, meta.data, meta.size);
+    return err < 0 ? err : leased_job_split_meta(job, (uint32_t)meta.size);
+}
+
 static int job_read(struct mr_job *job, const struct response_value *grant,
                     uint64_t lease_from_ms) {
     const struct response_value *v = grant + 1;
@@ -152,7 +165,7 @@ static int job_read(struct mr_job *job, const struct response_value *grant,
     job->deadline_at_ms = left_ms < 0 ? 0 : monotonic_ms() + (uint64_t)left_ms;
     job->lease_ms = lease_of_grant(v, grant->count);
     job->lease_from_ms = job->beat_ms = lease_from_ms;
-    int err = copy_out(&job->body, &v[GRANT_body]);
+    int err = copy_body(job, &v[GRANT_body], meta_of_grant(v, grant->count));
     return err < 0 ? err : copy_out(&job->state, &v[GRANT_state]);
 }
 

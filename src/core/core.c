@@ -124,6 +124,7 @@ void core_destroy(struct core *c) {
     mem_free(c->out.entries);
     mem_free(c->out.at);
     buffer_finish(&c->out.heads);
+    buffer_finish(&c->out.joined);
     buffer_finish(&c->scratch);
     buffer_finish(&c->reasons);
     buffer_finish(&c->grants);

@@ -161,13 +161,14 @@ struct grant {
     uint64_t id;
     struct token token;
     mr_bytes stage, key;
-    uint32_t attempt;  // from 1
-    int64_t left_ms;   // to its deadline; -1: none
-    int64_t lease_ms;  // how long the lease lasts without a beat
-    uint32_t size;     // of its entry
-    uint32_t shard;    // whose log the positions below are in
-    uint64_t at;       // the entry whose body is the job's body
-    uint64_t state_at; // the entry whose body is the channel's state; 0: none
+    uint32_t attempt;   // from 1
+    int64_t left_ms;    // to its deadline; -1: none
+    int64_t lease_ms;   // how long the lease lasts without a beat
+    uint32_t size;      // of its entry
+    uint32_t shard;     // whose log the positions below are in
+    uint32_t meta_size; // bytes of META behind the job's body
+    uint64_t at;        // the entry whose body is the job's body and its META
+    uint64_t state_at;  // the entry whose body is the channel's state; 0: none
 };
 
 // How a job ended.
@@ -470,7 +471,8 @@ enum { LINK_EXPIRED = -1 };
 struct link_entry {
     uint64_t number;           // increases within a link, with gaps
     uint64_t after;            // the number of the previous unacknowledged entry; 0: none
-    uint64_t at;               // the entry whose body is the job's body
+    uint64_t at;               // the entry whose body is the job's body and its META
+    uint32_t meta_size;        // bytes of META behind the job's body
     mr_bytes stage, key, once; // borrowed until the next command
     uint64_t now_ms;           // engine time of the sender, from which these count:
     int64_t delay_ms;          // until the job is due; 0: it is
@@ -485,7 +487,8 @@ bool core_link_next(struct core *, uint32_t to, uint64_t after, struct link_entr
 uint64_t core_links(const struct core *); // entries to all shards that were not acknowledged
 uint64_t core_linked(struct core *, mr_bytes stage); // emits to it that have not arrived there
 
-// Makes the job, as a local emit does: even when the stage is full, paused or draining. An entry
+// Makes the job, as a local emit does: even when the stage is full, paused or draining. `body` is
+// all of the entry's, META included. An entry
 // that was accepted before changes nothing and answers 0. It may be acknowledged once all that was
 // written before is durable. MR_EGAP: an earlier entry is missing: start again at the oldest. After
 // other errors it has to be sent again later.
@@ -548,6 +551,7 @@ struct job_info {
     const struct conn *conn; // that holds its lease; NULL: none, or it is gone
     uint32_t shard;          // whose log the positions below are in
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
+    uint32_t meta_size;      // bytes of META behind its body
     uint64_t state_at;       // the entry of its channel's state; 0: none
 };
 

@@ -31,7 +31,7 @@ static int done_check(const struct core *c, const struct done *d) {
                          d->emit_count, c->limits.max_emits);
     uint64_t bytes = 0;
     for (size_t i = 0; i < d->emit_count; i++)
-        bytes += d->emits[i].body.size + d->emits[i].job.key.size;
+        bytes += d->emits[i].body.size + d->emits[i].job.key.size + d->emits[i].job.meta.size;
     if (bytes > c->limits.max_emit_bytes)
         return error_set(MR_ETOOBIG,
                          "emits of %" PRIu64 " bytes in one commit are too large: %" PRIu64
@@ -179,11 +179,15 @@ APART static void add_state(struct core *c, const struct channel *ch, mr_bytes s
 static int done_write(struct core *c, struct done_plan *m) {
     const struct done *d = m->done;
     const struct job *j = job_at(c, m->job);
-    size_t extra = 3 * RECORD_MAX;
-    for (uint32_t i = 0; i < m->prepared; i++)
+    size_t extra = 3 * RECORD_MAX, joined = 0;
+    for (uint32_t i = 0; i < m->prepared; i++) {
         extra += d->emits[i].job.key.size + d->emits[i].stage.size + d->emits[i].job.once.size;
+        joined += push_joined_size(&m->pushes[i]);
+    }
     const struct lease *l = lease_at(c, m->lease);
     int err = out_begin(c, 3 + 2 * (size_t)m->prepared, extra);
+    if (err == 0 && m->prepared)
+        err = out_reserve_joined(c, joined);
     if (err < 0)
         return err;
     if (m->prepared)

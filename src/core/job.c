@@ -236,6 +236,19 @@ uint32_t job_attempts(const struct core *c, const struct job *j) {
     return own ? own : (uint32_t)stage_of(c, j)->policy.attempts;
 }
 
+void job_set_counts(struct core *c, struct job *j, uint32_t attempts, uint32_t meta_size) {
+    if (!(attempts | meta_size))
+        return;
+    struct attr *a = job_add_attr(c, j, ATTR_COUNTS);
+    a->small = attempts;
+    a->value = meta_size;
+}
+
+uint32_t job_meta_size(const struct core *c, const struct job *j) {
+    const struct attr *a = job_attr(c, j, ATTR_COUNTS);
+    return a ? (uint32_t)a->value : 0;
+}
+
 int reasons_of(struct core *c, const struct job *j, struct buffer *out) {
     buffer_clear(out);
     const struct attr *a = job_attr(c, j, ATTR_REASONS);

@@ -123,6 +123,7 @@ int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct pus
     o->number = plan.id;
     o->stage = (uint16_t)plan.stage;
     o->attempts = p->job.attempts;
+    o->meta_size = (uint16_t)p->job.meta.size;
     o->due_ms = p->job.delay_ms ? c->now_ms + (uint64_t)p->job.delay_ms : 0;
     o->deadline_ms = p->job.deadline_ms ? c->now_ms + (uint64_t)p->job.deadline_ms : 0;
     *out = plan;
@@ -143,9 +144,10 @@ void outbox_add_record(struct core *c, const struct push_plan *plan) {
                         .due_ms = o->due_ms,
                         .deadline_ms = o->deadline_ms,
                         .attempts = o->attempts,
+                        .meta_size = o->meta_size,
                         .shard = o->to,
                         .number = o->number };
-    out_add(c, &r, plan->push->body);
+    out_add(c, &r, out_join(c, plan->push));
 }
 
 void outbox_set_home(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
@@ -235,6 +237,7 @@ bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_ent
         .number = o->number,
         .after = before ? outbox_at(c, before)->number : 0,
         .at = o->at,
+        .meta_size = o->meta_size,
         .stage = bytes_of(s->name, s->name_size),
         .now_ms = c->now_ms,
         .delay_ms = delay_left(c, o),
@@ -325,6 +328,7 @@ static struct record record_of_arrival(const struct core *c, const struct push_p
                             .due_ms = plan->due_ms,
                             .deadline_ms = plan->deadline_ms,
                             .attempts = plan->push->job.attempts,
+                            .meta_size = (uint32_t)plan->push->job.meta.size,
                             .shard = from,
                             .number = number };
 }
@@ -336,6 +340,8 @@ static int arrival_write(struct core *c, const struct push_plan *plan, uint32_t 
     struct link_end *l = &c->links[from];
     bool new_stage = !s->recorded, new_link = !l->size;
     int err = out_begin(c, 3, plan->push->job.key.size);
+    if (err == 0)
+        err = out_reserve_joined(c, push_joined_size(plan->push));
     if (err < 0)
         return err;
     struct record r;
@@ -349,7 +355,7 @@ static int arrival_write(struct core *c, const struct push_plan *plan, uint32_t 
         out_add(c, &r, (mr_bytes){ 0 });
     }
     r = record_of_arrival(c, plan, from, number);
-    out_add(c, &r, plan->push->body);
+    out_add(c, &r, out_join(c, plan->push));
     if ((err = out_commit(c, ROOM_COMMIT)) < 0)
         return err;
     if (new_stage)
@@ -437,11 +443,12 @@ static int arrival_begin(struct core *c, const struct push *push, uint64_t maker
 }
 
 static int link_accept_entry(struct core *c, uint32_t from, const struct link_entry *e,
-                             mr_bytes body) {
+                             mr_bytes joined) {
     int64_t delay_ms = link_delay(c, &c->links[from], e);
     struct push push = { .stage = e->stage,
-                         .body = body,
+                         .body = bytes_of(joined.data, joined.size - e->meta_size),
                          .job = { .key = e->key,
+                                  .meta = bytes_tail(joined, e->meta_size),
                                   .once = e->once,
                                   .delay_ms = delay_ms,
                                   .deadline_ms =
@@ -567,6 +574,7 @@ int outbox_restore(struct core *c, const struct record *r, uint64_t at, uint32_t
     o->number = r->number;
     o->stage = (uint16_t)r->stage;
     o->attempts = r->attempts;
+    o->meta_size = (uint16_t)r->meta_size;
     o->due_ms = r->due_ms;
     o->deadline_ms = r->deadline_ms;
     outbox_append(c, entry, at, size);

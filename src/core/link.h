@@ -11,7 +11,7 @@ struct outbox {
     uint32_t next, size; // the next entry to that shard; bytes of its home
     uint32_t key, once;  // in `keys`; 0: none
     uint32_t attempts;
-    uint16_t stage, to;
+    uint16_t stage, to, meta_size;
 };
 
 // The state of the exchange with one other shard, in both directions.

@@ -230,6 +230,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .conn = lease ? lease->conn : NULL,
         .shard = c->config.shard,
         .at = j->at,
+        .meta_size = job_meta_size(c, j),
         .reasons_at = reasons ? reasons->value : 0,
         .state_at = state_at(c, j),
     };

@@ -225,8 +225,7 @@ APART static void job_apply_options(struct core *c, uint32_t number, const struc
     const struct push *p = plan->push;
     if (plan->has_once)
         once_remember(c, number, plan->once);
-    if (p->job.attempts)
-        job_add_attr(c, j, ATTR_COUNTS)->small = p->job.attempts;
+    job_set_counts(c, j, p->job.attempts, (uint32_t)p->job.meta.size);
     if (plan->deadline_ms)
         job_set_deadline(c, number, plan->deadline_ms);
     if (plan->source) {
@@ -479,6 +478,8 @@ static int push_write(struct core *c, const struct push_plan *plan) {
     struct source *source = plan->source ? source_at(c, plan->source) : NULL;
     bool new_stage = !s->recorded, new_source = source && (!source->size || !source->stage);
     int err = out_begin(c, 3, plan->push->job.key.size);
+    if (err == 0 && plan->has_options)
+        err = out_reserve_joined(c, push_joined_size(plan->push));
     if (err < 0)
         return err;
     struct record r;

@@ -29,6 +29,10 @@ static const struct {
     uint32_t fields;
 } numbers[] = { [NUMBER_STAGE_MADE] = { RECORD_STAGE, FIELDS_OF_STAGE | HAS_MAKER },
                 [NUMBER_SOURCE_MADE] = { RECORD_SOURCE, FIELDS_OF_SOURCE | HAS_MAKER },
+                [NUMBER_PUSH_META] = { RECORD_PUSH, FIELDS_OF_PUSH | HAS_META },
+                [NUMBER_JOB_META] = { RECORD_JOB, FIELDS_OF_JOB | HAS_META },
+                [NUMBER_OUTBOX_META] = { RECORD_OUTBOX, FIELDS_OF_OUTBOX | HAS_META },
+                [NUMBER_ARRIVAL_META] = { RECORD_ARRIVAL, FIELDS_OF_ARRIVAL | HAS_META },
                 RECORD_KINDS(NUMBER_ROW) };
 
 // Code that reads or writes the first byte of a head itself relies on these.
@@ -52,7 +56,20 @@ enum record_copy record_copy_of(enum record_kind kind) {
     return kind_is_known(kind) ? kinds[kind].copy : RECORD_LEFT_OUT;
 }
 
+static uint8_t number_with_meta(enum record_kind kind) {
+    static const uint8_t with_meta[RECORD_KINDS_END] = {
+        [RECORD_PUSH] = NUMBER_PUSH_META,
+        [RECORD_JOB] = NUMBER_JOB_META,
+        [RECORD_OUTBOX] = NUMBER_OUTBOX_META,
+        [RECORD_ARRIVAL] = NUMBER_ARRIVAL_META,
+    };
+    assert(with_meta[kind]);
+    return with_meta[kind];
+}
+
 static uint8_t number_of_record(const struct record *r) {
+    if (r->meta_size)
+        return number_with_meta(r->kind);
     if (r->maker && r->kind == RECORD_STAGE)
         return NUMBER_STAGE_MADE;
     return r->maker && r->kind == RECORD_SOURCE ? NUMBER_SOURCE_MADE : kinds[r->kind].number;

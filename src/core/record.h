@@ -41,7 +41,7 @@
 //     SNOOZE       a job was released and may not start before due_ms
 //
 // X(kind, number, name, fields, check, apply, clean, …), a new kind at the end:
-//     number         on disk: never used again for another kind; 21 and 22 are taken (below)
+//     number         on disk: never used again for another kind; those below are taken
 //     name           printed
 //     fields         those that it always has (record_layout.h)
 //     check, apply   functions that replay it
@@ -78,9 +78,9 @@
       .copy = RECORD_MERGED)                                                                       \
     X(TRIM, 14, "trim", HAS_UPTO, replay_check_trim, replay_trim, clean_trim_record,               \
       .copy = RECORD_LEFT_OUT)                                                                     \
-    X(OUTBOX, 15, "outbox", HAS_STAGE | HAS_LINK | HAS_NAME, replay_check_outbox, replay_outbox,   \
+    X(OUTBOX, 15, "outbox", FIELDS_OF_OUTBOX, replay_check_outbox, replay_outbox,                  \
       clean_outbox_record, .copy = RECORD_LEFT_OUT, .body = "body")                                \
-    X(ARRIVAL, 16, "arrival", FIELDS_OF_PUSH | HAS_LINK, replay_check_arrival, replay_arrival,     \
+    X(ARRIVAL, 16, "arrival", FIELDS_OF_ARRIVAL, replay_check_arrival, replay_arrival,             \
       clean_job_record, .copy = RECORD_COPIED, .body = "body")                                     \
     X(LINK, 17, "link", HAS_LINK | HAS_UPTO, replay_check_link, replay_link, clean_link_record,    \
       .copy = RECORD_LEFT_OUT)                                                                     \
@@ -93,8 +93,16 @@
     X(SNOOZE, 35, "snooze", HAS_ID | HAS_STAGE, replay_check_snooze, replay_snooze, clean_nothing, \
       .copy = RECORD_LEFT_OUT)
 
-// STAGE and SOURCE records with a maker have numbers of their own on disk. No other code sees them.
-enum { NUMBER_STAGE_MADE = 21, NUMBER_SOURCE_MADE = 22 };
+// STAGE and SOURCE records with a maker, and records of jobs with META, have numbers of their own
+// on disk. No other code sees them.
+enum {
+    NUMBER_STAGE_MADE = 21,
+    NUMBER_SOURCE_MADE = 22,
+    NUMBER_PUSH_META = 30,
+    NUMBER_JOB_META = 31,
+    NUMBER_OUTBOX_META = 32,
+    NUMBER_ARRIVAL_META = 33,
+};
 
 #define RECORD_KIND(kind, ...) RECORD_##kind,
 
@@ -156,6 +164,7 @@ struct record {
                                             // pushed, if it never started; LEASE: when it began
     uint64_t position, due_ms, deadline_ms; // 0: none
     uint32_t attempt, attempts;
+    uint32_t meta_size; // PUSH, JOB, OUTBOX, ARRIVAL: how many bytes at the body's end are META
     enum job_status status;
     uint64_t serial;         // of the lease that ended it
     uint64_t random;         // LEASE: the random bits of its token

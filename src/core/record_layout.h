@@ -39,8 +39,9 @@ enum {
     HAS_LINK = 1 << 13,
     HAS_LEASE = 1 << 14,
     HAS_MAKER = 1 << 15,
+    HAS_META = 1 << 16,
     HAS_RARE = HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE |
-               HAS_SOURCE_NUMBER | HAS_LINK | HAS_LEASE | HAS_MAKER,
+               HAS_SOURCE_NUMBER | HAS_LINK | HAS_LEASE | HAS_MAKER | HAS_META,
 };
 
 // Fields that a record may have; written as a bit set in front.
@@ -62,6 +63,8 @@ enum {
     FIELDS_OF_END = FIELDS_OF_JOB | HAS_SERIAL,
     FIELDS_OF_STAGE = HAS_STAGE | HAS_NAME | HAS_ABOUT_STAGE,
     FIELDS_OF_SOURCE = HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE,
+    FIELDS_OF_OUTBOX = HAS_STAGE | HAS_LINK | HAS_NAME,
+    FIELDS_OF_ARRIVAL = FIELDS_OF_PUSH | HAS_LINK,
     FIELDS_OF_LEASE =
         HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT | HAS_SERIAL | HAS_LEASE,
 };
@@ -89,6 +92,7 @@ enum {
     X(HAS_LEASE, random, u64, UINT64_MAX, NULL)                                                    \
     X(HAS_LEASE, lease_ms, small, UINT32_MAX, "lease-ms")                                          \
     X(HAS_MAKER, maker, hex, UINT64_MAX, "made-by")                                                \
+    X(HAS_META, meta_size, small, META_MOST, "meta-bytes")                                         \
     X(HAS_NAME, name, bytes, ONCE_MOST, "name")
 
 // A bit is set if all its members are: see optional_fields.

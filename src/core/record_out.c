@@ -25,6 +25,36 @@ int out_grow(struct core *c, size_t records, size_t bytes) {
     return buffer_reserve(&o->heads, bytes);
 }
 
+// ---- META ---------------------------------------------------------------------------------------
+
+enum { JOINED_KEPT = 1 << 16 }; // a larger buffer is not kept for the next group
+
+int out_reserve_joined(struct core *c, size_t bytes) {
+    struct buffer *joined = &c->out.joined;
+    if (joined->capacity > JOINED_KEPT)
+        buffer_finish(joined);
+    buffer_clear(joined);
+    return bytes ? buffer_reserve(joined, bytes) : 0;
+}
+
+size_t push_joined_size(const struct push *p) {
+    return p->job.meta.size ? p->body.size + p->job.meta.size : 0;
+}
+
+// META stands behind the body, so that a reader cuts off a little instead of moving much.
+mr_bytes out_join(struct core *c, const struct push *p) {
+    struct buffer *joined = &c->out.joined;
+    if (!p->job.meta.size)
+        return p->body;
+    assert(joined->capacity - joined->size >= push_joined_size(p));
+    const uint8_t *from = joined->data + joined->size;
+    (void)buffer_append(joined, p->body.data, p->body.size); // after out_reserve_joined
+    (void)buffer_append(joined, p->job.meta.data, p->job.meta.size);
+    return bytes_of(from, push_joined_size(p));
+}
+
+// ---- Groups -------------------------------------------------------------------------------------
+
 // Where the next head goes.
 static inline uint8_t *out_head(const struct out *o, size_t size) {
     assert(o->count < o->capacity && o->heads.capacity - o->heads.size >= size);
@@ -50,8 +80,8 @@ void out_add_copy(struct core *c, mr_bytes head, mr_bytes body) {
 
 // Most jobs have only a stage, a key and a body. `has_options` is a constant where this is called,
 // so that these jobs are written by code without the options.
-RECORD_INLINE size_t write_push(const struct core *c, const struct push_plan *plan,
-                                bool has_options, uint8_t *head) {
+RECORD_INLINE struct record record_of_push(const struct core *c, const struct push_plan *plan,
+                                           bool has_options) {
     const struct push *p = plan->push;
     struct record r = { .kind = RECORD_PUSH,
                         .time_ms = c->now_ms,
@@ -69,10 +99,26 @@ RECORD_INLINE size_t write_push(const struct core *c, const struct push_plan *pl
         r.source = plan->source ? source_at(c, plan->source)->number : 0;
         r.number = p->number;
     }
+    return r;
+}
+
+RECORD_INLINE size_t write_push(const struct core *c, const struct push_plan *plan,
+                                bool has_options, uint8_t *head) {
+    struct record r = record_of_push(c, plan, has_options);
     return record_write(&r, FIELDS_OF_PUSH, head);
 }
 
+APART static void out_add_push_with_meta(struct core *c, const struct push_plan *plan) {
+    struct record r = record_of_push(c, plan, true);
+    r.meta_size = (uint32_t)plan->push->job.meta.size;
+    out_add(c, &r, out_join(c, plan->push));
+}
+
 void out_add_push(struct core *c, const struct push_plan *plan) {
+    if (plan->has_options && plan->push->job.meta.size) {
+        out_add_push_with_meta(c, plan);
+        return;
+    }
     uint8_t *head = out_head(&c->out, RECORD_MAX);
     size_t size =
         plan->has_options ? write_push(c, plan, true, head) : write_push(c, plan, false, head);
@@ -179,6 +225,7 @@ struct record record_of_job(const struct core *c, const struct job *j) {
     r.has_once = job_once(c, j, &r.once);
     const struct attr *counts = job_attr(c, j, ATTR_COUNTS);
     r.attempts = counts ? counts->small & UINT16_MAX : 0;
+    r.meta_size = counts ? (uint32_t)counts->value : 0;
     record_add_source(c, j, &r);
     r.call = job_attr(c, j, ATTR_CALL) && !(j->flags & JOB_WANTED_FOR_GOOD);
     return r;

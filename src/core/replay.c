@@ -356,8 +356,7 @@ static void replay_attrs(struct core *c, uint32_t number, const struct record *r
         once_displace(c, r->once);
         once_remember(c, number, r->once);
     }
-    if (r->attempts)
-        job_add_attr(c, j, ATTR_COUNTS)->small = r->attempts;
+    job_set_counts(c, j, r->attempts, r->meta_size);
     if (r->deadline_ms)
         job_set_deadline(c, number, r->deadline_ms);
     if (r->due_ms && j->status != JOB_DEAD)
@@ -786,6 +785,9 @@ int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) 
         err = replay_check_fields(c, &r);
     if (err < 0)
         return err;
+    if (r.meta_size > body_size)
+        return error_set(MR_ECORRUPT, "a body of %" PRIu32 " bytes that ends with META of %" PRIu32,
+                         body_size, r.meta_size);
     struct replay_entry e = { at, entry_size(head.size, body_size), body_size,
                               r.id ? job_find(c, r.id) : 0 };
     if ((err = rules[r.kind].check(c, &r, &e)) < 0)

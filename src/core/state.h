@@ -76,7 +76,8 @@ enum attr_kind {
     ATTR_ONCE,         // a once
     ATTR_CALL,         // an attr, as all below; value: the first caller; small: their number
     ATTR_REASONS,      // value: the FAIL entry; small: its size
-    ATTR_COUNTS,       // small: attempts it may have, and from bit 16 how often it was released
+    ATTR_COUNTS,       // small: attempts it may have, and from bit 16 how often it was released;
+                       // value: bytes of META behind its body
     ATTR_SOURCE,       // small: the source; value: its number in it
 };
 
@@ -265,7 +266,7 @@ struct out {
     struct entry *entries;
     uint64_t *at;
     size_t count, capacity;
-    struct buffer heads;
+    struct buffer heads, joined; // joined: bodies with META behind them
 };
 
 struct core {
@@ -443,6 +444,9 @@ bool job_is_past_deadline(const struct core *, const struct job *);
 uint64_t job_deadline(const struct core *, const struct job *); // 0: none
 uint64_t job_due(const struct core *, const struct job *);      // 0: none
 uint32_t job_attempts(const struct core *, const struct job *);
+uint32_t job_meta_size(const struct core *, const struct job *); // 0: it has no META
+// Of a job that has neither; 0: none. After job_reserve.
+void job_set_counts(struct core *, struct job *, uint32_t attempts, uint32_t meta_size);
 void job_set_due(struct core *, uint32_t number, uint64_t due_ms); // after job_reserve
 int reasons_of(struct core *, const struct job *, struct buffer *out);
 
@@ -623,6 +627,12 @@ static inline int out_begin(struct core *c, size_t records, size_t extra_bytes) 
     o->count = o->heads.size = 0;
     return records <= o->capacity && bytes <= o->heads.capacity ? 0 : out_grow(c, records, bytes);
 }
+
+// Makes room for bodies with META, of so many bytes in all. Comes before the out_join of a group.
+int out_reserve_joined(struct core *, size_t bytes);
+size_t push_joined_size(const struct push *); // what out_join needs; 0: the job has no META
+// The body of a job's entry: the job's body and its META.
+mr_bytes out_join(struct core *, const struct push *);
 
 struct push_plan;
 void out_add(struct core *, const struct record *, mr_bytes body);

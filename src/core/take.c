@@ -27,7 +27,8 @@ struct take_request {
 
 static void grant_fill(const struct core *c, const struct stage *s, const struct job *j,
                        const struct lease *l, struct grant *out) {
-    uint64_t deadline = job_has_attrs(j) ? job_deadline(c, j) : 0;
+    bool has_attrs = job_has_attrs(j);
+    uint64_t deadline = has_attrs ? job_deadline(c, j) : 0;
     *out = (struct grant){
         .id = j->id,
         .token = { l->serial, c->random, l->number },
@@ -37,6 +38,7 @@ static void grant_fill(const struct core *c, const struct stage *s, const struct
         .lease_ms = l->lease_ms,
         .size = j->size,
         .shard = c->config.shard,
+        .meta_size = has_attrs ? job_meta_size(c, j) : 0,
         .at = j->at,
     };
     if (job_is_keyed(j)) {

@@ -39,6 +39,21 @@ void leased_job_finish(struct mr_job *job) {
     buffer_finish(&job->emit_text);
 }
 
+// Moves META by one, to make room for the 0 behind the body.
+int leased_job_split_meta(struct mr_job *job, uint32_t meta_size) {
+    struct buffer *b = &job->body;
+    job->meta_size = meta_size;
+    if (!meta_size)
+        return 0;
+    int err = buffer_reserve(b, 1);
+    if (err < 0)
+        return err;
+    b->size -= meta_size;
+    memmove(b->data + b->size + 1, b->data + b->size, meta_size);
+    b->data[b->size] = 0;
+    return 0;
+}
+
 bool leased_job_is_followed(const struct mr_job *job) {
     return job->next && job->next->follows;
 }

@@ -46,7 +46,8 @@ struct mr_job {
     uint64_t lease_ms;
     _Atomic uint64_t lease_from_ms; // beats change it while other threads read it
     uint32_t stage_size, key_size;
-    struct buffer body, state; // body: a 0 byte follows and does not count
+    uint32_t meta_size;
+    struct buffer body, state; // body: a 0 byte follows and does not count; then META
 
     // What its commit will contain.
     struct buffer result, new_state;
@@ -96,6 +97,14 @@ static inline int leased_job_stopped(const struct mr_job *job) {
 void leased_job_forget(struct mr_job *);
 void leased_job_renew(struct mr_job *);
 void leased_job_finish(struct mr_job *);
+
+// Separates META, the last bytes of what `body` was filled with, from the body itself. MR_ENOMEM.
+int leased_job_split_meta(struct mr_job *, uint32_t meta_size);
+
+static inline mr_bytes leased_job_meta(const struct mr_job *job) {
+    return (mr_bytes){ job->meta_size ? job->body.data + job->body.size + 1 : NULL,
+                       job->meta_size };
+}
 
 // Whether another job follows it under the same lease.
 bool leased_job_is_followed(const struct mr_job *);

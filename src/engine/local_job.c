@@ -128,6 +128,7 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
     if (g->key.size)
         memcpy(job->key, g->key.data, g->key.size);
     job->key_size = (uint32_t)g->key.size;
+    job->meta_size = g->meta_size;
     job->at = g->at;
     job->state_at = g->state_at;
 }
@@ -174,6 +175,8 @@ static void job_drop(struct local_shard *s, struct mr_job *job, unsigned how) {
 
 int job_load(struct local_shard *s, struct mr_job *job) {
     int err = local_read(s, job->id, HOME_BODY, job->at, &job->body);
+    if (err >= 0 && job->meta_size)
+        err = leased_job_split_meta(job, job->meta_size);
     if (err >= 0 && job->state_at)
         err = local_read(s, job->id, HOME_STATE, job->state_at, &job->state);
     return err;

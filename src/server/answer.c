@@ -94,26 +94,38 @@ int token_read(mr_bytes given, struct token *out) {
 
 // ---- Jobs -------------------------------------------------------------------------------------
 
-// Reads an entry's body from the log into the reply.
-static int answer_entry(struct session *s, uint32_t shard, uint64_t at) {
+// Cuts META, the last bytes, off what was read.
+static void cut_meta(struct buffer *b, uint32_t size, uint8_t *out_meta) {
+    b->size -= size;
+    memcpy(out_meta, b->data + b->size, size);
+}
+
+// Reads an entry's body from the log into the reply, and its META, which the entry has behind it,
+// into `out_meta`, which has META_MOST bytes.
+static int answer_entry(struct session *s, uint32_t shard, uint64_t at, uint32_t meta_size,
+                        uint8_t *out_meta) {
     size_t begin = reply_bulk_begin(&s->reply);
     int err = s->reply.err;
     if (err == 0)
         err = fetch_look(s, shard, at, FETCH_BODY, s->reply.out);
+    if (err == 0 && meta_size)
+        cut_meta(s->reply.out, meta_size, out_meta);
     if (err == 0)
         reply_bulk_end(&s->reply, begin);
     return err;
 }
 
 // The body, or nil if there is none, at `*to`; and room for `room` bytes behind it.
-static int write_entry(struct session *s, uint32_t shard, uint64_t at, size_t room, uint8_t **to) {
+static int write_entry(struct session *s, const struct grant *g, uint64_t at, size_t room,
+                       uint8_t *out_meta, uint8_t **to) {
+    uint32_t meta_size = at == g->at ? g->meta_size : 0;
     struct reply *r = &s->reply;
     if (!at) {
         *to = null_write(*to, r->resp3);
         return 0;
     }
     reply_written(r, *to);
-    int err = answer_entry(s, shard, at);
+    int err = answer_entry(s, g->shard, at, meta_size, out_meta);
     if (err == 0)
         *to = reply_room(r, room);
     return err == 0 ? r->err : err;
@@ -125,19 +137,22 @@ static int write_entry(struct session *s, uint32_t shard, uint64_t at, size_t ro
 #define WRITE_GRANT_small(value) to = integer_write(to, value);
 #define WRITE_GRANT_number(value) to = integer_write(to, value);
 #define WRITE_GRANT_entry(at)                                                                      \
-    if ((err = write_entry(s, info->shard, at, room, &to)) < 0)                                    \
+    if ((err = write_entry(s, info, at, room, meta, &to)) < 0)                                     \
         return err;
 
 HOT static int answer_grant(struct session *s, const struct grant *info) {
     struct reply *r = &s->reply;
     char token[ANSWER_TOKEN];
+    uint8_t meta[META_MOST]; // filled with the body, which is written before it
     struct grant_reply v = { GRANT_FIELDS(FROM_INFO) };
     int err;
     token_write(&info->token, token);
     v.token = (mr_bytes){ token, sizeof token };
     v.body = info->at;
     v.state = info->state_at;
-    size_t room = (1 + GRANT_PLACES) * VALUE_ROOM + sizeof token + v.stage.size + v.key.size;
+    v.meta = (mr_bytes){ meta, info->meta_size };
+    size_t room = (1 + GRANT_PLACES) * VALUE_ROOM + sizeof token + v.stage.size + v.key.size +
+                  info->meta_size;
     uint8_t *to = reply_room(r, room);
     if (!to)
         return r->err;
@@ -147,12 +162,14 @@ HOT static int answer_grant(struct session *s, const struct grant *info) {
     return 0;
 }
 
-void answer_body(struct session *s, uint32_t shard, uint64_t at) {
+bool answer_body(struct session *s, uint32_t shard, uint64_t at, uint32_t meta_size,
+                 uint8_t *out_meta) {
     size_t before = s->reply.out->size;
-    if (answer_entry(s, shard, at) == 0)
-        return;
+    if (answer_entry(s, shard, at, meta_size, out_meta) == 0)
+        return true;
     s->reply.out->size = before;
     reply_null(&s->reply);
+    return false;
 }
 
 static bool share_lease(const struct grant *a, const struct grant *b) {
@@ -256,10 +273,10 @@ static void write_ended(struct session *s, enum code code, uint64_t id, const ch
 // MR_EAGAIN: it has to be fetched.
 static int answer_result(struct session *s, struct outcome *o) {
     size_t before = s->reply.out->size;
-    int err = answer_entry(s, o->shard, o->at);
+    int err = answer_entry(s, o->shard, o->at, 0, NULL);
     if (err == MR_EGONE && outcome_find(s, o)) {
         s->reply.out->size = before;
-        err = answer_entry(s, o->shard, o->at);
+        err = answer_entry(s, o->shard, o->at, 0, NULL);
     }
     if (err == MR_ETOOBIG)
         s->reply.err = err;

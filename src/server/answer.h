@@ -16,9 +16,11 @@ void answer_ok(struct session *, int err);
 // read fails. False: some bodies have to be fetched; no reply was written.
 bool answer_grants(struct session *, const struct grant *, size_t count);
 
-// Replies with the body of an entry of a shard's log as a bulk string; nil if it cannot be read, or
-// has to be fetched (fetch_is_needed).
-void answer_body(struct session *, uint32_t shard, uint64_t at);
+// Replies with the body of an entry of a shard's log as a bulk string, but for its last bytes,
+// META, which go to `out_meta` (META_MOST bytes). False: it replied with nil, because the entry
+// cannot be read, or has to be fetched (fetch_is_needed).
+bool answer_body(struct session *, uint32_t shard, uint64_t at, uint32_t meta_size,
+                 uint8_t *out_meta);
 
 // Replies to CALL and AWAIT with the outcome of a job. False: its result or reason has to be
 // fetched; no reply was written. If the cleaner has moved that, its new position is set.

@@ -41,6 +41,8 @@ struct shown_job {
     struct session *session;
     const struct job_info *info;
     bool all_reasons; // else only the last one
+    uint32_t meta_size;
+    uint8_t meta[META_MOST]; // read with the body, which is written before it
 };
 
 // The reasons that are kept, oldest first.
@@ -66,16 +68,21 @@ static void write_reasons(void *arg) {
 }
 
 static void write_body(void *arg) {
-    const struct shown_job *job = arg;
+    struct shown_job *job = arg;
     const struct job_info *i = job->info;
-    if (i->status <= JOB_DONE || i->status == JOB_DEAD)
-        answer_body(job->session, i->shard, i->at);
-    else
+    if (i->status != JOB_DEAD && i->status > JOB_DONE)
         reply_null(&job->session->reply);
+    else if (answer_body(job->session, i->shard, i->at, i->meta_size, job->meta))
+        job->meta_size = i->meta_size;
+}
+
+static void write_meta(void *arg) {
+    const struct shown_job *job = arg;
+    reply_bulk(&job->session->reply, (mr_bytes){ job->meta, job->meta_size });
 }
 
 static void write_job(struct session *s, const struct job_info *info, bool whole, bool body) {
-    struct shown_job job = { s, info, whole };
+    struct shown_job job = { .session = s, .info = info, .all_reasons = whole };
     struct job_reply r = { JOB_FIELDS(FROM_INFO) };
     r.status = mr_str(job_status_name(info->status));
     r.worker = info->conn ? router_id(session_of(info->conn)) : 0;
@@ -84,6 +91,8 @@ static void write_job(struct session *s, const struct job_info *info, bool whole
     if (body)
         *(info->status == JOB_DONE ? &r.result : &r.body) =
             (struct reply_other){ write_body, &job, NULL };
+    if (body && info->meta_size)
+        r.meta = (struct reply_other){ write_meta, &job, NULL };
     reply_write(&s->reply, &job_replies, &r);
 }
 

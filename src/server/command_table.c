@@ -13,7 +13,8 @@ const struct command command_table[] = {
       "id (of the first push, if it is a repeat)",
       "pushes a job; jobs of one KEY run one after another, in order; two pushes of one key "
       "with the same ONCE are one job; DELAY and DEADLINE count from the receipt; ATTEMPTS is "
-      "the number of attempts (0: the policy of the stage); with ROOM the command waits for "
+      "the number of attempts (0: the policy of the stage); META is handed to the worker beside "
+      "the body, unchanged; with ROOM the command waits for "
       "room instead of failing with FULL; EPIC and SOURCE number the pushes of a stream into "
       "the stage, from 1, so that a repeated push makes no second job; a number that is 1024 "
       "or more above the first missing one is refused with GAP, so that after a crash no "
@@ -79,7 +80,8 @@ const struct command command_table[] = {
       "id token [id token …]", "array of the ids to stop, in the order given",
       "extends leases; a job in the reply has lost its lease, or was cancelled or has expired" },
     { "JOB", 1, 0, ROLE_READ, SCOPE_JOB, false, MULTI_CHECKED, true, run_job, "id [BODY]",
-      "map:" JOB_FIELDS(FIELD_NAMES) ", with BODY also body, or result if it is done",
+      "map:" JOB_FIELDS(FIELD_NAMES) ", with BODY also body, or result if it is done, and meta "
+                                     "if it has META",
       "shows a job; left-ms, due-ms and running-ms are -1 if there is no deadline, if it may "
       "start now, and if it is not running" },
     { "JOBS", 1, 0, ROLE_READ, SCOPE_STAGE, false, MULTI_CHECKED, true, run_jobs,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { MESSAGE_VERSION = 1 };
+enum { META_SHIFT = 16 };
 enum { NUMBER_BYTES = 10, SIZE_BYTES = 4 };
 enum { HEAD_MOST = 2 + 6 * NUMBER_BYTES + 2 * (STAGE_NAME_MOST + NUMBER_BYTES) };
 enum { EMIT_HEAD_MOST = 9 * NUMBER_BYTES + STAGE_NAME_MOST + KEY_MOST + ONCE_MOST + SIZE_BYTES };
@@ -32,7 +33,7 @@ int message_begin_emit(struct buffer *emits, const struct link_entry *e, size_t 
     put_number(&w, e->after);
     put_number(&w, (uint64_t)e->delay_ms);
     put_deadline(&w, e->deadline_ms);
-    put_number(&w, e->attempts);
+    put_number(&w, (uint64_t)e->meta_size << META_SHIFT | e->attempts);
     put_bytes(&w, e->stage);
     put_bytes(&w, e->key);
     put_bytes(&w, e->once);
@@ -72,13 +73,16 @@ bool message_next_emit(struct reader *r, struct link_entry *out, mr_bytes *out_b
     e.after = get_upto(r, NUMBER_MOST);
     e.delay_ms = (int64_t)get_upto(r, TIME_MOST_MS);
     e.deadline_ms = get_deadline(r);
-    e.attempts = (uint32_t)get_upto(r, UINT16_MAX);
+    uint64_t attempts = get_upto(r, (uint64_t)META_MOST << META_SHIFT | UINT16_MAX);
+    e.attempts = attempts & UINT16_MAX;
+    e.meta_size = (uint32_t)(attempts >> META_SHIFT);
     e.stage = get_bytes_upto(r, STAGE_NAME_MOST);
     e.key = get_bytes_upto(r, KEY_MOST);
     e.once = get_bytes_upto(r, ONCE_MOST);
     e.maker = get_u64(r);
     mr_bytes body = get_raw(r, get_u32(r));
-    r->bad = r->bad || e.number <= e.after || body.size > BODY_MOST;
+    r->bad = r->bad || e.number <= e.after || body.size < e.meta_size ||
+             body.size - e.meta_size > BODY_MOST || e.meta_size > META_MOST;
     if (r->bad)
         return false;
     *out = e;

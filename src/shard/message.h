@@ -12,6 +12,8 @@
 //
 //     number  after  delay  deadline  attempts  stage  key  once  maker │ size of the body │ body
 //
+// META stands behind the job's body, as in the log; its size is in `attempts`, from bit 16 on.
+//
 // Any thread.
 #ifndef SHARD_MESSAGE_H
 #define SHARD_MESSAGE_H
@@ -40,7 +42,7 @@ enum message_kind {
 
 // A batch of emits has at most this many, and one more after that many bytes.
 enum { MESSAGE_EMITS_MOST = 256, MESSAGE_EMITS_BYTES = 1 << 20 };
-enum { MESSAGE_MOST = MESSAGE_EMITS_BYTES + BODY_MOST + (1 << 12) }; // bytes of any message
+enum { MESSAGE_MOST = MESSAGE_EMITS_BYTES + BODY_MOST + (1 << 13) }; // bytes of any message
 
 struct message {
     enum message_kind kind;

@@ -29,8 +29,9 @@
 //     }
 //     void on_stop(mr_job *job, void *arg) { exec_stop_any(execs, job); }
 // A command finds in its environment, beside that of this process: MILLRACE_ID, MILLRACE_KEY,
-// MILLRACE_STAGE, MILLRACE_ATTEMPT, and MILLRACE_DEADLINE_MS (what is left at the start) if there
-// is a deadline. A key with a 0 byte in it is cut there, as variables are.
+// MILLRACE_STAGE, MILLRACE_ATTEMPT, MILLRACE_META if the job has META, and MILLRACE_DEADLINE_MS
+// (what is left at the start) if there is a deadline. A key or META with a 0 byte in it is cut
+// there, as variables are.
 //
 // A command costs no thread and no SIGCHLD. The thread that has the job starts it with vfork and
 // waits for everything about it in one poll. What it emits goes through a file into its job's

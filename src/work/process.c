@@ -41,7 +41,7 @@ static bool is_of_a_job(const char *variable) {
         "MILLRACE_ID=",        "MILLRACE_KEY=",         "MILLRACE_STAGE=", "MILLRACE_ATTEMPT=",
         "MILLRACE_SIDE_FILE=", "MILLRACE_DEADLINE_MS=", "MILLRACE_BODY=",  "MILLRACE_STEM=",
         "MILLRACE_BASE=",      "MILLRACE_BASE_STEM=",   "MILLRACE_DIR=",   "MILLRACE_NUMBER=",
-        "MILLRACE_RUN=",
+        "MILLRACE_RUN=",       "MILLRACE_META=",
     };
     if (strncmp(variable, "MILLRACE_", 9) != 0)
         return false;
@@ -83,6 +83,12 @@ static size_t fill_of_job(struct environment *e, const mr_job *job, const char *
     e->all[at++] = e->stage;
     if (!has_variable(more, "MILLRACE_KEY=")) // whole, where it is longer than an engine's
         e->all[at++] = e->key;
+    if (job->meta_size) {
+        mr_bytes meta = leased_job_meta(job);
+        snprintf(e->meta, sizeof e->meta, "MILLRACE_META=%.*s", (int)meta.size,
+                 (const char *)meta.data);
+        e->all[at++] = e->meta;
+    }
     if (!job->deadline_at_ms)
         return at;
     snprintf(e->deadline, sizeof e->deadline, "MILLRACE_DEADLINE_MS=%" PRIu64,
@@ -102,7 +108,7 @@ static void fill_tag(struct environment *e) {
 }
 
 int environment_fill(struct environment *e, const mr_job *job, const char *const *more) {
-    enum { OF_JOB = 6, END = 1 };
+    enum { OF_JOB = 7, END = 1 };
     const char *const *ours = (const char *const *)environ;
     size_t most = count_strings(ours) + count_strings(more) + OF_JOB + END;
     e->all = mem_alloc(most * sizeof *e->all);

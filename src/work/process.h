@@ -62,7 +62,7 @@ struct environment {
     const char **all; // ends with NULL
     char id[40], attempt[40], deadline[48];
     char tag[PROCESS_TAG], runs[256]; // what was started for it has MILLRACE_RUN with the tag in it
-    char stage[STAGE_NAME_MOST + 20], key[KEY_MOST + 20];
+    char stage[STAGE_NAME_MOST + 20], key[KEY_MOST + 20], meta[META_MOST + 20];
 };
 
 // `job` and `more` (ends with NULL) may be NULL. MR_ENOMEM.

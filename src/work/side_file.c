@@ -1,7 +1,7 @@
 // Writing and reading side files, and the directory that they lie in.
 //
 //     record   magic u32 · size u32 · checksum u64 · content
-//     content  kind u8 · stage · key · body    each as a number and so many bytes
+//     content  kind u8 · stage · key · body · META    each as a number and so many bytes
 #include "work/side_file.h"
 
 #include "base/bytes.h"
@@ -21,11 +21,12 @@
 #include <unistd.h>
 
 enum { MAGIC = 0x7943524d, HEAD = 16, SEED = 0, NUMBERS = 32 };
-enum kind { KIND_EMIT = 1, KIND_STATE, KIND_SNOOZE };
+enum kind { KIND_EMIT = 1, KIND_STATE, KIND_SNOOZE, KIND_EMIT_KEEPS_META };
 
 // More than a commit can contain.
 enum {
-    FILE_MOST = BODY_MOST + STATE_MOST + EMITS_MOST * (HEAD + STAGE_NAME_MOST + KEY_MOST + NUMBERS)
+    FILE_MOST = BODY_MOST + STATE_MOST +
+                EMITS_MOST * (HEAD + STAGE_NAME_MOST + KEY_MOST + META_MOST + NUMBERS)
 };
 
 #define PREFIX "millrace-side-"
@@ -182,17 +183,17 @@ static int append_record(const char *path, mr_bytes record) {
     return err;
 }
 
-static int put_record(const char *path, enum kind kind, mr_bytes stage, mr_bytes key,
-                      mr_bytes body) {
-    size_t capacity = HEAD + stage.size + key.size + body.size + NUMBERS;
+static int put_record(const char *path, enum kind kind, const struct side_emit *e) {
+    size_t capacity = HEAD + e->stage.size + e->key.size + e->body.size + e->meta.size + NUMBERS;
     uint8_t *data = mem_alloc(capacity);
     if (!data)
         return error_set(MR_ENOMEM, "no memory to write %zu bytes", capacity);
     struct writer content = { .data = data + HEAD, .capacity = capacity - HEAD };
     put_u8(&content, kind);
-    put_bytes(&content, stage);
-    put_bytes(&content, key);
-    put_bytes(&content, body);
+    put_bytes(&content, e->stage);
+    put_bytes(&content, e->key);
+    put_bytes(&content, e->body);
+    put_bytes(&content, e->meta);
     struct writer head = { .data = data, .capacity = HEAD };
     put_u32(&head, MAGIC);
     put_u32(&head, (uint32_t)content.size);
@@ -202,20 +203,20 @@ static int put_record(const char *path, enum kind kind, mr_bytes stage, mr_bytes
     return err;
 }
 
-int side_file_emit(const char *path, mr_bytes stage, mr_bytes key, mr_bytes body) {
-    return put_record(path, KIND_EMIT, stage, key, body);
+int side_file_emit(const char *path, const struct side_emit *e) {
+    return put_record(path, e->keeps_meta ? KIND_EMIT_KEEPS_META : KIND_EMIT, e);
 }
 
 int side_file_set_state(const char *path, mr_bytes state) {
-    return put_record(path, KIND_STATE, (mr_bytes){ 0 }, (mr_bytes){ 0 }, state);
+    return put_record(path, KIND_STATE, &(struct side_emit){ .body = state });
 }
 
 int side_file_snooze(const char *path, int64_t ms) {
     uint8_t bytes[8];
     struct writer w = { .data = bytes, .capacity = sizeof bytes };
     put_u64(&w, (uint64_t)ms);
-    return put_record(path, KIND_SNOOZE, (mr_bytes){ 0 }, (mr_bytes){ 0 },
-                      bytes_of(bytes, sizeof bytes));
+    return put_record(path, KIND_SNOOZE,
+                      &(struct side_emit){ .body = bytes_of(bytes, sizeof bytes) });
 }
 
 // ---- Reading ----------------------------------------------------------------------------------
@@ -277,18 +278,21 @@ static int read_snooze(const struct side_file_reader *reader, mr_bytes body) {
 static int read_record(const struct side_file_reader *reader, mr_bytes content) {
     struct reader r = reader_of(content);
     uint8_t kind = get_u8(&r);
-    mr_bytes stage = get_bytes(&r), key = get_bytes(&r), body = get_bytes(&r);
-    if (!reader_done(&r) || stage.size > STAGE_NAME_MOST)
+    struct side_emit e = { .stage = get_bytes(&r), .keeps_meta = kind == KIND_EMIT_KEEPS_META };
+    e.key = get_bytes(&r);
+    e.body = get_bytes(&r);
+    e.meta = get_bytes(&r);
+    if (!reader_done(&r) || e.stage.size > STAGE_NAME_MOST)
         return MR_ECORRUPT;
     if (kind == KIND_STATE)
-        return reader->state(body, reader->arg);
+        return reader->state(e.body, reader->arg);
     if (kind == KIND_SNOOZE)
-        return read_snooze(reader, body);
-    if (kind != KIND_EMIT)
+        return read_snooze(reader, e.body);
+    if (kind != KIND_EMIT && !e.keeps_meta)
         return MR_ECORRUPT;
     char name[STAGE_NAME_MOST + 1] = "";
-    memcpy(name, stage.data, stage.size);
-    return reader->emit(name, key, body, reader->arg);
+    memcpy(name, e.stage.data, e.stage.size);
+    return reader->emit(name, &e, reader->arg);
 }
 
 static int read_records(const struct side_file_reader *reader, mr_bytes all) {
@@ -322,10 +326,10 @@ struct side_file_target {
     int64_t snooze_ms;
 };
 
-static int emit_on_job(const char *stage, mr_bytes key, mr_bytes body, void *arg) {
+static int emit_on_job(const char *stage, const struct side_emit *e, void *arg) {
     struct side_file_target *to = arg;
-    mr_push_options o = { .key = key };
-    return mr_job_emit(to->job, stage, body, &o);
+    mr_push_options o = { .key = e->key, .meta = e->keeps_meta ? mr_job_meta(to->job) : e->meta };
+    return mr_job_emit(to->job, stage, e->body, &o);
 }
 
 static int state_on_job(mr_bytes state, void *arg) {

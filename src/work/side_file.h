@@ -49,10 +49,16 @@ int side_file_begin(struct side_dir *, mr_bytes state, struct side_file *out);
 // and mr_job_set_state.
 int side_file_apply(const struct side_file *, mr_job *, int64_t *out_snooze_ms);
 
+// What `millrace emit` says.
+struct side_emit {
+    mr_bytes stage, key, body, meta;
+    bool keeps_meta; // its META is that of the running job
+};
+
 // Functions that get what the command left, in the order in which it was written, until one returns
-// a negative code.
+// a negative code. `stage` is that of the emit.
 struct side_file_reader {
-    int (*emit)(const char *stage, mr_bytes key, mr_bytes body, void *arg);
+    int (*emit)(const char *stage, const struct side_emit *, void *arg);
     int (*state)(mr_bytes state, void *arg);
     int (*snooze)(int64_t ms, void *arg); // NULL: that is refused (MR_EINVAL)
     void *arg;
@@ -66,7 +72,7 @@ void side_file_end(const struct side_file *);
 // ---- Inside the command -----------------------------------------------------------------------
 // `path` is the variable's value. MR_EIO; MR_ENOMEM.
 
-int side_file_emit(const char *path, mr_bytes stage, mr_bytes key, mr_bytes body);
+int side_file_emit(const char *path, const struct side_emit *);
 int side_file_set_state(const char *path, mr_bytes state);
 int side_file_snooze(const char *path, int64_t ms);
 

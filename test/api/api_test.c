@@ -428,6 +428,45 @@ static void E_a_commit_carries_result_state_and_emits_together(void **state) {
     must(mr_close(m));
 }
 
+static void expect_meta(const mr_job *job, const char *body, mr_bytes meta) {
+    assert_string_equal(mr_job_body(job).data, body); // a 0 byte follows it, as without META
+    assert_int_equal(mr_job_body(job).size, strlen(body));
+    assert_int_equal(mr_job_meta(job).size, meta.size);
+    if (meta.size)
+        assert_memory_equal(mr_job_meta(job).data, meta.data, meta.size);
+}
+
+static void G12_metadata_reaches_the_worker_unchanged(void **state) {
+    (void)state;
+    char bytes[1025];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (char)i;
+    mr_push_options o = { .key = mr_str("k"), .meta = { bytes, sizeof bytes } };
+    mr *m = open_mem();
+    refused(MR_ETOOBIG, mr_push(m, "s", mr_str("x"), &o, NULL));
+    o.meta.size--;
+    must(mr_push(m, "s", mr_str("first"), &o, NULL));
+    mr_item items[] = { { .body = mr_str("second") }, { .body = mr_str("") } };
+    size_t count;
+    must(mr_push_many(m, "t", items, 2, &(mr_push_options){ .meta = mr_str("all") }, NULL, &count));
+    assert_int_equal(count, 2);
+    mr_job *job = take(m, "s", "first");
+    expect_meta(job, "first", o.meta);
+    must(mr_job_emit(job, "t", mr_str("third"), &(mr_push_options){ .meta = mr_job_meta(job) }));
+    must(mr_job_emit(job, "u", mr_str("fourth"), NULL));
+    must(mr_done(job));
+    const char *bodies[] = { "second", "", "third" };
+    for (int i = 0; i < 3; i++) {
+        job = take_waiting(m, "t");
+        expect_meta(job, bodies[i], i == 2 ? o.meta : mr_str("all"));
+        must(mr_done(job));
+    }
+    job = take_waiting(m, "u");
+    expect_meta(job, "fourth", (mr_bytes){ 0 });
+    must(mr_done(job));
+    must(mr_close(m));
+}
+
 static void E2_two_pushes_with_one_once_are_one_job(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -656,6 +695,7 @@ int main(void) {
         cmocka_unit_test(T6_T7_removing_a_keys_jobs_leaves_the_others),
         cmocka_unit_test(G9_a_job_is_released_for_a_while),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
+        cmocka_unit_test(G12_metadata_reaches_the_worker_unchanged),
         cmocka_unit_test(E2_two_pushes_with_one_once_are_one_job),
         cmocka_unit_test(F13_exhausted_attempts_make_a_dead_job_that_is_listed_and_retryable),
         cmocka_unit_test(F6_F7_a_late_done_of_the_first_delivery_does_not_end_the_second),

@@ -330,9 +330,10 @@ static void T5_TAKE_with_its_options(void **state) {
     ask(d, 1, "PUSHMANY s ITEMS one a one b two c", "[*]");
     ask(d, 1, "PUSH t d DEADLINE 500", "\"4\"");
     ask(d, 0, "TAKE s COUNT 3 BATCH 3",
-        "[[\"1\" \"*\" \"s\" \"one\" \"a\" :1 :-1 nil :30000] [\"2\" *] [\"3\" * \"two\" \"c\" "
+        "[[\"1\" \"*\" \"s\" \"one\" \"a\" :1 :-1 nil :30000 \"\"] [\"2\" *] [\"3\" * \"two\" "
+        "\"c\" "
         "*]]");
-    ask(d, 0, "TAKE s t COUNT 2 LEASE 1000", "[[\"4\" * \"t\" \"\" \"d\" :1 :500 nil :1000]]");
+    ask(d, 0, "TAKE s t COUNT 2 LEASE 1000", "[[\"4\" * \"t\" \"\" \"d\" :1 :500 nil :1000 \"\"]]");
     ask(d, 0, "TAKE nowhere", "[]");
     ask(d, 0, "TAKE 'bad name'", "-ERR *");
     ask(d, 0, "TAKE s WAIT", "-ERR WAIT needs *");
@@ -500,6 +501,33 @@ static void A3_JOB_shows_a_job(void **state) {
     ask(d, 0, "JOB 3 BODY", "{*\"key\" \"m\" \"status\" \"cancelled\"*\"body\" nil}");
     ask(d, 0, "JOB 99", "-GONE *");
     ask(d, 0, "JOB x", "-ERR *");
+}
+
+// G12: META is the tenth value of a job of TAKE, and shown by JOB with BODY.
+static void G12_META_reaches_the_worker_unchanged(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "HELLO 3", "{*}");
+    push(d, "s body META 'a \\x00 b' KEY k");
+    ask(d, 0, "JOB 1 BODY", "{*\"body\" \"body\" \"meta\" \"a \\x00 b\"}");
+    ask(d, 0, "JOB 1", "{*\"reasons\" []}");
+    ask(d, 0, "TAKE s", "[[\"1\" * \"k\" \"body\" :1 :-1 nil :30000 \"a \\x00 b\"]]");
+    ask(d, 0, "PUSHMANY t META all ITEMS k x l ''", "[\"2\" \"3\"]");
+    ask(d, 0, "TAKE t COUNT 2",
+        "[[* \"k\" \"x\" * :30000 \"all\"] [* \"l\" \"\" * :30000 \"all\"]]");
+    push(d, "u first");
+    struct job job = take(d, 0, "u");
+    send_linef(d, 0, "DONE %s %s EMIT v '' plain EMIT v '' traced META trace DELAY 10", job.id,
+               job.token);
+    expect_reply(d, 0, "+OK");
+    ask(d, 0, "TAKE v", "[[* \"plain\" * :30000 \"\"]]");
+    pass_ms(d, 10);
+    ask(d, 0, "TAKE v", "[[* \"traced\" * :30000 \"trace\"]]");
+    send_line(d, 1, "CALL w question META trace");
+    ask(d, 0, "TAKE w", "[[* \"question\" * :30000 \"trace\"]]");
+    char words[META_MOST + 64];
+    snprintf(words, sizeof words, "PUSH s x META %0*d", META_MOST + 1, 1);
+    ask(d, 0, words, "-TOOBIG a meta of 1025 bytes*");
+    hang_up(d, 1);
 }
 
 static void A3_JOBS_lists_jobs_by_status_and_key(void **state) {
@@ -1079,7 +1107,7 @@ static void TAKE_and_DONE_as_documented(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "PUSH mail hello KEY ann", "\"1\"");
     ask(d, 0, "TAKE mail WAIT 1000",
-        "[[\"1\" \"*\" \"mail\" \"ann\" \"hello\" :1 :-1 nil :30000]]");
+        "[[\"1\" \"*\" \"mail\" \"ann\" \"hello\" :1 :-1 nil :30000 \"\"]]");
     ask(d, 1, "PUSH mail again KEY bob", "\"2\"");
     struct job job = take(d, 0, "mail");
     send_linef(d, 0, "DONE %s %s RESULT sent", job.id, job.token);
@@ -1169,6 +1197,7 @@ int main(void) {
         DIALOGUE(E4_DONE_with_its_options),
         DIALOGUE(E4_DONE_with_options_of_what_it_emits),
         DIALOGUE(A3_JOB_shows_a_job),
+        DIALOGUE(G12_META_reaches_the_worker_unchanged),
         DIALOGUE(A3_JOBS_lists_jobs_by_status_and_key),
         DIALOGUE(F13_DEAD_lists_dead_jobs),
         DIALOGUE(DEAD_knows_stages_from_options),

@@ -48,9 +48,10 @@ static struct message message_of(enum message_kind kind) {
                                       .key = mr_str("k"),
                                       .once = mr_str("name"),
                                       .deadline_ms = LINK_EXPIRED,
-                                      .attempts = 3,
+                                      .attempts = UINT16_MAX,
+                                      .meta_size = 5,
                                       .maker = UINT64_MAX },
-                 mr_str(""));
+                 mr_str("trace"));
         break;
     case MESSAGE_REFUSED:
         m.missing = true;
@@ -99,7 +100,11 @@ static void emits_are_read_as_they_were_added(void **state) {
     (void)state;
     static const struct link_entry entries[] = {
         { .number = 1, .deadline_ms = 1, .delay_ms = TIME_MOST_MS },
-        { .number = 2, .after = 1, .deadline_ms = TIME_MOST_MS, .attempts = UINT16_MAX },
+        { .number = 2,
+          .after = 1,
+          .deadline_ms = TIME_MOST_MS,
+          .attempts = UINT16_MAX,
+          .meta_size = 1 },
         { .number = NUMBER_MOST, .after = NUMBER_MOST - 1, .deadline_ms = LINK_EXPIRED },
         { .number = 3 },
     };
@@ -119,6 +124,7 @@ static void emits_are_read_as_they_were_added(void **state) {
         assert_true(message_next_emit(&r, &e, &body));
         assert_true(e.number == entries[i].number && e.after == entries[i].after);
         assert_true(e.delay_ms == entries[i].delay_ms && e.deadline_ms == entries[i].deadline_ms);
+        assert_true(e.meta_size == entries[i].meta_size);
         assert_true(e.attempts == entries[i].attempts && bytes_equal(e.stage, mr_str("stage")));
         assert_true(e.key.size == i * KEY_MOST / 3 && !e.once.size && body.size == i);
     }
@@ -202,7 +208,8 @@ static void batches_are_checked(void **state) {
         { .number = 640, .after = 5, .stage = { "s", 1 } },
         { .number = 710, .after = 700, .stage = { "s", 1 } },
         { .number = NUMBER_MOST + 1, .after = 700, .stage = { "s", 1 } },
-        { .number = 720, .after = 700, .stage = { "s", 1 }, .attempts = UINT16_MAX + 1 },
+        { .number = 720, .after = 700, .stage = { "s", 1 }, .meta_size = 2 },
+        { .number = 720, .after = 700, .stage = { "s", 1 }, .meta_size = META_MOST + 1 },
         { .number = 720, .after = 700, .stage = { "s", 1 }, .delay_ms = TIME_MOST_MS + 1 },
         { .number = 720, .after = 700, .stage = { "s", 1 }, .deadline_ms = TIME_MOST_MS + 1 },
     };

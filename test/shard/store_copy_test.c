@@ -75,6 +75,8 @@ static void emit_some(struct group *g, uint32_t shard, int round) {
     }
     emits[EMITS] =
         (struct emit){ .stage = mr_str("once"), .job.key = mr_str("k0"), .job.once = mr_str("n") };
+    for (int i = 0; i < EMITS; i += 2) // G12: META goes with its job
+        emits[i].job.meta = mr_str(keys[i]);
     emits[EMITS + 1] = (struct emit){ .stage = mr_str("later"),
                                       .job.key = mr_str(keys[0]),
                                       .job.delay_ms = DUE_MS };
@@ -170,7 +172,7 @@ static void copy_store(const char *from, const char *to, uint32_t shards) {
 
 // Takes and ends everything of a stage; of `b` each channel's bodies come in order.
 static int work_off(struct group *g, const char *stage) {
-    int last[KEYS][SHARDS], count = 0;
+    int last[KEYS][SHARDS], count = 0, metas = 0;
     memset(last, -1, sizeof last);
     for (uint32_t i = 0; i < group_count(g); i++) {
         struct grant grant;
@@ -180,6 +182,10 @@ static int work_off(struct group *g, const char *stage) {
             unsigned shard = 0;
             int number = 0, key = ((const char *)grant.key.data)[1] - '0';
             assert_int_equal(shard_read(group_shard(g, i), grant.at, &body), 0);
+            mr_bytes meta = bytes_tail(buffer_bytes(&body), grant.meta_size);
+            assert_true(!meta.size || bytes_equal(meta, grant.key));
+            metas += meta.size > 0;
+            body.size -= meta.size;
             assert_int_equal(buffer_append(&body, "", 1), 0);
             if (sscanf((const char *)body.data, "%u %d", &shard, &number) == 2) {
                 assert_true(number > last[key][shard]);
@@ -192,6 +198,7 @@ static int work_off(struct group *g, const char *stage) {
         }
         end(g, i);
     }
+    assert_int_equal(metas, strcmp(stage, "b") == 0 ? (EMITS + 1) / 2 * SHARDS * ROUNDS : 0);
     return count;
 }
 

@@ -32,6 +32,8 @@ static void add_job(struct line *l, const struct command_job *j) {
         add(l, " deadline %" PRId64, j->deadline_ms);
     if (j->attempts)
         add(l, " attempts %u", j->attempts);
+    if (*j->meta)
+        add(l, " meta \"%s\"", j->meta);
 }
 
 static void add_push(struct line *l, const struct command *c) {

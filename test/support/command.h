@@ -56,7 +56,7 @@ enum op {
 
 struct command_job {
     int stage;
-    char key[TEXT], once[TEXT], body[TEXT];
+    char key[TEXT], once[TEXT], body[TEXT], meta[TEXT];
     int64_t delay_ms, deadline_ms;
     uint32_t attempts;
 };
@@ -115,7 +115,7 @@ struct observed_event {
     uint32_t attempt;
     int64_t left_ms, lease_ms;
     bool first; // of its block
-    char key[TEXT], body[TEXT], state[TEXT];
+    char key[TEXT], body[TEXT], meta[TEXT], state[TEXT];
     struct token token;
 };
 

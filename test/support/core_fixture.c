@@ -148,7 +148,9 @@ struct taken core_fixture_taken(struct core_fixture *t, const struct grant *g) {
                            .lease_ms = g->lease_ms };
     core_fixture_text(g->stage, taken.stage);
     core_fixture_text(g->key, taken.key);
-    core_fixture_text(mr_str(core_fixture_read(t, g->at)), taken.body);
+    mr_bytes joined = mr_str(core_fixture_read(t, g->at));
+    core_fixture_text(bytes_of(joined.data, joined.size - g->meta_size), taken.body);
+    core_fixture_text(bytes_tail(joined, g->meta_size), taken.meta);
     core_fixture_text(mr_str(core_fixture_read(t, g->state_at)), taken.state);
     core_fixture_learn_job(t, g->id, mr_str(taken.body));
     return taken;

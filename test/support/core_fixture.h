@@ -65,6 +65,7 @@ struct taken {
     uint32_t attempt;
     int64_t left_ms, lease_ms;
     char stage[FIXTURE_TEXT], key[FIXTURE_TEXT], body[FIXTURE_TEXT], state[FIXTURE_TEXT];
+    char meta[FIXTURE_TEXT];
 };
 
 struct core_fixture {

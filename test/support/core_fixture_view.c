@@ -74,6 +74,8 @@ static void view_job(const struct view *v, const struct core_fixture_job *known)
     fprintf(v->out, " of %.*s:%.*s", (int)j.stage.size, (const char *)j.stage.data, (int)j.key.size,
             j.key.size ? (const char *)j.key.data : "");
     fprintf(v->out, " body '%s'", core_fixture_read(v->fixture, j.at));
+    if (j.meta_size)
+        fprintf(v->out, " META of %u bytes", j.meta_size);
     fprintf(v->out, " state '%s'", core_fixture_read(v->fixture, j.state_at));
     struct reason r;
     mr_bytes reasons = { 0 };

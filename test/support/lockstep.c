@@ -87,6 +87,15 @@ void lockstep_text(struct lockstep *t, uint64_t at, char out[TEXT]) {
     bytes_text(at && !body.data ? mr_str("(lost)") : body, out);
 }
 
+void lockstep_job_texts(struct lockstep *t, uint64_t at, uint32_t meta_size, char out_body[TEXT],
+                        char out_meta[TEXT]) {
+    mr_bytes body = lockstep_body(t, at);
+    bool lost = at && !body.data;
+    uint32_t size = lost || meta_size > body.size ? 0 : meta_size;
+    bytes_text(bytes_tail(body, size), out_meta);
+    bytes_text(lost ? mr_str("(lost)") : bytes_of(body.data, body.size - size), out_body);
+}
+
 static void log_forget(struct lockstep *t, size_t count) {
     for (size_t i = 0; i < count; i++)
         free(t->log[i].bytes);
@@ -116,7 +125,7 @@ static void note_grants(struct lockstep *t, int taker, const struct grant *g, si
         h->first = i == 0 || g[i].token.serial != g[i - 1].token.serial;
         h->token = g[i].token;
         bytes_text(g[i].key, h->key);
-        lockstep_text(t, g[i].at, h->body);
+        lockstep_job_texts(t, g[i].at, g[i].meta_size, h->body, h->meta);
         lockstep_text(t, g[i].state_at, h->state);
     }
     if (t->fault == FAULT_SWAP_GRANTS && count > 1) {
@@ -294,6 +303,7 @@ static int say_push(struct lockstep *t, const struct command *c, struct answer *
         .job.delay_ms = j->delay_ms,
         .job.deadline_ms = j->deadline_ms,
         .job.attempts = j->attempts,
+        .job.meta = mr_str(j->meta),
         .conn = c->conn >= 0 ? &t->conns[c->conn] : NULL,
     };
     if (c->source >= 0) {
@@ -384,6 +394,7 @@ static int say_done(struct lockstep *t, const struct command *c) {
             .job.delay_ms = j->delay_ms,
             .job.deadline_ms = j->deadline_ms,
             .job.attempts = j->attempts,
+            .job.meta = mr_str(j->meta),
         };
     }
     struct done done = {

@@ -92,5 +92,8 @@ bool lockstep_differs(struct lockstep *, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 mr_bytes lockstep_body(const struct lockstep *, uint64_t at);
 void lockstep_text(struct lockstep *, uint64_t at, char out[TEXT]);
+// The body of a job's entry, and the META behind it.
+void lockstep_job_texts(struct lockstep *, uint64_t at, uint32_t meta_size, char out_body[TEXT],
+                        char out_meta[TEXT]);
 
 #endif

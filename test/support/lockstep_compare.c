@@ -224,11 +224,14 @@ static const char *job_name(const struct model_job *j) {
 
 static bool compare_texts(struct lockstep *t, const struct model_job *j,
                           const struct job_info *info) {
-    char text[TEXT];
+    char text[TEXT], meta[TEXT];
     const char *expected = j->status == JOB_DONE ? j->result : j->body;
     if (j->status == JOB_CANCELLED || j->status == JOB_EXPIRED)
         return true;
-    lockstep_text(t, info->at, text);
+    lockstep_job_texts(t, info->at, info->meta_size, text, meta);
+    if (j->status != JOB_DONE && strcmp(meta, j->meta) != 0)
+        return lockstep_differs(t, "%s: its META is \"%s\", should be \"%s\"", job_name(j), meta,
+                                j->meta);
     if (strcmp(text, expected) != 0 && !(info->at == 0 && !*expected))
         return lockstep_differs(t, "%s: its text is \"%s\", should be \"%s\"", job_name(j), text,
                                 expected);

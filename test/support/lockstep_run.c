@@ -83,7 +83,7 @@ static bool same_grant(struct lockstep *t, const struct observed_event *core,
                                 "; should be %" PRId64 ", %" PRId64,
                                 id, core->left_ms, core->lease_ms, model->left_ms, model->lease_ms);
     if (core->stage != model->stage || strcmp(core->key, model->key) != 0 ||
-        strcmp(core->body, model->body) != 0)
+        strcmp(core->body, model->body) != 0 || strcmp(core->meta, model->meta) != 0)
         return lockstep_differs(t, "job %" PRIu64 ": granted as %d/%s \"%s\"", id, core->stage,
                                 core->key, core->body);
     if (core->first != model->first)

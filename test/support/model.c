@@ -480,6 +480,7 @@ static void grant(struct model *m, int lease, int job, int taker, bool first) {
     h->code = lease;
     text_copy(h->key, j->key);
     text_copy(h->body, j->body);
+    text_copy(h->meta, j->meta);
     text_copy(h->state, m->channels[l->channel].kept);
 }
 

@@ -18,7 +18,7 @@ enum { MANY = 2048, NUMBERS = 4096 };
 struct model_job {
     uint64_t id; // 0: not learnt yet
     int stage;
-    char key[TEXT], once[TEXT], body[TEXT], result[TEXT], reason[TEXT];
+    char key[TEXT], once[TEXT], body[TEXT], meta[TEXT], result[TEXT], reason[TEXT];
     enum job_status status;
     bool forgotten, joined;
     uint64_t position;           // given when it joins its channel

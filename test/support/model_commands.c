@@ -16,6 +16,7 @@ int rule_new_job(struct model *m, const struct command_job *of) {
     text_copy(j->key, of->key);
     text_copy(j->once, of->once);
     text_copy(j->body, of->body);
+    text_copy(j->meta, of->meta);
     j->made_ms = j->pushed_ms = m->now_ms;
     j->deadline_ms = of->deadline_ms ? m->now_ms + (uint64_t)of->deadline_ms : 0;
     m->stages[of->stage].known = true;

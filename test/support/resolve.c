@@ -45,6 +45,8 @@ static void make_job(const struct model *m, struct chance *c, uint64_t now_ms, i
         j->deadline_ms = 0;
     if (one_in(c, 3))
         j->attempts = 1 + (uint32_t)chance_below(c, 3);
+    if (one_in(c, 4))
+        snprintf(j->meta, TEXT, "meta%u", (unsigned)chance_below(c, 1000000));
 }
 
 static int free_slot(const struct model_slot *slots, struct chance *c) {

@@ -103,6 +103,38 @@ static void emits_come_with_the_commit(void **state) {
     must(mr_close(m));
 }
 
+static void expect_emitted_meta(mr *m, const char *body, const char *meta) {
+    mr_job *job = take(m, "next", body);
+    assert_int_equal(mr_job_meta(job).size, strlen(meta));
+    if (*meta)
+        assert_memory_equal(mr_job_meta(job).data, meta, strlen(meta));
+    must(mr_done(job));
+}
+
+// G12: a command finds the metadata of its job in its environment, and passes it on if it is told
+// to.
+static void G12_metadata_reaches_commands_and_emits_by_choice(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    setenv("PATH", script_path, 1);
+    setenv("MILLRACE_META", "of the worker itself", 1);
+    mr_push_options o = { .meta = mr_str("trace 7") };
+    must(mr_push(m, "s",
+                 mr_str("millrace emit next \"<$MILLRACE_META>\"; millrace emit next --keep-meta b;"
+                        "millrace emit next --meta other c"),
+                 &o, NULL));
+    run_next(m, "s");
+    expect_emitted_meta(m, "<trace 7>", "");
+    expect_emitted_meta(m, "b", "trace 7");
+    expect_emitted_meta(m, "c", "other");
+    run_script(m, "k", "millrace emit next \"<$MILLRACE_META>\"; millrace emit next --keep-meta b");
+    expect_emitted_meta(m, "<>", "");
+    expect_emitted_meta(m, "b", "");
+    run_script(m, "k", "millrace emit next --keep-meta --meta other c 2>/dev/null");
+    expect_dead(m, "exit code 2");
+    must(mr_close(m));
+}
+
 static void nothing_comes_of_a_job_that_fails(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -217,10 +249,15 @@ static void no_file_is_left(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(emits_come_with_the_commit),          TEST(nothing_comes_of_a_job_that_fails),
-        TEST(state_goes_from_job_to_job),          TEST(G9_a_command_snoozes_its_job),
-        TEST(a_job_without_a_key_has_no_state),    TEST(emits_at_the_same_time_are_all_there),
-        TEST(what_is_not_whole_fails_the_attempt), TEST(no_file_is_left),
+        TEST(emits_come_with_the_commit),
+        TEST(G12_metadata_reaches_commands_and_emits_by_choice),
+        TEST(nothing_comes_of_a_job_that_fails),
+        TEST(state_goes_from_job_to_job),
+        TEST(G9_a_command_snoozes_its_job),
+        TEST(a_job_without_a_key_has_no_state),
+        TEST(emits_at_the_same_time_are_all_there),
+        TEST(what_is_not_whole_fails_the_attempt),
+        TEST(no_file_is_left),
     };
     return cmocka_run_group_tests_name("side_file", tests, NULL, NULL);
 }

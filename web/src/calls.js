@@ -5,12 +5,15 @@ const stageAt = (name) => `api/stages/${encodeURIComponent(name)}`;
 const utf8 = new TextEncoder();
 
 // The bytes of a body or result, sent as text or as base64; null: they are not kept.
+function bytesOf(job, name) {
+  if (typeof job[name] === 'string') return utf8.encode(job[name]);
+  return `${name}-base64` in job ? fromBase64(job[`${name}-base64`]) : null;
+}
+
+// The body or the result, and the metadata if there is any; null: none of it is kept.
 function contents(job) {
-  for (const name of ['body', 'result']) {
-    if (typeof job[name] === 'string') return utf8.encode(job[name]);
-    if (`${name}-base64` in job) return fromBase64(job[`${name}-base64`]);
-  }
-  return null;
+  const bytes = bytesOf(job, 'body') ?? bytesOf(job, 'result');
+  return bytes && { bytes, meta: bytesOf(job, 'meta') };
 }
 
 let policyRows = null; // they do not change while a server runs

@@ -97,15 +97,17 @@ static bool output_is_taken(const struct actor *a, const char *output) {
     return false;
 }
 
-static int flow_command_collect_emit(const char *output, mr_bytes key, mr_bytes body, void *arg) {
+// A flow's pairs have no META.
+static int flow_command_collect_emit(const char *output, const struct side_emit *e, void *arg) {
     struct flow_collecting *c = arg;
+    mr_bytes body = e->body;
     if (!output_is_taken(c->actor, output))
         return step_fail(c->out, c->pair, MR_EINVAL,
                          "it emits to '%.60s', and no step has from: %s:%.60s", output,
                          c->actor->node->name, output);
     if (body.size && ((const char *)body.data)[body.size - 1] == '\n')
         body.size--;
-    return send(c->actor, c->out, output, key.size ? key : c->pair.key, body);
+    return send(c->actor, c->out, output, e->key.size ? e->key : c->pair.key, body);
 }
 
 static int flow_command_collect_state(mr_bytes state, void *arg) {

@@ -62,15 +62,16 @@ struct run_collecting {
 };
 
 // What it emits must come back to this run: no other program would ever take it.
-static int run_job_collect_emit(const char *stage, mr_bytes key, mr_bytes body, void *arg) {
+static int run_job_collect_emit(const char *stage, const struct side_emit *e, void *arg) {
     const struct run_collecting *c = arg;
-    mr_push_options options = { .key = key };
+    mr_push_options options = { .key = e->key,
+                                .meta = e->keeps_meta ? mr_job_meta(c->job) : e->meta };
     if (c->run->output.in_order)
         return error_set(MR_EINVAL, "it emits, and --keep-order has no place for that");
     if (strcmp(stage, RUN_STAGE) != 0)
         return error_set(MR_EINVAL, "it emits to stage '%s'; here there is only '%s'", stage,
                          RUN_STAGE);
-    return mr_job_emit(c->job, stage, body, &options);
+    return mr_job_emit(c->job, stage, e->body, &options);
 }
 
 static int run_job_collect_state(mr_bytes state, void *arg) {

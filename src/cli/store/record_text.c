@@ -132,16 +132,35 @@ static void print_last_reason(mr_bytes body) {
     print_quoted(last.text);
 }
 
+// META stands behind the body of a job.
+static uint32_t size_without_meta(const struct dump_entry *e) {
+    return e->body_size -
+           (e->record->meta_size < e->body_size ? e->record->meta_size : e->body_size);
+}
+
+static mr_bytes dumped_body(const struct dump_entry *e) {
+    return (mr_bytes){ e->body.data, size_without_meta(e) };
+}
+
+static mr_bytes dumped_meta(const struct dump_entry *e) {
+    return bytes_tail(e->body, e->body.size - size_without_meta(e));
+}
+
 static void print_body(const struct dump_entry *e) {
     const char *name = record_body_name(e->record->kind);
     char size[SIZE_WORDS];
     if (!name)
         return;
     printf(", %s ", name);
-    if (e->with_body)
-        print_quoted(e->body);
-    else
-        printf("%s", size_words(size, e->body_size));
+    if (!e->with_body) {
+        printf("%s", size_words(size, size_without_meta(e)));
+        return;
+    }
+    print_quoted(dumped_body(e));
+    if (e->record->meta_size) {
+        printf(", meta ");
+        print_quoted(dumped_meta(e));
+    }
 }
 
 void record_print(const struct dump_entry *e) {
@@ -235,9 +254,11 @@ static void json_reasons(struct json *j, mr_bytes body) {
 static void json_body(struct json *j, const struct dump_entry *e) {
     const char *name = record_body_name(e->record->kind);
     if (name)
-        json_number(j, "size", e->body_size);
+        json_number(j, "size", size_without_meta(e));
     if (name && e->with_body)
-        json_bytes(j, name, e->body);
+        json_bytes(j, name, dumped_body(e));
+    if (e->record->meta_size && e->with_body)
+        json_bytes(j, "meta", dumped_meta(e));
 }
 
 void record_json(const struct dump_entry *e) {

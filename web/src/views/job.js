@@ -84,9 +84,10 @@ function makeContents(id) {
         panel(
           name,
           data
-            ? bytesView(name, data, `job-${id}-${name.toLowerCase()}`)
+            ? bytesView(name, data.bytes, `job-${id}-${name.toLowerCase()}`)
             : el('p.empty', `The body of a job is not kept once it is ${job.status}.`),
         ),
+        data?.meta ? panel('Metadata', bytesView('Metadata', data.meta, `job-${id}-meta`)) : '',
       );
     },
   };
