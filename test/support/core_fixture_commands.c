@@ -10,13 +10,14 @@ enum { REFUSED = MR_ESTOPPED };
 
 void clean(struct core_fixture *t) {
     size_t count = t->log_count;
+    uint64_t upto = t->log_end; // where the copies begin
     char *before = core_fixture_view(t, t->core, false);
     for (size_t i = 0; i < count; i++) {
         struct core_fixture_entry k = t->log[i]; // the array may move
         must(core_clean(t->core, k.at, bytes_of(k.bytes, k.head_size),
                         bytes_of(k.bytes + k.head_size, k.body_size)));
     }
-    must(core_trimmed(t->core, t->log_end));
+    must(core_trimmed(t->core, upto));
     core_fixture_forget_log(t, count);
     char *after = core_fixture_view(t, t->core, false);
     core_fixture_expect_same("cleaned", before, after);
