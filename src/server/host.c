@@ -2,8 +2,10 @@
 // then new replies are marked with the turn, and are released when it is durable.
 #include "server/host.h"
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -194,34 +196,56 @@ struct token_bytes {
     uint64_t bytes;
 };
 
-enum { TOKENS_COMPARED = 32 }; // those that come later count as the last one
+struct token_sums {
+    struct map by_token;
+    struct token_bytes *all; // number 0 is not used
+    uint32_t count;
+};
 
-// The token whose clients hold the most, so that nobody is closed for what others hold.
-static struct token_bytes *find_largest_token(const struct host *h,
-                                              struct token_bytes all[TOKENS_COMPARED]) {
-    size_t count = 0, largest = 0;
-    for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
-        const struct session *s = list_entry(l, struct session, of_host);
-        size_t i = 0;
-        while (i < count && all[i].who != s->who && i < TOKENS_COMPARED - 1)
-            i++;
-        if (i == count)
-            all[count++] = (struct token_bytes){ .who = s->who };
-        all[i].bytes += session_held(s);
-        largest = all[i].bytes > all[largest].bytes ? i : largest;
-    }
-    return &all[largest];
+static bool is_sum_of(const void *sums, uint32_t number, const void *who) {
+    return ((const struct token_sums *)sums)->all[number].who == who;
 }
 
+static struct token_bytes *sum_of(struct token_sums *t, const struct auth_entry *who) {
+    uint32_t hash = (uint32_t)bytes_hash((mr_bytes){ &who, sizeof who }, 0);
+    uint32_t number = map_find(&t->by_token, hash, is_sum_of, t, who);
+    if (!number) {
+        number = ++t->count;
+        t->all[number].who = who;
+        map_put(&t->by_token, hash, number);
+    }
+    return &t->all[number];
+}
+
+// The token whose clients hold the most, so that nobody is closed for what others hold. MR_ENOMEM.
+static int find_largest_token(const struct host *h, const struct auth_entry **out) {
+    struct token_sums t = { .all = mem_alloc((h->slots.used + 1) * sizeof *t.all) };
+    int err = t.all ? map_reserve(&t.by_token, h->slots.used) : MR_ENOMEM;
+    uint64_t most = 0;
+    for (const struct list *l = h->sessions.next; err == 0 && l != &h->sessions; l = l->next) {
+        const struct session *s = list_entry(l, struct session, of_host);
+        struct token_bytes *sum = sum_of(&t, s->who);
+        sum->bytes += session_held(s);
+        if (sum->bytes <= most)
+            continue;
+        most = sum->bytes;
+        *out = sum->who;
+    }
+    map_finish(&t.by_token);
+    mem_free(t.all);
+    return err;
+}
+
+// Without memory to tell tokens apart, those that hold the most are closed, whatever their token.
 // Of two with equally much the older one is first.
 size_t host_largest_clients(struct host *h, struct session *out[LARGEST_CLIENTS]) {
-    struct token_bytes all[TOKENS_COMPARED] = { 0 };
-    const struct auth_entry *who = find_largest_token(h, all)->who;
+    const struct auth_entry *who = NULL;
+    bool any = find_largest_token(h, &who) < 0;
     size_t count = 0;
     for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         struct session *s = list_entry(l, struct session, of_host);
         bool is_full = count == LARGEST_CLIENTS;
-        size_t held = s->who == who ? session_held(s) : 0;
+        size_t held = any || s->who == who ? session_held(s) : 0;
         if (!held || (is_full && held <= session_held(out[count - 1])))
             continue;
         size_t at = is_full ? count - 1 : count++;
@@ -229,7 +253,7 @@ size_t host_largest_clients(struct host *h, struct session *out[LARGEST_CLIENTS]
             out[at] = out[at - 1];
         out[at] = s;
     }
-    h->steps += h->slots.used / STEP_SESSIONS;
+    h->steps += 2 * h->slots.used / STEP_SESSIONS;
     return count;
 }
 

@@ -234,7 +234,8 @@ uint64_t host_client_limit(const struct host *);
 bool host_clients_exceed(const struct host *);
 
 // Which clients are to be closed if so, in this order and until there is room: of the token whose
-// clients together hold the most, those that hold the most bytes of requests and unread replies.
+// clients together hold the most, those that hold the most bytes of requests, unread replies and
+// calls with LATER.
 // Returns their number; one search finds many, because it passes all sessions. They may be remote
 // sessions (router.h). Between turns.
 enum { LARGEST_CLIENTS = 64 };

@@ -124,7 +124,7 @@ static void session_drop(struct session *s) {
     fetch_leave(s);
     SLAB_AT(&h->slots, struct session_slot, s->slot)->session = NULL;
     slab_give(&h->slots, s->slot);
-    h->buffered -= session_held(s) + s->async_count * sizeof(struct async_call);
+    h->buffered -= session_held(s);
     buffer_finish(&s->in);
     wait_finish(s); // session_part ends the waits in the core
     buffer_finish(&s->multi.queue);
@@ -254,7 +254,7 @@ size_t session_unread(const struct session *s) {
 }
 
 size_t session_held(const struct session *s) {
-    return s->buffered + s->outside;
+    return s->buffered + s->outside + s->async_count * sizeof(struct async_call);
 }
 
 void session_hold(struct session *s, size_t more) {
