@@ -20,6 +20,8 @@ sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Server, Wire
 from tap import MILLRACE, TIMEOUT_S, as_shown, case, check, equal, main, top
 
+SOURCES = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
+
 os.chdir(top)
 for name in "MILLRACE_TOKEN", "MILLRACE_URL":
     os.environ.pop(name, None)
@@ -294,6 +296,11 @@ def _():
 
 
 # ---- Lines -------------------------------------------------------------------------------------
+
+
+def read_source(path):
+    with open(os.path.join(SOURCES, path), encoding="utf-8") as file:
+        return file.read()
 
 
 def write(name, lines):
@@ -702,6 +709,19 @@ def _():
     fails(2, "no policy", "stage", "ruled", "leese=1m")
 
 
+@case("U15: the page about the protocol and the header name the defaults that a new stage has")
+def _():
+    ok("push", "ruled-by-default", "b")
+    shown = dict(line.split() for line in ok("stage", "ruled-by-default").splitlines())
+    page = read_source("docs/protocol.md").split("## Policies")[1].split("##")[0]
+    equal(dict(re.findall(r"^\| `([\w-]+)` \| (\S+) \|", page, re.M)), shown)
+    about = read_source("include/millrace.h").split("int mr_stage_set(")[0].rpartition("// Sets a policy of the stage: ")[2]
+    some, none = about.replace("\n// ", " ").split(": none.")[0].rsplit(" · ", 1)
+    named = dict(policy.split("|")[0].split() for policy in some.split(" · "))
+    named.update(dict.fromkeys((policy.split()[0] for policy in none.split(", ")), "none"))
+    equal(named, shown)
+
+
 @case("bench measures a server and an engine in the process")
 def _():
     load = ["bench", "--jobs", "500", "--producers", "2", "--workers", "2", "--keys", "7"]
@@ -754,10 +774,13 @@ def _():
         ended = mr("stages", url=f"millrace://user:hush@{where}")
         check(ended.code == 3 and b"hush" not in ended.err, ended)
     fails(3, "no address of host 'no.such.host.invalid'", "stages", url="millrace://no.such.host.invalid:1")
-    for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "mqtt://a":
+
+
+@case("U15: an address that cannot be one is answered with all kinds that there are")
+def _():
+    for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "mqtt://a", "millraced://h:1":
         fails(2, "millrace://HOST:PORT", "stages", url=url)
-        fails(2, "millraces://", "stages", url=url)  # U15
-    fails(2, "millraces://HOST", "stages", url="millraced://h:1")
+        fails(2, "millraces://", "stages", url=url)
 
 
 def greeted(listener):

@@ -1058,6 +1058,24 @@ static void U22_a_maker_has_a_share_of_the_sources(void **state) {
     core_fixture_destroy(t);
 }
 
+// U2: an epic and a source of one name have separate numbers, also without tokens.
+static void U2_an_epic_and_a_source_of_one_name_are_two(void **state) {
+    struct core_fixture *t = *state;
+    must(push_as(t, "n"));
+    struct pushed pushed;
+    struct push p = { .source = mr_str("n"), .number = 2 };
+    must(try_push(t, p, &pushed));
+    refused(MR_EGONE, core_epic(t->core, mr_str("s"), mr_str("n"), &(struct epic_info){ 0 }));
+    must(push_number(t, "n", 1, "of the epic"));
+    assert_int_equal(look_epic(t, "n").resume, 2);
+    assert_int_equal(look_epic(t, "n").accepted, 1);
+    crash(t);
+    assert_int_equal(look_epic(t, "n").resume, 2);
+    assert_true(has_seen(t, "n"));
+    must(core_epic_drop(t->core, mr_str("s"), mr_str("n")));
+    assert_true(has_seen(t, "n"));
+}
+
 // ---- U2: epics of a store that does not name their stages -------------------------------------
 
 // Numbers 1 to 3 were pushed, and their jobs are forgotten.
@@ -1194,6 +1212,7 @@ int main(void) {
         CORE_TEST(U16_watchers_are_notified_only_of_their_epic),
         CORE_TEST(U22_sources_that_are_not_used_give_way_oldest_first),
         CORE_TEST(U22_a_maker_has_a_share_of_the_sources),
+        CORE_TEST(U2_an_epic_and_a_source_of_one_name_are_two),
         CORE_TEST(U2_a_look_adopts_no_epic),
         CORE_TEST(U2_a_recorded_push_adopts_an_epic),
         CORE_TEST(U2_a_recorded_change_adopts_an_epic),

@@ -153,6 +153,7 @@ static int count_inside(mr_job *job, void *arg) {
     return 0;
 }
 
+// U16: a limit of a stage holds for the whole store, however many shards that has.
 static void R14_concurrency_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
@@ -170,6 +171,7 @@ static void R14_concurrency_holds_over_all_shards(void **state) {
     must(mr_close(m));
 }
 
+// U16: so does its rate,
 static void R14_a_rate_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
@@ -184,6 +186,7 @@ static void R14_a_rate_holds_over_all_shards(void **state) {
     must(mr_close(m));
 }
 
+// U16: and how many jobs it may have.
 static void R14_max_jobs_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);

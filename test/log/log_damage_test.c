@@ -2,6 +2,8 @@
 // is known to be right, or refused with the place and the way out; and repaired.
 #include "support/log_file_support.h"
 
+#include "log/frame.h"
+
 #include <errno.h>
 
 // --- F17, F18: segments missing, empty, zeroed ---
@@ -231,6 +233,38 @@ static void U9_a_check_can_be_cancelled(void **state) {
     assert_int_equal(problems, 0);
 }
 
+// Writes a number into the head of an index, with the right sum.
+static void index_claim(struct fixture *f, const char *path, size_t offset, uint64_t number) {
+    enum { SUM = 56 };
+    uint64_t size;
+    uint8_t *head = sim_disk_file(f->sim, path, &size);
+    assert_true(head && size > SUM + 8);
+    store_u64(head + offset, number);
+    store_u64(head + SUM, XXH3_64bits(head, SUM));
+    sim_disk_touch(f->sim, path);
+}
+
+// U9: an index whose head claims another size than its file has is not used, and no memory is
+// reserved for it.
+static void U9_an_index_of_another_size_than_its_file_is_not_used(void **state) {
+    struct fixture *f = *state;
+    const char *path = segment_path(0, "idx");
+    uint64_t size;
+    enum { SIZE = 32 };
+    start(f);
+    fill(f, 3);
+    stop(f);
+    assert_non_null(sim_disk_file(f->sim, path, &size));
+    const uint64_t claims[] = { UINT64_MAX, INT64_MAX, UINT64_C(1) << 40, size, 0 };
+    for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
+        struct fixture d = damaged_copy(f);
+        index_claim(&d, path, SIZE, claims[i]);
+        expect_numbers(&d, 0, f->next);
+        stop(&d);
+        sim_disk_destroy(d.sim);
+    }
+}
+
 static void F17_missing_segments_are_repaired(void **state) {
     struct fixture *f = *state;
     start(f);
@@ -322,6 +356,7 @@ int main(void) {
         ROW(F17_missing_segment_is_noticed),
         ROW(F17_missing_head_is_noticed_after_a_trim),
         ROW(U9_a_check_can_be_cancelled),
+        ROW(U9_an_index_of_another_size_than_its_file_is_not_used),
         ROW(F17_missing_segments_are_repaired),
         ROW(F18_empty_or_zeroed_segment_is_refused),
         ROW(F20_torn_last_record),

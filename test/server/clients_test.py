@@ -424,12 +424,12 @@ for row in EXAMPLES:
     add_example(*row)
 
 
-@own_case("examples: the README's program for Node", NodeRedis5)
+@own_case("U15: the README's program for Node ends, every time", NodeRedis5)
 def _():
     own = Server("--store", "mem:")
     text = read(os.path.join(ROOT, "README.md")).decode()
     program = re.search(r"```js\n(.*?)```", text, re.S)[1].replace(":7411", f":{own.port}")
-    for _ in range(2):  # U15: it works every time
+    for _ in range(2):
         done = subprocess.run(["node", "--input-type=module"], input=program, cwd=NODE,
                               capture_output=True, text=True, timeout=TIMEOUT_S)
         check(done.returncode == 0 and done.stdout == "sent to: ann\n" and not done.stderr, done)

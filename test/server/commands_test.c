@@ -728,6 +728,16 @@ static void B6_jobs_of_a_block_run_one_after_another(void **state) {
     ask(d, 1, "STAGES", "[[*\"run-p50-ms\" :10 \"run-p99-ms\" :30 *\"runs\" :2 \"ran-ms\" :40 *]]");
 }
 
+// U15: no attempts are those of the stage, as its documentation says.
+static void U15_ATTEMPTS_0_is_the_policy_of_the_stage(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "STAGE s attempts 3", "+OK");
+    ask(d, 0, "PUSH s x ATTEMPTS 0", "\"*\"");
+    ask(d, 0, "PUSH s x ATTEMPTS 2", "\"*\"");
+    ask(d, 0, "JOBS s", "[[*\"attempts\" :3 *] [*\"attempts\" :2 *]]");
+    ask(d, 0, "COMMAND DOCS PUSH", "*(0: the policy of the stage)*");
+}
+
 // U15: a rate has three decimals at most.
 static void U15_rates_have_few_digits(void **state) {
     struct dialogue *d = *state;
@@ -1172,6 +1182,7 @@ int main(void) {
         DIALOGUE(U12_ends_are_counted_for_the_connection_that_took_the_job),
         DIALOGUE(U15_durations_may_have_units),
         DIALOGUE(U15_rates_have_few_digits),
+        DIALOGUE(U15_ATTEMPTS_0_is_the_policy_of_the_stage),
         DIALOGUE(WORKERS_are_connections_that_take_jobs),
         DIALOGUE(D4_T9_T16_EPIC_with_its_options),
         DIALOGUE(D4_an_empty_epic_ends_at_once),

@@ -170,10 +170,8 @@ def U21_a_token_is_good_after_a_kill():
 
 # ---- Refusals before the store is there --------------------------------------------------------
 
-# U18: a number that is refused because the store is still being read holds its source.
-@case
-def U18_a_refusal_while_loading_holds_its_source():
-    server = Faulty("loading")
+def refuse_while_loading(name, *options):
+    server = Faulty(name, *options)
     Client(server).ask("PUSH", "s", "there before")
     server.stop()
     server.order("open gate")
@@ -203,6 +201,18 @@ def U18_a_refusal_while_loading_holds_its_source():
         equal(worker.ask("DONE", job, token, "RESULT", "r"), "OK")
         equal(called.receive(), "r")
     server.stop()
+
+
+# U18: a number that is refused because the store is still being read holds its source.
+@case
+def U18_a_refusal_while_loading_holds_its_source():
+    refuse_while_loading("loading")
+
+
+# U18: also where another loop than the connection's has the stage.
+@case
+def U18_a_refusal_while_loading_holds_its_source_in_every_loop():
+    refuse_while_loading("loading-loops", "--shards", "1", "--loops", "3")
 
 
 # ---- A token's share ---------------------------------------------------------------------------
