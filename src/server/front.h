@@ -36,7 +36,7 @@ struct front_impl {
     // Called at the start of a turn, before any change.
     void (*turn)(void *all, struct host *); // in any loop's thread
 
-    // Opens a front for a connection from an address of QUOTA_ADDRESS bytes (NULL: this machine).
+    // Opens a front for a connection from an address of QUOTA_HOLDER bytes (NULL: this machine).
     // MR_EFULL: too many; MR_ENOMEM. It is closed before its session, in a turn.
     int (*open)(void *all, struct session *, const uint8_t *address, struct front **out);
     void (*close)(struct front *); // takes NULL

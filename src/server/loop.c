@@ -917,7 +917,7 @@ int server_run(const struct server_options *options) {
     pthread_mutex_init(&server->lock, NULL);
     quota_init(&server->quota, options->max_clients ? options->max_clients : LIMIT_CLIENTS,
                options->max_per_address ? options->max_per_address : LIMIT_CLIENTS_OF_ADDRESS,
-               (struct quota_words){ "clients", "max-clients", "max-per-address" });
+               (struct quota_words){ "clients", "max-clients", "address", "max-per-address" });
     bool is_node = options->cluster != NULL;
     loops_init(&server->loops,
                is_node ? options->cluster->shards + 1 : loops_wanted(options->loops), is_node);

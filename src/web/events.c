@@ -91,7 +91,8 @@ void stream_leave(struct web_connection *v) {
     if (list_empty(&v->of_streams))
         return;
     list_remove(&v->of_streams);
-    if (--w->stream_count == 0)
+    quota_leave(&w->quota_of_streams, &v->of_stream);
+    if (list_empty(&w->streams))
         uv_timer_stop(&w->event_timer);
 }
 
@@ -128,12 +129,14 @@ static void snapshot_send_all(struct web_connection *v) {
 
 static void stream_begin(struct web_connection *v) {
     struct web *w = v->web;
-    if (w->stream_count == WEB_STREAMS) {
-        error_set(MR_EFULL, "%d clients receive events already", WEB_STREAMS);
+    bool head_only = v->head_only, is_first = list_empty(&w->streams);
+    uint8_t holder[QUOTA_HOLDER];
+    token_holder(v->token, holder);
+    if (!head_only &&
+        quota_enter(&w->quota_of_streams, v->session->who ? holder : NULL, &v->of_stream) < 0) {
         respond_failure(v, HTTP_FULL);
         return;
     }
-    bool head_only = v->head_only;
     respond(v, &(struct http_response){
                    .status = HTTP_OK, .type = "text/event-stream", .endless = true });
     if (head_only)
@@ -142,7 +145,7 @@ static void stream_begin(struct web_connection *v) {
     buffer_finish(&v->in);
     v->snapshot = snapshot_create(w, &v->body);
     list_append(&w->streams, &v->of_streams);
-    if (w->stream_count++ == 0)
+    if (is_first)
         uv_timer_start(&w->event_timer, on_event, WEB_EVENT_MS, WEB_EVENT_MS);
 }
 
@@ -183,7 +186,7 @@ void on_event(uv_timer_t *timer) {
     struct list *next = w->streams.next;
     host_begin(w->place.host);
     w->event++;
-    for (uint32_t left = w->stream_count; left; left--) {
+    for (uint32_t left = w->quota_of_streams.count; left; left--) {
         struct web_connection *v = list_entry(next, struct web_connection, of_streams);
         next = next->next;
         web_connection_respond(v); // an unresponsive client has no other occasion

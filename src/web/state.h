@@ -12,6 +12,7 @@
 #include "web/respond.h"
 #include "web/series.h"
 
+#include <string.h>
 #include <uv.h>
 
 // An event that is written once and sent to many clients; reference-counted.
@@ -23,12 +24,12 @@ struct snapshot {
 struct web {
     struct front_place place;
     struct guard guard;
-    struct quota quota;
+    struct quota quota, quota_of_tokens; // connections, by address and by token
+    struct quota quota_of_streams;       // by token
     struct timeouts heads, bodies, idle; // connections that must send a head, a body, a request …
     struct timeouts lingering;           // … and those that have yet to read a refusal
     uv_timer_t timeouts_timer, event_timer;
-    struct list streams; // connections that receive events
-    uint32_t stream_count;
+    struct list streams;                     // connections that receive events
     uint64_t event;                          // number of the last event
     struct series series[LOOPS_MOST];        // samples of the stages of each loop …
     pthread_mutex_t series_lock[LOOPS_MOST]; // … guarded by its lock
@@ -40,7 +41,8 @@ struct web_connection {
     struct front base; // first, so that a front can be cast
     struct web *web;
     struct session *session;
-    struct quota_member member;
+    struct quota_member member, of_token, of_stream;
+    uint64_t token;            // whose request was the last that had one; 0: there was none
     struct timeouts *timeouts; // the list of timeouts that it is in; NULL: none
     struct timeout waited;
 
@@ -92,6 +94,12 @@ void web_turn(void *web, struct host *);
 void web_write_series(struct web *, mr_bytes stage, struct doc *); // a stage of any loop
 void web_wait(struct web_connection *, struct timeouts *);         // NULL: no timeout
 uint64_t web_now_ms(const struct web *);                           // the engine's time
+
+// Writes the name by which the token with this number is counted.
+static inline void token_holder(uint64_t token, uint8_t out[QUOTA_HOLDER]) {
+    memset(out, 0, QUOTA_HOLDER);
+    memcpy(out, &token, sizeof token);
+}
 
 // ---- events.c -----------------------------------------------------------------------------------
 

@@ -95,9 +95,14 @@ int web_start(const struct front_place *place, void **out) {
     w->bodies.ms = WEB_BODY_MS;
     w->idle.ms = WEB_IDLE_MS;
     w->lingering.ms = WEB_LINGER_MS;
+    static const char close_others[] = "close other HTTP connections first";
+    static const char close_some[] = "close some of these HTTP connections first";
     quota_init(&w->quota, WEB_CONNECTIONS, WEB_CONNECTIONS_OF_ADDRESS,
-               (struct quota_words){ "HTTP clients", "close other HTTP connections first",
-                                     "close some of these HTTP connections first" });
+               (struct quota_words){ "HTTP clients", close_others, "address", close_some });
+    quota_init(&w->quota_of_tokens, WEB_CONNECTIONS, WEB_CONNECTIONS_OF_TOKEN,
+               (struct quota_words){ "HTTP clients", close_others, "token", close_some });
+    quota_init(&w->quota_of_streams, WEB_STREAMS, WEB_STREAMS_OF_TOKEN,
+               (struct quota_words){ "streams of events", close_others, "token", close_some });
     w->values = mem_alloc(WEB_VALUES * sizeof *w->values);
     if (!w->values || uv_timer_init(place->loop, &w->timeouts_timer) < 0 ||
         uv_timer_init(place->loop, &w->event_timer) < 0)
@@ -116,6 +121,8 @@ void web_stop(void *web) {
         pthread_mutex_destroy(&w->series_lock[i]);
     }
     quota_finish(&w->quota);
+    quota_finish(&w->quota_of_tokens);
+    quota_finish(&w->quota_of_streams);
     buffer_finish(&w->scratch);
     mem_free(w->values);
     mem_free(w);

@@ -82,6 +82,7 @@ static void web_connection_close(struct front *f) {
     form_finish(&v->form);
     mem_free(v->second);
     quota_leave(&w->quota, &v->member);
+    quota_leave(&w->quota_of_tokens, &v->of_token);
     buffer_finish(&v->in);
     buffer_finish(&v->out);
     body_finish(&v->body);
@@ -132,11 +133,42 @@ static void await_refusal(struct web_connection *v) {
     v->lingers = v->in.size < v->whole;
 }
 
-// Authenticates the request by its token. False: the session's reply will be the refusal.
+// Refuses a request; the rest of the input cannot be parsed or must not be read. The connection
+// stays open until the client has read the response: closing it while the client still sends would
+// discard the response.
+static void web_refuse(struct web_connection *v, enum http_status status) {
+    v->lingers = true;
+    respond_failure(v, status);
+}
+
+// Counts the connection for the token of its request, and until another token is used. False: the
+// token has too many, and the request was refused.
+static bool count_for_token(struct web_connection *v) {
+    uint64_t token = v->session->who ? v->session->who->maker : 0;
+    struct quota_member member;
+    uint8_t holder[QUOTA_HOLDER];
+    if (!token || token == v->token)
+        return true;
+    token_holder(token, holder);
+    if (quota_enter(&v->web->quota_of_tokens, holder, &member) < 0) {
+        v->session->who = NULL;
+        web_refuse(v, HTTP_FULL);
+        return false;
+    }
+    quota_leave(&v->web->quota_of_tokens, &v->of_token);
+    v->of_token = member;
+    v->token = token;
+    return true;
+}
+
+// Authenticates the request by its token. False: it was refused, or the session's reply will be the
+// refusal.
 static bool authenticate(struct web_connection *v, mr_bytes secret) {
     v->session->who = NULL;
-    if (!v->web->place.host->auth || !secret.size || session_introduce(v->session, secret))
+    if (!v->web->place.host->auth || !secret.size)
         return true;
+    if (session_introduce(v->session, secret))
+        return count_for_token(v);
     await_refusal(v);
     return false;
 }
@@ -190,14 +222,6 @@ static bool web_ask(struct web_connection *v, const struct http_request *r, mr_b
 }
 
 // ---- Requests -----------------------------------------------------------------------------------
-
-// Refuses a request; the rest of the input cannot be parsed or must not be read. The connection
-// stays open until the client has read the response: closing it while the client still sends would
-// discard the response.
-static void web_refuse(struct web_connection *v, enum http_status status) {
-    v->lingers = true;
-    respond_failure(v, status);
-}
 
 static void refuse_method(struct web_connection *v, uint32_t methods) {
     bool gets = methods & 1u << HTTP_GET, posts = methods & 1u << HTTP_POST;

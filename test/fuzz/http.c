@@ -118,7 +118,7 @@ static void pass_time(void) {
     w.now_ms += WEB_EVENT_MS;
     host_begin(&w.host);
     turn(NULL);
-    if (w.web->stream_count)
+    if (w.web->quota_of_streams.count)
         on_event(&w.web->event_timer);
 }
 
@@ -149,7 +149,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     mem_fail_after(-1);
     leave();
     turn(NULL);
-    assert(!w.web->stream_count && list_empty(&w.web->streams));
+    assert(!w.web->quota_of_streams.count && list_empty(&w.web->streams));
     int err = core_check(shard_core(group_shard(w.group, 0)));
     if (err < 0)
         fprintf(stderr, "%s\n", error_text());

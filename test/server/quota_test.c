@@ -15,10 +15,10 @@
 
 enum { PLACES = 10, OF_ADDRESS = 4 };
 
-static const struct quota_words words = { "clients", "max-clients", "max-per-address" };
+static const struct quota_words words = { "clients", "max-clients", "address", "max-per-address" };
 
 static int enter(struct quota *c, uint8_t from, struct quota_member *g) {
-    return quota_enter(c, (const uint8_t[QUOTA_ADDRESS]){ 10, 0, 0, from }, g);
+    return quota_enter(c, (const uint8_t[QUOTA_HOLDER]){ 10, 0, 0, from }, g);
 }
 
 // F44: the last place is taken, the next is refused, and a place that was left is free again.
@@ -61,7 +61,7 @@ static void F44_one_address_does_not_take_all_places(void **state) {
         quota_leave(&c, &g[i]);
     quota_leave(&c, &other);
     assert_int_equal(c.count, 0);
-    assert_int_equal(c.addresses.used, 0); // an address without connections is forgotten
+    assert_int_equal(c.holders.used, 0); // an address without connections is forgotten
     quota_finish(&c);
 }
 
@@ -76,7 +76,7 @@ static void F51_a_quota_needs_memory(void **state) {
         int err = enter(&c, 1, &g);
         bool failed = mem_fail_after(-1) < 0;
         assert_int_equal(c.count, err == 0);
-        assert_int_equal(c.addresses.used, err == 0);
+        assert_int_equal(c.holders.used, err == 0);
         quota_finish(&c);
         if (!failed)
             break;

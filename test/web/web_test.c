@@ -1,4 +1,5 @@
 // HTTP without a socket: JSON in steps, and what one turn of the loop does at most.
+#include "server/auth.h"
 #include "web/state.h"
 #include "web/web.h"
 #include "wire/json.h"
@@ -515,7 +516,7 @@ static void U4_samples_cost_what_they_show(void **state) {
 // F44: HTTP has limits of its own, and the refusal does not name those of all clients.
 static void F44_a_refusal_names_the_limit_of_HTTP(void **state) {
     (void)state;
-    static const uint8_t address[QUOTA_ADDRESS] = { 10 };
+    static const uint8_t address[QUOTA_HOLDER] = { 10 };
     static struct session *open[WEB_CONNECTIONS];
     struct session *late;
     uint32_t count = 0;
@@ -540,6 +541,114 @@ static void F44_a_refusal_names_the_limit_of_HTTP(void **state) {
     close_world();
 }
 
+// Two tokens; their secrets are their names.
+static struct auth *two_tokens(void) {
+    static const char *const names[] = { "one", "two" };
+    char text[512] = "";
+    struct auth *auth = NULL;
+    for (int i = 0; i < 2; i++) {
+        uint8_t digest[DIGEST_SIZE];
+        assert_int_equal(digest_of(mr_str(names[i]), digest), 0);
+        size_t used = strlen(text);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s read * sha256:", names[i]);
+        for (int k = 0; k < DIGEST_SIZE; k++, used += 2)
+            snprintf(text + used, sizeof text - used, "%02x", digest[k]);
+        snprintf(text + used, sizeof text - used, "\n");
+    }
+    assert_int_equal(auth_parse(mr_str(text), &auth), 0);
+    return auth;
+}
+
+// Sends a request with this secret (NULL: none); returns the response.
+static const char *response_to(struct session *s, const char *path, const char *secret) {
+    char text[256];
+    int size = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s%s%s\r\n", path,
+                        secret ? "Authorization: Bearer " : "", secret ? secret : "",
+                        secret ? "\r\n" : "");
+    w.heard_size = 0;
+    say(s, text, (size_t)size);
+    turn(NULL);
+    return w.heard;
+}
+
+static void expect_response(struct session *s, const char *path, const char *secret,
+                            const char *begin, const char *part) {
+    const char *response = response_to(s, path, secret);
+    if (strncmp(response, begin, strlen(begin)) != 0 || !strstr(response, part))
+        fail_msg("%s of '%s': %s", path, secret ? secret : "", response);
+}
+
+// The clients of one token ask for the path until one is refused; another token is not, and neither
+// is the first when one of its clients has gone.
+static void fill_share(const char *path, uint32_t most, const char *refusal) {
+    static struct session *open[WEB_CONNECTIONS];
+    uint32_t count = 0;
+    for (; count < most; count++) {
+        open[count] = http_session();
+        expect_response(open[count], path, "one", "HTTP/1.1 200", "");
+    }
+    struct session *late = http_session(), *other = http_session();
+    expect_response(late, path, "one", "HTTP/1.1 503", refusal);
+    expect_response(other, path, "two", "HTTP/1.1 200", "");
+    leave(late);
+    leave(open[--count]);
+    late = http_session();
+    expect_response(late, path, "one", "HTTP/1.1 200", "");
+    leave(late);
+    leave(other);
+    while (count)
+        leave(open[--count]);
+}
+
+// U7: the HTTP connections and streams of one token leave room for those of others.
+static void U7_a_token_has_a_share_of_HTTP_connections_and_streams(void **state) {
+    (void)state;
+    if (digest_of(mr_str("x"), (uint8_t[DIGEST_SIZE]){ 0 }) == MR_EINVAL)
+        skip(); // this build has no tokens
+    struct auth *auth = two_tokens();
+    open_world();
+    w.host.auth = auth;
+    fill_share("/healthz", WEB_CONNECTIONS_OF_TOKEN,
+               "1000 HTTP clients of this token are connected, which is the limit");
+    fill_share("/api/events", WEB_STREAMS_OF_TOKEN,
+               "500 streams of events of this token are connected, which is the limit");
+    assert_int_equal(w.web->quota_of_tokens.count + w.web->quota_of_streams.count, 0);
+    w.host.auth = NULL;
+    close_world();
+    auth_destroy(auth);
+}
+
+// U7: a connection counts for its token until it has another one.
+static void U7_a_connection_counts_for_the_token_of_its_last_request(void **state) {
+    (void)state;
+    if (digest_of(mr_str("x"), (uint8_t[DIGEST_SIZE]){ 0 }) == MR_EINVAL)
+        skip(); // this build has no tokens
+    struct auth *auth = two_tokens();
+    open_world();
+    w.host.auth = auth;
+    struct quota *q = &w.web->quota_of_tokens;
+    struct session *s = http_session();
+    expect_response(s, "/healthz", "one", "HTTP/1.1 200", "");
+    expect_response(s, "/healthz", NULL, "HTTP/1.1 200", "");
+    assert_int_equal(q->count, 1);
+    uint8_t one[QUOTA_HOLDER], two[QUOTA_HOLDER];
+    struct quota_member all[WEB_CONNECTIONS_OF_TOKEN] = { 0 }, more = { 0 };
+    token_holder(auth_at(auth, 0)->maker, one);
+    token_holder(auth_at(auth, 1)->maker, two);
+    for (uint32_t i = 1; i < WEB_CONNECTIONS_OF_TOKEN; i++)
+        assert_int_equal(quota_enter(q, one, &all[i]), 0);
+    assert_int_equal(quota_enter(q, one, &more), MR_EFULL);
+    expect_response(s, "/healthz", "two", "HTTP/1.1 200", "");
+    assert_int_equal(quota_enter(q, one, &all[0]), 0);
+    expect_response(s, "/healthz", "one", "HTTP/1.1 503", "of this token");
+    for (uint32_t i = 0; i < WEB_CONNECTIONS_OF_TOKEN; i++)
+        quota_leave(q, &all[i]);
+    leave(s);
+    w.host.auth = NULL;
+    close_world();
+    auth_destroy(auth);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(U5_json_is_read_in_steps_of_any_size),
@@ -551,6 +660,8 @@ int main(void) {
         cmocka_unit_test(U12_an_idle_gap_has_nothing_in_it),
         cmocka_unit_test(U4_samples_cost_what_they_show),
         cmocka_unit_test(F44_a_refusal_names_the_limit_of_HTTP),
+        cmocka_unit_test(U7_a_token_has_a_share_of_HTTP_connections_and_streams),
+        cmocka_unit_test(U7_a_connection_counts_for_the_token_of_its_last_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
