@@ -523,7 +523,10 @@ int mr_jobs(mr *, const char *stage, const mr_job_filter *,
             int (*each)(const mr_job_info *, void *arg), void *arg);
 
 int mr_retry(mr *, mr_id); // a dead job waits again. MR_EINVAL: it is not dead; MR_EGONE
-int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: it runs; MR_EGONE
+// A job that is delayed, or waits after a failed attempt or a release, may start now; any other is
+// not changed. MR_EGONE.
+int mr_due(mr *, mr_id);
+int mr_drop(mr *, mr_id); // forgets a waiting, delayed or dead job. MR_EBUSY: it runs; MR_EGONE
 
 #ifdef __cplusplus
 }

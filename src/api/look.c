@@ -122,6 +122,11 @@ int mr_retry(mr *m, mr_id id) {
     return err < 0 ? err : m->engine->impl->retry(m->engine, id);
 }
 
+int mr_due(mr *m, mr_id id) {
+    int err = check_open_engine(m);
+    return err < 0 ? err : m->engine->impl->due(m->engine, id);
+}
+
 int mr_check(mr *m) {
     int err = check_open_engine(m);
     return err < 0 ? err : m->engine->impl->check(m->engine);

@@ -1,4 +1,4 @@
-// millrace retry, drop, pause, resume, drain, stage: commands that change jobs and stages.
+// millrace retry, drop, due, pause, resume, drain, stage: commands that change jobs and stages.
 #include "base/bytes.h"
 #include "cli/output.h"
 #include "cli/show.h"
@@ -120,6 +120,34 @@ enum cli_exit retry_run(const struct input *in) {
 
 enum cli_exit drop_run(const struct input *in) {
     return acts_act(in, "DROP", "dropped", answer_drop);
+}
+
+// ---- due --------------------------------------------------------------------------------------
+
+// The wire takes one id.
+static enum cli_exit due_all(const struct input *in, struct talk *t, int64_t *out_changed) {
+    enum cli_exit code = CLI_DONE;
+    for (int i = 0; i < in->count && code == CLI_DONE; i++) {
+        struct words w = { 0 };
+        const struct response_value *reply;
+        words_option(&w, "DUE", in->list[i]);
+        code = talk_get(t, &w, &reply);
+        *out_changed += code == CLI_DONE ? reply->integer : 0;
+        words_finish(&w);
+    }
+    return code;
+}
+
+enum cli_exit due_run(const struct input *in) {
+    struct talks *ts;
+    struct talk *t;
+    int64_t changed = 0;
+    enum cli_exit code = talk_begin(in, STORE_MUST_EXIST, &ts, &t);
+    if (code != CLI_DONE)
+        return code;
+    code = due_all(in, t, &changed);
+    talks_close(ts);
+    return code == CLI_DONE ? answer_ids(in, changed, "made due") : code;
 }
 
 // ---- Stages -----------------------------------------------------------------------------------

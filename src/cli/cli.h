@@ -142,6 +142,7 @@ enum cli_exit dead_run(const struct input *);
 enum cli_exit why_run(const struct input *);
 enum cli_exit retry_run(const struct input *);
 enum cli_exit drop_run(const struct input *);
+enum cli_exit due_run(const struct input *);
 enum cli_exit pause_run(const struct input *);
 enum cli_exit resume_run(const struct input *);
 enum cli_exit drain_run(const struct input *);

@@ -54,6 +54,7 @@ static const struct engine_impl client_impl = {
     .jobs = client_jobs,
     .dead = client_dead,
     .retry = client_retry,
+    .due = client_due,
     .drop = client_drop,
     .check = client_check,
 };

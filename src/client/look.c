@@ -513,6 +513,10 @@ int client_retry(struct engine *base, mr_id id) {
     return act_on_job(base, "RETRY", id);
 }
 
+int client_due(struct engine *base, mr_id id) {
+    return act_on_job(base, "DUE", id);
+}
+
 int client_drop(struct engine *base, mr_id id) {
     return act_on_job(base, "DROP", id);
 }

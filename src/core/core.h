@@ -374,7 +374,10 @@ int core_beat(struct core *, uint64_t id, const struct token *);
 // ---- Operator commands ------------------------------------------------------------------------
 
 int core_retry(struct core *, uint64_t id); // MR_EGONE; MR_EINVAL: it is not dead
-int core_drop(struct core *, uint64_t id);  // waiting, delayed or dead; MR_EBUSY: it is running
+// Makes a job due now that is delayed, or waits after a failed attempt or a release. MR_EGONE;
+// MR_EFULL: not just now, since timers are late.
+int core_due(struct core *, uint64_t id, bool *out_changed);
+int core_drop(struct core *, uint64_t id); // waiting, delayed or dead; MR_EBUSY: it is running
 // Whether this can be a stage's name: 0, or MR_EINVAL with what is allowed.
 int stage_name_check(mr_bytes name);
 int core_set(struct core *, mr_bytes stage, mr_bytes name, mr_bytes value);

@@ -291,6 +291,17 @@ static void job_revive(struct core *c, uint32_t number, uint64_t position) {
     job_set_status(c, j, JOB_WAITING);
 }
 
+// The job gets a new position. While timers are late, jobs of its channel that are due would stand
+// behind it.
+static int check_in_time(const struct core *c, const struct job *j, const char *what) {
+    if (!job_is_keyed(j) || !is_late(c) || channel_at(c, j->owner)->pins <= 1)
+        return 0;
+    return error_set(MR_EFULL,
+                     "job %" PRIu64 " cannot be %s just now, since jobs of its key that are due "
+                     "may not have been delivered yet: try again",
+                     j->id, what);
+}
+
 int core_retry(struct core *c, uint64_t id) {
     uint32_t number = 0;
     int err = find_job(c, id, &number);
@@ -301,11 +312,8 @@ int core_retry(struct core *c, uint64_t id) {
         return error_set(MR_EINVAL, "job %" PRIu64 " is %s: only dead jobs are retried", id,
                          job_status_name((enum job_status)j->status));
     bool halts = j->flags & JOB_HALTS;
-    if (!halts && job_is_keyed(j) && is_late(c) && channel_at(c, j->owner)->pins > 1)
-        return error_set(MR_EFULL,
-                         "job %" PRIu64 " cannot be retried just now, since jobs of its key that "
-                         "are due may not have been delivered yet: try again",
-                         id);
+    if (!halts && (err = check_in_time(c, j, "retried")) < 0)
+        return err;
     uint64_t position = halts ? j->position : position_next(c);
     if ((err = write_event(c, RECORD_RETRY, j, position)) < 0)
         return err;
@@ -320,6 +328,29 @@ int core_retry(struct core *c, uint64_t id) {
     if (chan_state(c, chan_of(c, number)) != CHANNEL_IN_PROGRESS)
         channel_resolve(c, chan_of(c, number), AT_TAIL);
     stage_depth_changed(c, stage_of(c, j));
+    settle(c);
+    return 0;
+}
+
+int core_due(struct core *c, uint64_t id, bool *out_changed) {
+    uint32_t number = 0;
+    int err = find_job(c, id, &number);
+    if (err < 0)
+        return err;
+    struct job *j = job_at(c, number);
+    bool delayed = j->status == JOB_DELAYED;
+    bool changes = (delayed || j->status == JOB_WAITING) && job_due(c, j) > c->now_ms;
+    if (changes && delayed && (err = check_in_time(c, j, "made due")) < 0)
+        return err;
+    uint64_t position = changes && delayed ? position_next(c) : j->position;
+    if (changes && (err = write_event(c, RECORD_DUE, j, position)) < 0)
+        return err;
+    if (changes) {
+        j->position = position;
+        job_drop_attr(c, j, ATTR_DUE);
+        job_comes_due(c, number);
+    }
+    *out_changed = changes;
     settle(c);
     return 0;
 }

@@ -39,6 +39,7 @@
 //     STAGE_DROP   an empty stage is forgotten; its number may be used again
 //     SOURCE       stage, name, scope (as key), numbers seen, progress
 //     SNOOZE       a job was released and may not start before due_ms
+//     DUE          a delayed job or a job in backoff may start now; position: its place
 //
 // X(kind, number, name, fields, check, apply, clean, …), a new kind at the end:
 //     number         on disk: never used again for another kind; those below are taken
@@ -91,7 +92,9 @@
     X(SOURCE, 20, "source", FIELDS_OF_SOURCE, replay_check_source, replay_source,                  \
       clean_source_record, .copy = RECORD_MERGED)                                                  \
     X(SNOOZE, 35, "snooze", HAS_ID | HAS_STAGE, replay_check_snooze, replay_snooze, clean_nothing, \
-      .copy = RECORD_LEFT_OUT)
+      .copy = RECORD_LEFT_OUT)                                                                     \
+    X(DUE, 36, "due", HAS_ID | HAS_STAGE | HAS_POSITION, replay_check_due, replay_due,             \
+      clean_nothing, .copy = RECORD_LEFT_OUT)
 
 // STAGE and SOURCE records with a maker, and records of jobs with META, have numbers of their own
 // on disk. No other code sees them.

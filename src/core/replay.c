@@ -163,6 +163,20 @@ int replay_check_snooze(struct core *c, const struct record *r, const struct rep
     return j->status < JOB_DONE ? replay_check_stage_of(c, r, j) : refuse_record_of_job(r, j);
 }
 
+// Only a job that has not joined its channel gets another position. Whether it has joined since is
+// not recorded.
+int replay_check_due(struct core *c, const struct record *r, const struct replay_entry *e) {
+    const struct job *j = known_job(c, e);
+    int err = replay_check_job_fields(r);
+    if (err < 0 || !j)
+        return err;
+    if (j->status >= JOB_DONE)
+        return refuse_record_of_job(r, j);
+    ACCEPT_IF(j->status == JOB_DELAYED || j->position == r->position,
+              "job %" PRIu64 " has changed its place", r->id);
+    return replay_check_stage_of(c, r, j);
+}
+
 int replay_check_retry(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
     int err = replay_check_job_fields(r);
@@ -617,6 +631,16 @@ int replay_snooze(struct core *c, const struct record *r, const struct replay_en
     if (err < 0 || !number)
         return err;
     job_set_due(c, number, r->due_ms);
+    replay_move(c, number, JOB_WAITING);
+    return 0;
+}
+
+int replay_due(struct core *c, const struct record *r, const struct replay_entry *e) {
+    uint32_t number = e->job;
+    if (!number)
+        return 0;
+    job_at(c, number)->position = r->position;
+    job_drop_attr(c, job_at(c, number), ATTR_DUE);
     replay_move(c, number, JOB_WAITING);
     return 0;
 }

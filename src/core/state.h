@@ -788,6 +788,10 @@ uint32_t lease_running(const struct core *, const struct lease *, uint32_t i);
 int look_find_stage(struct core *, mr_bytes name, struct stage **out); // MR_EGONE
 struct job_info look_at_job(const struct core *, const struct job *);
 
+// Delivers a job that was delayed, or resolves the channel that was parked for it. Its instant was
+// dropped before.
+void job_comes_due(struct core *, uint32_t job);
+
 void timers_tidy(struct core *);
 
 // A timer has become obsolete.

@@ -62,10 +62,8 @@ static int deadline_fires(struct core *c, uint32_t number) {
     return job_at(c, number)->status < JOB_DONE ? job_end(c, number, JOB_EXPIRED) : 0;
 }
 
-static int due_fires(struct core *c, uint32_t number) {
+void job_comes_due(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
-    job_drop_attr(c, j, ATTR_DUE);
-    c->timers.idle -= c->timers.idle > 0; // job_drop_attr counted its timer, but it was popped
     chan ref = chan_of(c, number);
     if (j->status == JOB_DELAYED) {
         job_line_remove(c, &stage_of(c, j)->delayed, number);
@@ -76,6 +74,12 @@ static int due_fires(struct core *c, uint32_t number) {
     } else if (chan_state(c, ref) == CHANNEL_PARKED) {
         channel_resolve(c, ref, AT_TAIL);
     }
+}
+
+static int due_fires(struct core *c, uint32_t number) {
+    job_drop_attr(c, job_at(c, number), ATTR_DUE);
+    c->timers.idle -= c->timers.idle > 0; // job_drop_attr counted its timer, but it was popped
+    job_comes_due(c, number);
     return 0;
 }
 

@@ -128,6 +128,7 @@ struct engine_impl {
     int (*dead)(struct engine *, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
     int (*retry)(struct engine *, mr_id);
+    int (*due)(struct engine *, mr_id);
     int (*drop)(struct engine *, mr_id);
     int (*check)(struct engine *); // see mr_check
 };

@@ -44,6 +44,7 @@ static const struct engine_impl local_impl = {
     .jobs = local_jobs,
     .dead = local_dead,
     .retry = local_retry,
+    .due = local_due,
     .drop = local_drop,
     .check = local_check,
 };

@@ -306,6 +306,7 @@ int local_jobs(struct engine *, mr_bytes stage, const mr_job_filter *,
 int local_dead(struct engine *, mr_bytes stage,
                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int local_retry(struct engine *, mr_id);
+int local_due(struct engine *, mr_id);
 int local_drop(struct engine *, mr_id);
 int local_check(struct engine *);
 

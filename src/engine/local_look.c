@@ -473,6 +473,17 @@ int local_retry(struct engine *base, mr_id id) {
     return local_by_id(base, id, retry_at, NULL);
 }
 
+static int due_at(struct local_shard *s, mr_id id, void *arg) {
+    (void)arg;
+    bool changed;
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_due(s->core, id, &changed));
+}
+
+int local_due(struct engine *base, mr_id id) {
+    return local_by_id(base, id, due_at, NULL);
+}
+
 static int drop_at(struct local_shard *s, mr_id id, void *arg) {
     (void)arg;
     int err = local_begin(s);

@@ -160,6 +160,7 @@ void run_epics(struct session *, struct arguments *);
 
 void run_retry(struct session *, struct arguments *); // command_act.c
 void run_drop(struct session *, struct arguments *);
+void run_due(struct session *, struct arguments *);
 void run_pause(struct session *, struct arguments *);
 void run_resume(struct session *, struct arguments *);
 void run_drain(struct session *, struct arguments *);

@@ -1,4 +1,4 @@
-// RETRY, DROP, PAUSE, RESUME, DRAIN, STAGE.
+// RETRY, DROP, DUE, PAUSE, RESUME, DRAIN, STAGE.
 //
 // RETRY and DROP of many jobs are spread over several turns, as the budget allows: a list of ids
 // continues with the next id, a stage after the last job that was examined and not changed.
@@ -259,6 +259,18 @@ void run_retry(struct session *s, struct arguments *a) {
 
 void run_drop(struct session *s, struct arguments *a) {
     act_on(s, a, core_drop);
+}
+
+void run_due(struct session *s, struct arguments *a) {
+    uint64_t id;
+    bool changed;
+    if (!read_id(s, a->words[1], &id))
+        return;
+    int err = core_due(core_of_job(s->host, id), id, &changed);
+    if (err < 0)
+        answer_error(s, err);
+    else
+        reply_integer(&s->reply, changed);
 }
 
 // ---- Stages -----------------------------------------------------------------------------------

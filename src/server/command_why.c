@@ -78,12 +78,18 @@ static void why_waiting(struct session *s, const struct job_info *i) {
     char due[AGE_WORDS];
     if (why_channel(s, i))
         return;
-    if (i->due_ms > 0)
+    if (i->due_ms > 0 && !i->attempt)
+        write_sentence(s,
+                       "Job %" PRIu64 " was released and may start again in %s: DUE %" PRIu64
+                       " lets it start now; CANCEL %" PRIu64 " cancels it.",
+                       i->id, age_words(due, (uint64_t)i->due_ms), i->id, i->id);
+    else if (i->due_ms > 0)
         write_sentence(s,
                        "Job %" PRIu64 " has failed %u of %u times and is tried again in %s: "
-                       "JOB %" PRIu64 " shows the reason; CANCEL %" PRIu64 " cancels it.",
+                       "JOB %" PRIu64 " shows the reason; DUE %" PRIu64
+                       " lets it start now; CANCEL %" PRIu64 " cancels it.",
                        i->id, i->attempt, i->attempts, age_words(due, (uint64_t)i->due_ms), i->id,
-                       i->id);
+                       i->id, i->id);
     else if (shards_look_stage(s->host, i->stage, &stage) == 0)
         why_stage(s, &stage);
 }
@@ -93,8 +99,10 @@ static void why_job(struct session *s, const struct job_info *i) {
     switch (i->status) {
     case JOB_DELAYED:
         write_sentence(s,
-                       "Job %" PRIu64 " is delayed and due in %s: CANCEL %" PRIu64 " cancels it.",
-                       i->id, age_words(due, i->due_ms > 0 ? (uint64_t)i->due_ms : 0), i->id);
+                       "Job %" PRIu64 " is delayed and due in %s: DUE %" PRIu64
+                       " lets it start now; CANCEL %" PRIu64 " cancels it.",
+                       i->id, age_words(due, i->due_ms > 0 ? (uint64_t)i->due_ms : 0), i->id,
+                       i->id);
         break;
     case JOB_WAITING:
         why_waiting(s, i);

@@ -37,6 +37,7 @@ static const struct route routes[] = {
     { HTTP_POST, "/api/jobs/*/cancel", "CANCEL *", .member = "changed" },
     { HTTP_POST, "/api/jobs/*/retry", "RETRY *", .member = "count" },
     { HTTP_POST, "/api/jobs/*/drop", "DROP *", .member = "count" },
+    { HTTP_POST, "/api/jobs/*/due", "DUE *", .member = "changed" },
     { HTTP_POST, "/api/dead/retry", "RETRY STAGE $stage DEAD", "key reason max dry!",
       .member = "count" },
     { HTTP_POST, "/api/dead/drop", "DROP STAGE $stage DEAD", "key reason max dry!",

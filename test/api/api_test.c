@@ -388,7 +388,7 @@ static void T6_T7_removing_a_keys_jobs_leaves_the_others(void **state) {
 static void G9_a_job_is_released_for_a_while(void **state) {
     (void)state;
     mr *m = open_mem();
-    push(m, "s", "k", "a");
+    mr_id id = push(m, "s", "k", "a");
     push(m, "s", "k", "b");
     push(m, "s", "l", "c");
     must(mr_release(take(m, "s", "a"), 3600000));
@@ -398,6 +398,10 @@ static void G9_a_job_is_released_for_a_while(void **state) {
     assert_int_equal(s.waiting, 2);
     assert_int_equal(s.parked, 1);
     assert_int_equal(s.failed, 0);
+    refused(MR_EGONE, mr_due(m, 12345));
+    must(mr_due(m, id));
+    must(mr_due(m, id)); // nothing is left to change
+    must(mr_done(take(m, "s", "a")));
     must(mr_close(m));
 }
 

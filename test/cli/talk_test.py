@@ -277,6 +277,14 @@ def _():
     gone.process.wait(TIMEOUT_S)
 
 
+@case("due lets delayed jobs start now")
+def _():
+    late = ok("push", "later", "x", "--delay", "1h").strip()
+    fails(1, "1 of 2 could not be made due", "due", late, ok("push", "later", "y").strip())
+    fails(1, "could not", "due", late)
+    equal(server.client().ask("JOB", late)[7], b"waiting")
+
+
 @case("await waits for the end, or as long as it may; cancel takes back once")
 def _():
     worker = Worker()

@@ -71,7 +71,9 @@ static void tell_everything(struct core_fixture *t) {
     must(beat(t, held));
     clean(t);
     push(t, "k", "f");
-    must(snooze_job(t, take(t), 1000));
+    struct taken f = take(t);
+    must(snooze_job(t, f, 1000));
+    assert_true(due(t, f.id));
     must(core_epic(t->core, mr_str("s"), mr_str("e"), &e));
 }
 
@@ -204,6 +206,10 @@ static const struct record wrong[] = {
     { .kind = RECORD_RETRY, .id = 1, .stage = 1 },
     { .kind = RECORD_RETRY, .id = 2, .stage = 1 },
     { .kind = RECORD_WANT },
+    { .kind = RECORD_DUE, .id = 1, .stage = 1, .position = 2 },
+    { .kind = RECORD_DUE, .id = 2, .stage = 1, .position = 3 },
+    { .kind = RECORD_DUE, .id = 3, .stage = 1, .position = 4 },
+    { .kind = RECORD_DUE, .id = 4, .stage = 2, .position = 4 },
     { .kind = RECORD_SNOOZE, .id = 1, .stage = 1 },
     { .kind = RECORD_SNOOZE, .id = 2, .stage = 1, .due_ms = 5 },
     { .kind = RECORD_SNOOZE, .id = 3, .stage = 1, .due_ms = 5 },

@@ -116,6 +116,49 @@ static void rule15_a_delayed_job_joins_when_due(void **state) {
     expect_order(t, "k", "soon late after");
 }
 
+static void rule15_a_delayed_job_is_made_due(void **state) {
+    struct core_fixture *t = *state;
+    uint64_t late = push_with(
+        t, (struct push){ .job.key = mr_str("k"), .body = mr_str("late"), .job.delay_ms = 100 });
+    uint64_t alone = push_with(t, (struct push){ .body = mr_str("alone"), .job.delay_ms = 100 });
+    uint64_t soon = push(t, "k", "soon");
+    assert_false(due(t, soon));
+    pass_ms(t, 50);
+    assert_true(due(t, late));
+    assert_false(due(t, late));
+    push(t, "k", "after");
+    expect_order(t, "k", "soon late after");
+    assert_true(due(t, alone));
+    clean(t);
+    crash(t);
+    expect_order(t, "k", "soon late after");
+    expect_take(t, "soon");
+    expect_take(t, "alone");
+    expect_take(t, "late");
+    expect_take(t, "after");
+    assert_false(due(t, soon));
+    bool changed;
+    refused(MR_EGONE, core_due(t->core, 12345, &changed));
+}
+
+static void rule15_what_waits_after_an_attempt_is_made_due(void **state) {
+    struct core_fixture *t = *state;
+    uint64_t a = push(t, "k", "a");
+    push(t, "k", "b");
+    must(fail_with(t, take(t), "no", 1000));
+    expect_no_work(t);
+    assert_true(due(t, a));
+    crash(t);
+    struct taken again = take(t);
+    assert_string_equal(again.body, "a");
+    assert_int_equal(again.attempt, 2);
+    assert_false(due(t, a)); // it runs
+    must(snooze_job(t, again, 1000));
+    wait_for_work(t, 0, "s");
+    assert_true(due(t, a));
+    expect_events(t, "taker 0: a\n");
+}
+
 static void rule15_equal_instants_join_by_id(void **state) {
     struct core_fixture *t = *state;
     push_with(t, (struct push){ .job.key = mr_str("k"), .body = mr_str("a"), .job.delay_ms = 100 });
@@ -784,6 +827,8 @@ int main(void) {
         CORE_TEST(rule14_a_rate_spreads_starts_over_time),
         CORE_TEST(rule14_a_taker_held_by_the_rate_is_woken_by_time),
         CORE_TEST(rule15_a_delayed_job_joins_when_due),
+        CORE_TEST(rule15_a_delayed_job_is_made_due),
+        CORE_TEST(rule15_what_waits_after_an_attempt_is_made_due),
         CORE_TEST(rule15_equal_instants_join_by_id),
         CORE_TEST(rule15_due_in_the_engines_absence),
         CORE_TEST(rule15_pause_accepts_and_does_not_start),

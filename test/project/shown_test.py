@@ -103,9 +103,10 @@ def make_files():
        "-subj /CN=localhost")
 
 
-def make_job(dead):
-    job = client.ask("PUSH", "mail", "to: ann", "KEY", "ann")
-    if not dead:
+def make_job(line):
+    delay = ("DELAY", 60000) if "millrace due" in line else ()
+    job = client.ask("PUSH", "mail", "to: ann", "KEY", "ann", *delay)
+    if delay or "cancel" in line:
         return job
     while (taken := client.ask("TAKE", "mail")[0])[0] != job:
         client.ask("DONE", *taken[:2])
@@ -139,7 +140,7 @@ def prepare(line):
             "--jobs 1000000": "--jobs 1000", "https://mill.example:7412": web,
             "curl -s ": "curl -sf ",  # a refusal is a failure
             "localhost:7412": web.replace("http://", ""),
-            **{number: make_job(dead="cancel" not in line) for number in ("4711", "4712") if number in line},
+            **{number: make_job(line) for number in ("4711", "4712") if number in line},
             **dict.fromkeys(re.findall(r"millraces?://[\w.]+:7411", line), server.url)}
 
 

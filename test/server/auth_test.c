@@ -95,6 +95,7 @@ static const struct {
     { "WHY", ROLE_READ },
     { "RETRY", ROLE_ADMIN },
     { "DROP", ROLE_ADMIN },
+    { "DUE", ROLE_ADMIN },
     { "PAUSE", ROLE_ADMIN },
     { "RESUME", ROLE_ADMIN },
     { "DRAIN", ROLE_ADMIN },
@@ -431,6 +432,7 @@ static const struct {
     { "BEAT 3 %1$s 5 %2$s", "[\"3\"]" },
     { "JOB 1", "-GONE job 1 *" },
     { "JOB 1 BODY", "-GONE job 1 *" },
+    { "DUE 1", "-GONE job 1 *" },
     { "JOBS other", "-NOPERM *" },
     // A job out of bounds is answered like one that never was, whatever its status.
     { "JOBS mail.a FROM 1", "-GONE job 1 is not known (any more)" },
@@ -514,6 +516,7 @@ static const char *const about_jobs[] = {
     "FAIL %1$s %2$s reason NEVER RETRY 1",
     "RELEASE %1$s AAAA",
     "AWAIT %1$s UNKNOWN",
+    "DUE %1$s",
     "JOB %1$s UNKNOWN",
 };
 

@@ -425,6 +425,23 @@ static void STAGES_by_name(void **state) {
     ask(d, 0, "STAGES NAME u", "-GONE *");
 }
 
+static void DUE(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a DELAY 1000", "\"1\"");
+    ask(d, 0, "WHY 1", "\"Job 1 is delayed*DUE 1 lets it start now*");
+    ask(d, 0, "DUE 1", ":1");
+    ask(d, 0, "DUE 1", ":0");
+    struct job job = take(d, 0, "s");
+    send_linef(d, 0, "RELEASE %s %s DELAY 1000", job.id, job.token);
+    expect_reply(d, 0, "+OK");
+    ask(d, 0, "WHY 1", "\"Job 1 was released*DUE 1 lets it start now*");
+    ask(d, 0, "DUE 1", ":1");
+    job = take(d, 0, "s");
+    ask(d, 0, "DUE 1", ":0");
+    ask(d, 0, "DUE 77", "-GONE *");
+    ask(d, 0, "DUE x", "-ERR *");
+}
+
 static void FAIL_and_RELEASE(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
@@ -1175,6 +1192,7 @@ int main(void) {
         DIALOGUE(A1_CALL_later_replies_the_id_and_sends_the_end),
         DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),
         DIALOGUE(STAGES_by_name),
+        DIALOGUE(DUE),
         DIALOGUE(FAIL_and_RELEASE),
         DIALOGUE(A3_listings_are_bounded),
         DIALOGUE(A10_STAGES_shows_counters_and_times),

@@ -93,6 +93,7 @@ static void add_rest(struct line *l, const struct command *c) {
         [OP_CANCEL] = "cancel",
         [OP_TAKE_LEAVE] = "take-leave",
         [OP_RETRY] = "retry",
+        [OP_DUE] = "due",
         [OP_DROP] = "drop",
         [OP_SET] = "set",
         [OP_PAUSE] = "pause",
@@ -113,7 +114,8 @@ static void add_rest(struct line *l, const struct command *c) {
         add(l, " %s", stage_names[c->job.stage]);
     if (c->op == OP_LINK)
         add(l, " %s to %s", stage_names[c->stages[0]], stage_names[c->stages[1]]);
-    if (c->op == OP_CANCEL || c->op == OP_RETRY || c->op == OP_DROP || c->op == OP_AWAIT)
+    if (c->op == OP_CANCEL || c->op == OP_RETRY || c->op == OP_DROP || c->op == OP_AWAIT ||
+        c->op == OP_DUE)
         add(l, " %" PRIu64, c->id);
     if (c->op == OP_AWAIT)
         add(l, " caller %d on connection %d", c->caller, c->conn);

@@ -39,6 +39,7 @@ enum op {
     OP_RELEASE,
     OP_BEAT,
     OP_RETRY,
+    OP_DUE,
     OP_DROP,
     OP_SET,
     OP_PAUSE,

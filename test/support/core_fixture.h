@@ -200,6 +200,7 @@ int beat(struct core_fixture *, struct taken);
 // -------------------------------------------------------------------------------------
 
 int retry(struct core_fixture *, uint64_t id);
+bool due(struct core_fixture *, uint64_t id); // whether it was changed
 int drop(struct core_fixture *, uint64_t id);
 int try_set(struct core_fixture *, const char *stage, const char *name, const char *value);
 void set(struct core_fixture *, const char *name, const char *value);

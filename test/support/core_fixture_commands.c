@@ -341,6 +341,17 @@ int retry(struct core_fixture *t, uint64_t id) {
     return err;
 }
 
+bool due(struct core_fixture *t, uint64_t id) {
+    int err;
+    bool changed = false;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_due(t->core, id, &changed);
+    while (attempt_repeats(&s, err));
+    must(err);
+    return changed;
+}
+
 int drop(struct core_fixture *t, uint64_t id) {
     int err;
     struct attempt s = attempt_begin(t);

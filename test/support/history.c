@@ -24,6 +24,7 @@ static const struct {
     { OP_RELEASE, 20, 0 },
     { OP_BEAT, 15, 0 },
     { OP_RETRY, 15, 0 },
+    { OP_DUE, 8, 0 },
     { OP_DROP, 10, 0 },
     { OP_SET, 20, FEATURE_POLICY },
     { OP_PAUSE, 3, 0 },

@@ -489,6 +489,8 @@ int lockstep_send_core(struct lockstep *t, const struct command *c, struct answe
         return core_beat(t->core, c->id, &c->token);
     case OP_RETRY:
         return core_retry(t->core, c->id);
+    case OP_DUE:
+        return core_due(t->core, c->id, &out->changed);
     case OP_DROP:
         return core_drop(t->core, c->id);
     case OP_SET:

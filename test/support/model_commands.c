@@ -311,6 +311,22 @@ static int retry(struct model *m, const struct command *c) {
     return 0;
 }
 
+static int due(struct model *m, const struct command *c, struct answer *out) {
+    int job = model_find(m, c->id);
+    if (job < 0)
+        return MR_EGONE;
+    struct model_job *j = &m->jobs[job];
+    if (j->status == JOB_DELAYED) {
+        out->changed = true;
+        rule_join(m, job);
+    } else if (j->status == JOB_WAITING && j->wait_ms > m->now_ms) {
+        out->changed = true;
+        j->wait_ms = 0;
+        rule_left_channel(m, job);
+    }
+    return 0;
+}
+
 static int drop(struct model *m, const struct command *c) {
     int job = model_find(m, c->id);
     if (job < 0)
@@ -433,6 +449,8 @@ static int say(struct model *m, const struct command *c, struct answer *out) {
         return beat(m, c);
     case OP_RETRY:
         return retry(m, c);
+    case OP_DUE:
+        return due(m, c, out);
     case OP_DROP:
         return drop(m, c);
     case OP_SET:

@@ -302,6 +302,8 @@ static bool resolve_rest(const struct model *m, struct chance *c, struct command
                        &out->id);
     case OP_RETRY:
         return some_id(m, c, JOB_DEAD, &out->id);
+    case OP_DUE:
+        return some_id(m, c, one_in(c, 2) ? JOB_DELAYED : JOB_WAITING, &out->id);
     case OP_LINK:
         out->stages[0] = (int)chance_below(c, STAGES - 1);
         out->stages[1] = out->stages[0] + 1;

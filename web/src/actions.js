@@ -49,6 +49,7 @@ export const setPolicy = (name, values) =>
 
 const JOB = {
   retry: { outcome: (id) => `Job ${id} is queued again, with all its attempts.` },
+  due: { outcome: (id) => `Job ${id} may start now.` },
   cancel: {
     outcome: (id) => `Job ${id} is cancelled.`,
     title: (id) => `Cancel job ${id}?`,

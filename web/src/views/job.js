@@ -15,6 +15,7 @@ const CAN = {
   cancel: (status) => UNENDED.includes(status),
   retry: (status) => status === 'dead',
   drop: (status) => ['dead', 'waiting', 'delayed'].includes(status),
+  due: (status, job) => job['due-ms'] > 0,
 };
 
 function attempts() {
@@ -60,10 +61,11 @@ function showFacts(values, job) {
 }
 
 // Why it waits, without the commands that change that: the view has buttons for them.
-const inWords = (why) => why.replace(/: (JOB|RETRY|CANCEL|WHY) .*$/s, '.');
+const inWords = (why) => why.replace(/: (JOB|RETRY|CANCEL|DUE|WHY) .*$/s, '.');
 
 const ACTS = [
   ['retry', 'Retry', 'primary', 'admin'],
+  ['due', 'Run now', 'primary', 'admin'],
   ['cancel', 'Cancel…', 'danger', 'push'],
   ['drop', 'Drop…', 'danger', 'admin'],
 ];
@@ -120,7 +122,7 @@ export function jobView([id]) {
   );
 
   function showActs(job) {
-    ACTS.forEach(([verb], i) => setShown(buttons[i], Boolean(job) && CAN[verb](job.status)));
+    ACTS.forEach(([verb], i) => setShown(buttons[i], Boolean(job) && CAN[verb](job.status, job)));
     setShown(known, Boolean(job));
   }
 
