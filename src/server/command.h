@@ -17,7 +17,7 @@ enum scope {
     SCOPE_STAGE,  // the stage that its first word names
     SCOPE_JOB,    // the job whose id is its first word
     SCOPE_STAGES, // the stages that its first words name: TAKE
-    SCOPE_LEASES, // ids and tokens: BEAT
+    SCOPE_LEASES, // ids and tokens: BEAT, DONEMANY
     SCOPE_JOBS,   // ids, or STAGE and its name: RETRY, DROP
     SCOPE_EITHER, // a stage or an id: WHY
     SCOPE_LIST,   // rows of all stages, or of those that its options name
@@ -141,6 +141,7 @@ void run_cancel(struct session *, struct arguments *);
 void run_take(struct session *, struct arguments *); // command_work.c
 extern const struct option take_options[];
 void run_done(struct session *, struct arguments *);
+void run_donemany(struct session *, struct arguments *);
 void run_fail(struct session *, struct arguments *);
 void run_release(struct session *, struct arguments *);
 void run_beat(struct session *, struct arguments *);

@@ -68,6 +68,10 @@ const struct command command_table[] = {
       "id token [RESULT r] [STATE s] [EMIT stage key body" EMIT_OPTIONS(OPTION_SYNTAX) "]…", "OK",
       "commits a job: its result, the new state of its channel (empty: none) and emitted jobs, "
       "all or nothing; if it is repeated with the same token the reply is the same" },
+    { "DONEMANY", 2, 2 * TAKE_MOST, ROLE_WORK, SCOPE_LEASES, true, MULTI_QUEUED, true, run_donemany,
+      "id token [id token …]", "array: OK or an error for each job",
+      "commits up to 1000 jobs without results, states and emits, each by itself, in the order "
+      "given" },
     { "FAIL", 3, 0, ROLE_WORK, SCOPE_JOB, true, MULTI_CHECKED, false, run_fail,
       "id token reason [RETRY ms | NEVER]", "OK",
       "counts a failed attempt; the job is tried again after the backoff of its stage or after "

@@ -1,6 +1,7 @@
 // Working: TAKE, DONE, FAIL, RELEASE, BEAT.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/budget.h"
 #include "server/fetch.h"
 #include "server/router.h"
 #include "server/shards.h"
@@ -202,10 +203,14 @@ static struct session *worker_of(struct session *s, uint64_t id) {
     return s->stages[0] ? s : find_worker(s, id);
 }
 
-static void answer_end(struct session *s, struct session *worker, int err) {
+static void note_end(struct session *worker, int err) {
     worker->ended += err >= 0;
     if (worker->remote)
         session_offer(worker); // its connection counts them, too
+}
+
+static void answer_end(struct session *s, struct session *worker, int err) {
+    note_end(worker, err);
     answer_ok(s, err);
 }
 
@@ -299,6 +304,38 @@ HOT void run_done(struct session *s, struct arguments *a) {
     }
     done_with(s, a, &d, emits);
     mem_free(emits);
+}
+
+// An id or token that cannot be read is an error of its own job, since other loops may have
+// committed theirs.
+static int done_one(struct session *s, const mr_bytes *words) {
+    struct done d = { 0 };
+    if (number_parse(words[0], &d.id) < 0)
+        return error_set(MR_EINVAL, "'%.*s' is not an id",
+                         (int)(words[0].size < 32 ? words[0].size : 32),
+                         (const char *)words[0].data);
+    int err = token_read(words[1], &d.token);
+    if (err < 0)
+        return err;
+    if (!access_sees_job(s, d.id))
+        return access_no_job(d.id);
+    struct session *worker = worker_of(s, d.id);
+    err = core_done(core_of_job(s->host, d.id), &d);
+    note_end(worker, err);
+    return err;
+}
+
+void run_donemany(struct session *s, struct arguments *a) {
+    if ((a->count - 1) % 2) {
+        session_usage(s, "DONEMANY needs pairs of an id and a token");
+        return;
+    }
+    bool is_prompt = s->is_prompt;
+    reply_array(&s->reply, (a->count - 1) / 2);
+    for (uint32_t i = 1; i < a->count; i += 2)
+        answer_ok(s, done_one(s, a->words + i));
+    s->is_prompt = is_prompt; // one may lack room, but the others must be durable
+    budget_spend(s, STEPS_CHANGE * (uint64_t)(a->count / 2));
 }
 
 struct fail_options {

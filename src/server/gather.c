@@ -1,4 +1,4 @@
-// See gather.h. Only the first line of a reply is parsed, and the ids of BEAT.
+// See gather.h. Only the first line of a reply is parsed, and the values of BEAT and DONEMANY.
 #include "server/gather.h"
 
 #include "base/errors.h"
@@ -16,7 +16,7 @@
 
 enum { INFO_ROOM = 8192 };
 
-// The reply of a loop to BEAT: ids, in the order of the request.
+// The reply of a loop to BEAT or DONEMANY: values, in the order of the request.
 struct beat_reply {
     size_t at;     // the offset of the next one in `answer` …
     uint64_t left; // … and how many follow
@@ -45,7 +45,7 @@ struct gather {
     bool counts;         // RETRY, DROP: a loop has answered with a count
     struct shared_reservation *reserved; // of that
     struct buffer answer;                // rows, or the reply itself
-    struct beat_reply *beats;            // BEAT: one for each loop
+    struct beat_reply *beats;            // BEAT, DONEMANY: one for each loop
 };
 
 static uint64_t bit(uint32_t loop) {
@@ -734,6 +734,33 @@ static void write_beats(struct session *s, struct gather *g) {
         reply_bulk(&s->reply, named[i]);
 }
 
+static mr_bytes next_value(const struct gather *g, struct beat_reply *b) {
+    mr_bytes rest = { g->answer.data + b->at, g->answer.size - b->at };
+    rest.size = b->left ? value_size(rest) : 0;
+    b->at += rest.size;
+    b->left -= b->left > 0;
+    return rest;
+}
+
+// Of a pair, the reply of the loop that got it. If all loops got it, of the one that knows the job.
+static mr_bytes end_of_pair(const struct gather *g, uint32_t word) {
+    mr_bytes found = { 0 };
+    if (!g->everywhere)
+        return next_value(g, &g->beats[g->loop_of[word]]);
+    for (uint32_t i = 0; i < LOOPS_MOST; i++) {
+        mr_bytes reply = next_value(g, &g->beats[i]);
+        if (reply.size && (!found.size || is_unknown_job(found)))
+            found = reply;
+    }
+    return found;
+}
+
+static void write_ends(struct session *s, const struct gather *g) {
+    reply_array(&s->reply, (g->count - 1) / 2);
+    for (uint32_t i = 1; i < g->count; i += 2)
+        write_bytes(s, end_of_pair(g, i));
+}
+
 // ---- INFO: its table says which lines are added; the others are those of the first loop ---------
 
 static bool adds_up(const char *line, size_t size) {
@@ -792,7 +819,10 @@ static void write_answer(struct session *s, struct gather *g) {
             write_bytes(s, buffer_bytes(&g->answer));
         return;
     case SCOPE_LEASES:
-        write_beats(s, g);
+        if (g->command->run == run_beat)
+            write_beats(s, g);
+        else
+            write_ends(s, g);
         return;
     case SCOPE_SERVER:
         gather_write_info(s, g);

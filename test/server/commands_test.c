@@ -442,6 +442,24 @@ static void DUE(void **state) {
     ask(d, 0, "DUE x", "-ERR *");
 }
 
+static void DONEMANY(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    push(d, "s b");
+    push(d, "s c");
+    struct job a = take(d, 0, "s"), b = take(d, 0, "s"), c = take(d, 0, "s");
+    ask(d, 0, "DONEMANY 1", "-ERR *");
+    ask(d, 0, "DONEMANY 1 a 2", "-ERR DONEMANY needs pairs*");
+    send_linef(d, 0, "CANCEL %s", b.id);
+    expect_reply(d, 0, ":1");
+    send_linef(d, 0, "DONEMANY %s %s %s %s x y %s AAAA 77 %s %s %s", a.id, a.token, b.id, b.token,
+               c.id, c.token, c.id, c.token);
+    expect_reply(d, 0, "[+OK -CANCELLED * -ERR 'x' is not an id -STALE * -GONE job 77 * +OK]");
+    send_linef(d, 0, "DONEMANY %s %s", a.id, a.token); // as DONE: the same answer again
+    expect_reply(d, 0, "[+OK]");
+    ask(d, 0, "STAGES NAME s", "[[*\"running\" :0 *\"done\" :2 *]]");
+}
+
 static void FAIL_and_RELEASE(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
@@ -1193,6 +1211,7 @@ int main(void) {
         DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),
         DIALOGUE(STAGES_by_name),
         DIALOGUE(DUE),
+        DIALOGUE(DONEMANY),
         DIALOGUE(FAIL_and_RELEASE),
         DIALOGUE(A3_listings_are_bounded),
         DIALOGUE(A10_STAGES_shows_counters_and_times),

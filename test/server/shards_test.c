@@ -285,6 +285,24 @@ static void D5_beats_reach_all_shards(void **state) {
     ask(d, 0, "BEAT nonsense x 1 x", "-ERR *");
 }
 
+static void DONEMANY_commits_jobs_of_all_shards(void **state) {
+    struct dialogue *d = *state;
+    struct job jobs[2 * SHARDS];
+    char words[1024] = "DONEMANY 77 x", again[1024] = "DONEMANY";
+    for (uint32_t i = 0; i < 2 * SHARDS; i++) {
+        push_to(d, i % SHARDS, "x");
+        jobs[i] = take(d, 0, stages[i % SHARDS]);
+        snprintf(words + strlen(words), sizeof words - strlen(words), " %s %s", jobs[i].id,
+                 i == 2 ? "x" : jobs[i].token);
+        snprintf(again + strlen(again), sizeof again - strlen(again), " %s %s", jobs[i].id,
+                 jobs[i].token);
+    }
+    ask(d, 0, words, "[-STALE * +OK +OK -STALE * +OK +OK +OK]");
+    ask(d, 0, again, "[+OK +OK +OK +OK +OK +OK]");
+    ask(d, 0, "DONEMANY nonsense x 1 x", "[-ERR * -STALE *]");
+    ask(d, 0, "DONEMANY 1 x 2", "-ERR DONEMANY needs pairs*");
+}
+
 // F11: what a connection holds, it loses in every shard.
 static void F11_a_lost_connection_gives_back_the_work_of_all_shards(void **state) {
     struct dialogue *d = *state;
@@ -513,6 +531,7 @@ int main(void) {
         SHARDED(stages_named_first_are_served_first),
         SHARDED(lists_of_all_shards_read_their_options_as_one_does),
         SHARDED(D5_beats_reach_all_shards),
+        SHARDED(DONEMANY_commits_jobs_of_all_shards),
         SHARDED(A9_running_jobs_of_all_shards_are_asked_to_stop),
         SHARDED(E4_emits_travel_to_their_shards),
         SHARDED(X_a_high_mark_holds_stages_of_other_shards),
