@@ -41,7 +41,11 @@ static int check_certificates(const struct input *in, const struct address *a) {
 
 int address_read(const struct input *in, struct address *out) {
     const char *url = engine_option_or(in, "--at", "MILLRACE_URL");
-    *out = (struct address){ .text = url ? url : CLI_URL };
+    return address_read_url(in, url ? url : CLI_URL, out);
+}
+
+int address_read_url(const struct input *in, const char *url, struct address *out) {
+    *out = (struct address){ .text = url };
     int err = url_read(out->text, &out->url);
     if (err == 0)
         err = check_certificates(in, out);

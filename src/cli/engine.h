@@ -22,6 +22,8 @@ struct address {
 
 // MR_EINVAL: that is no URL, or options do not fit it.
 int address_read(const struct input *, struct address *out);
+// The same of this URL, which it borrows.
+int address_read_url(const struct input *, const char *url, struct address *out);
 
 // Whether the engine lives in this process: then no other process can work on what it has.
 bool address_is_local(const struct input *);

@@ -137,7 +137,7 @@ static inline void log_expect(struct log *l, uint64_t at) {
 // `out_next` is where to continue. `each` may append. Damage that cannot be skipped ends the scan
 // before it: MR_ECORRUPT only if it is at `from`. MR_EAGAIN, without an error text: what is at
 // `from` is not in memory; the log fetches it and calls on_durable when the scan can be repeated.
-// The file and memory logs never answer that. Owner only.
+// The file and memory logs never answer that. Owner only, but of the file log any thread.
 static inline int log_scan(struct log *l, uint64_t from, size_t max_bytes, log_each *each,
                            void *arg, uint64_t *out_next) {
     return l->impl->scan(l, from, max_bytes, each, arg, out_next);

@@ -124,6 +124,7 @@ APART bool access_scope(struct session *s, const struct command *c, const struct
     case SCOPE_LIST:
     case SCOPE_SERVER:
     case SCOPE_CLIENT:
+    case SCOPE_SHARD:
         return true;
     case SCOPE_STAGE:
         return access_name(s, "stage", a->words[1]);

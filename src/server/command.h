@@ -23,6 +23,7 @@ enum scope {
     SCOPE_LIST,   // rows of all stages, or of those that its options name
     SCOPE_SERVER, // the server: INFO
     SCOPE_CLIENT, // a connection: CLIENT
+    SCOPE_SHARD,  // a shard, if its first word is a number: BACKUP
 };
 
 // What happens to a command between MULTI and EXEC.
@@ -185,6 +186,8 @@ void run_browser(struct session *, struct arguments *);
 
 void run_link(struct session *, struct arguments *); // command_cluster.c
 void run_cluster(struct session *, struct arguments *);
+
+void run_backup(struct session *, struct arguments *); // command_backup.c
 
 void run_config(struct session *, struct arguments *); // command_config.c
 

@@ -167,6 +167,7 @@ static bool command_has_key(const struct command *c) {
     case SCOPE_LIST:
     case SCOPE_SERVER:
     case SCOPE_CLIENT:
+    case SCOPE_SHARD:
         break;
     }
     return false;

@@ -140,6 +140,14 @@ const struct command command_table[] = {
       "results, once names, epics, states and waiting takes; an empty stage without policies "
       "of its own is removed automatically when its results are removed, or to make room for "
       "another stage" },
+    { "BACKUP", 1, 3, ROLE_ADMIN, SCOPE_SHARD, false, MULTI_REFUSED, true, run_backup,
+      "BEGIN | shard position [HEADS] | END",
+      "BEGIN: array of arrays: shard, first position, end, bytes of a segment; shard: bytes; END: "
+      "OK",
+      "for millrace store copy millrace://...: reads the logs of all shards up to where they ended "
+      "when the backup began, at one instant; meanwhile no log is shortened, unless there is no "
+      "room left; one backup at a time, which ends with its connection; of a cluster the store "
+      "itself is copied" },
     { "AUTH", 1, 2, ROLE_UNAUTHENTICATED, SCOPE_NONE, false, MULTI_REFUSED, false, run_auth,
       "[user] secret", "OK",
       "authenticates the connection; user is the name of a token, or default" },

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/shards.h"
+#include "shard/backup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,10 +33,15 @@ APART static const struct fetch_entry *fetched_find(struct session *s, uint32_t 
     return NULL;
 }
 
-APART static int fetch_note(struct session *s, uint32_t shard, uint64_t at, enum fetch_part part) {
-    struct fetch_entry e = { .at = at, .shard = shard, .part = part };
+APART static int fetch_note(struct session *s, struct fetch_entry e) {
     int err = buffer_append(&s->host->wanted, &e, sizeof e);
     return err < 0 ? err : MR_EAGAIN;
+}
+
+static int fetched_use(const struct fetch_entry *e, const char *error, struct buffer *out) {
+    if (e->err < 0)
+        return error_set(e->err, "%s", error);
+    return buffer_append(out, e->bytes.data, e->bytes.size);
 }
 
 int fetch_look(struct session *s, uint32_t shard, uint64_t at, enum fetch_part part,
@@ -43,16 +49,30 @@ int fetch_look(struct session *s, uint32_t shard, uint64_t at, enum fetch_part p
     struct shard *of = shard_at(s->host, shard);
     const char *error = NULL;
     const struct fetch_entry *e = has_fetched(s) ? fetched_find(s, shard, at, part, &error) : NULL;
-    if (e && e->err == 0)
-        return buffer_append(out, e->bytes.data, e->bytes.size);
     if (e && e->err != MR_EGONE)
-        return error_set(e->err, "%s", error);
+        return fetched_use(e, error, out);
     int err = part == FETCH_HEAD ? shard_read_head_now(of, at, out) : shard_read_now(of, at, out);
     if (err != MR_EAGAIN)
         return err;
+    struct fetch_entry wanted = { .at = at, .shard = shard, .part = part };
     if (s->host->fetch)
-        return fetch_note(s, shard, at, part);
+        return fetch_note(s, wanted);
     return part == FETCH_HEAD ? shard_read_head(of, at, out) : shard_read(of, at, out);
+}
+
+int fetch_piece(struct session *s, uint32_t shard, uint64_t at, uint64_t upto, enum fetch_part part,
+                struct buffer *out) {
+    struct shard *of = shard_at(s->host, shard);
+    struct fetch_entry wanted = { .at = at, .upto = upto, .shard = shard, .part = part };
+    const char *error = NULL;
+    const struct fetch_entry *e = has_fetched(s) ? fetched_find(s, shard, at, part, &error) : NULL;
+    struct log_state log;
+    if (e)
+        return fetched_use(e, error, out);
+    shard_look(of, &log);
+    if (s->host->fetch && log.memory < log.bytes)
+        return fetch_note(s, wanted);
+    return backup_pack(of, at, upto, part == FETCH_PIECE, out);
 }
 
 bool fetch_is_needed(const struct session *s) {
@@ -136,9 +156,9 @@ static int note_grants(struct session *s, const struct grant *grants, size_t cou
     buffer_clear(&s->host->wanted);
     for (size_t i = 0; err != MR_ENOMEM && i < count; i++) {
         const struct grant *g = &grants[i];
-        err = fetch_note(s, g->shard, g->at, FETCH_BODY);
+        err = fetch_note(s, (struct fetch_entry){ .at = g->at, .shard = g->shard });
         if (err != MR_ENOMEM && g->state_at)
-            err = fetch_note(s, g->shard, g->state_at, FETCH_BODY);
+            err = fetch_note(s, (struct fetch_entry){ .at = g->state_at, .shard = g->shard });
     }
     return err == MR_EAGAIN ? 0 : err;
 }
@@ -191,17 +211,29 @@ void fetch_for_shards(struct host *h) {
 
 enum { SHARD_READ_BYTES = 4 << 20 }; // read at once for a shard, about
 
+static int fetch_read_entry(const struct fetch *f, struct fetch_entry *e) {
+    struct shard *of = shard_at(f->host, e->shard);
+    switch (e->part) {
+    case FETCH_BODY:
+        break;
+    case FETCH_HEAD:
+        return shard_read_head(of, e->at, &e->bytes);
+    case FETCH_PIECE:
+    case FETCH_HEADS:
+        return backup_pack(of, e->at, e->upto, e->part == FETCH_PIECE, &e->bytes);
+    }
+    return shard_read(of, e->at, &e->bytes);
+}
+
 void fetch_read(struct fetch *f) {
     size_t bytes = 0;
     for (size_t i = 0; i < f->count; i++) {
         struct fetch_entry *e = &f->entries[i];
-        struct shard *shard = shard_at(f->host, e->shard);
         if (f->purpose == FETCH_FOR_SHARD && bytes > SHARD_READ_BYTES) {
             e->err = MR_EAGAIN; // the shard wants it again
             continue;
         }
-        e->err = e->part == FETCH_HEAD ? shard_read_head(shard, e->at, &e->bytes)
-                                       : shard_read(shard, e->at, &e->bytes);
+        e->err = fetch_read_entry(f, e);
         bytes += e->bytes.size;
         if (e->err < 0)
             snprintf(f->error, sizeof f->error, "%s", error_text());

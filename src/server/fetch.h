@@ -14,11 +14,17 @@
 
 #include "server/session.h"
 
-enum fetch_part { FETCH_BODY, FETCH_HEAD };
+enum fetch_part {
+    FETCH_BODY,
+    FETCH_HEAD,
+    FETCH_PIECE, // entries from that position on (shard/backup.h) …
+    FETCH_HEADS, // … and the same without bodies
+};
 
 // An entry of a log that is read, or was.
 struct fetch_entry {
     uint64_t at;
+    uint64_t upto; // of a piece: entries from there on are left out
     uint32_t shard;
     enum fetch_part part;
     int err;             // what reading it has answered
@@ -44,6 +50,10 @@ struct fetch {
 // was noted: the command writes no reply and calls fetch_wait. Without another thread
 // (host.fetch is NULL) it is read here. Other errors as shard_read, and MR_ENOMEM.
 int fetch_look(struct session *, uint32_t shard, uint64_t at, enum fetch_part, struct buffer *out);
+
+// The same for a piece of the shard's log up to `upto`. A log in memory is read here.
+int fetch_piece(struct session *, uint32_t shard, uint64_t at, uint64_t upto, enum fetch_part,
+                struct buffer *out);
 
 // Whether something was noted since the command began, or was resumed.
 bool fetch_is_needed(const struct session *);

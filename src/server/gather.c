@@ -239,6 +239,7 @@ static uint64_t loops_of(const struct session *s, const struct command *c, const
     case SCOPE_JOB:
     case SCOPE_EITHER:
     case SCOPE_CLIENT:
+    case SCOPE_SHARD:
         break;
     }
     return bit(h->loop);
@@ -650,6 +651,7 @@ static int merge_reply(struct session *s, struct gather *g, uint32_t loop, mr_by
     case SCOPE_JOB:
     case SCOPE_EITHER:
     case SCOPE_CLIENT:
+    case SCOPE_SHARD:
         return search_reply(g, reply);
     }
     return 0;
@@ -832,6 +834,7 @@ static void write_answer(struct session *s, struct gather *g) {
     case SCOPE_JOB:
     case SCOPE_EITHER:
     case SCOPE_CLIENT:
+    case SCOPE_SHARD:
         return; // these have a single loop, or search
     }
 }

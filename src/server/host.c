@@ -45,6 +45,8 @@ int host_init(struct host *h, const char *store) {
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
     workers_init(&h->workers);
+    backup_init(&h->own_backup);
+    h->backup = &h->own_backup;
     slab_init(&h->slots, sizeof(struct session_slot), 0);
     h->inbox = mem_alloc(READ_SIZE);
     h->arguments = mem_alloc(LIMIT_ARGUMENTS * sizeof *h->arguments);
@@ -130,6 +132,7 @@ void host_finish(struct host *h) {
     if (h->loop == 0 || h->owns_parts)
         mem_free(h->parts);
     auth_destroy(h->auth);
+    backup_finish(&h->own_backup);
     *h = (struct host){ 0 };
 }
 

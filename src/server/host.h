@@ -21,6 +21,7 @@
 #include "base/heap.h"
 #include "base/slab.h"
 #include "server/auth.h"
+#include "server/backup.h"
 #include "server/limits.h"
 #include "server/workers.h"
 #include "shard/group.h"
@@ -73,15 +74,17 @@ struct host_node {
 };
 
 struct host {
-    struct group *group;     // NULL: still loading
-    struct part *parts;      // its shards …
-    uint32_t shards;         // … and how many the store has; 0: still loading
-    uint32_t first, end;     // from the first to before the end they are this host's
-    uint32_t next_cleaned;   // of these, the one whose log is cleaned next: how many are before it
-    uint32_t loop;           // which of the server's loops it is …
-    struct loops *loops;     // … and what they share: see router.h; NULL: it is the only one
-    struct list outgoing;    // struct remote: those with messages to be sent …
-    struct list parked;      // … and those that wait until their shard can be reached
+    struct group *group;   // NULL: still loading
+    struct part *parts;    // its shards …
+    uint32_t shards;       // … and how many the store has; 0: still loading
+    uint32_t first, end;   // from the first to before the end they are this host's
+    uint32_t next_cleaned; // of these, the one whose log is cleaned next: how many are before it
+    uint32_t loop;         // which of the server's loops it is …
+    struct loops *loops;   // … and what they share: see router.h; NULL: it is the only one
+    struct backup own_backup, *backup; // the copy that a client makes; of several loops the first's
+    uint64_t backup_seen;              // its number when the loop last looked
+    struct list outgoing;              // struct remote: those with messages to be sent …
+    struct list parked;                // … and those that wait until their shard can be reached
     bool foreign_ids;        // the store was copied: ids do not name the shards of their jobs
     bool owns_parts;         // no other loop uses them
     uint64_t (*clock)(void); // milliseconds, for a host without shards of its own

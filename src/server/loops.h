@@ -14,6 +14,7 @@
 
 #include "base/buffer.h"
 #include "base/list.h"
+#include "server/backup.h"
 #include "server/limits.h"
 
 #include <pthread.h>
@@ -45,6 +46,7 @@ struct loops {
         void (*wake)(void *arg);
         void *arg;
     } inboxes[LOOPS_MOST];
+    struct backup backup;
     _Atomic uint64_t client_bytes[LOOPS_MOST]; // memory for clients when a loop's last turn ended
 
     // In a cluster, of the first loop's thread:

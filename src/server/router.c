@@ -425,6 +425,13 @@ static struct destination destination_of_client(const struct host *h, const mr_b
     return destination_loop(h, (uint32_t)((id - 1) % h->loops->count));
 }
 
+static struct destination destination_of_shard(const struct host *h, mr_bytes word) {
+    uint64_t shard;
+    if (number_parse(word, &shard) < 0 || shard >= h->shards)
+        return destination_loop(h, h->loop);
+    return destination_loop(h, loop_of_shard(h->loops, h->shards, (uint32_t)shard));
+}
+
 static struct destination destination_of_several(const struct session *s, const struct command *c,
                                                  const mr_bytes *words, uint32_t count) {
     uint32_t loop;
@@ -459,6 +466,8 @@ static struct destination destination_of_scope(const struct session *s, const st
         return destination_of_several(s, c, words, count);
     case SCOPE_CLIENT:
         return destination_of_client(h, words, count);
+    case SCOPE_SHARD:
+        return destination_of_shard(h, words[1]);
     }
     return destination_loop(h, h->loop);
 }
@@ -865,10 +874,17 @@ static void inbox_put_back(struct inbox *in, struct loop_message *m) {
     pthread_mutex_unlock(&in->lock);
 }
 
+static void router_follow_backup(struct host *h) {
+    if (atomic_load_explicit(&h->backup->number, memory_order_acquire) != h->backup_seen)
+        backup_catch_up(h);
+}
+
 bool router_receive(struct host *h) {
     struct inbox *in = &h->loops->inboxes[h->loop];
     bool any = false;
+    router_follow_backup(h);
     for (struct loop_message *m; (m = inbox_next(in)) != NULL; any = true) {
+        router_follow_backup(h);
         if (loop_message_handle(h, m)) {
             loop_message_free(m);
             continue;

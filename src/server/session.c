@@ -137,6 +137,7 @@ void session_destroy(struct session *s) {
     if (!s)
         return;
     struct host *h = s->host;
+    backup_end(s);
     shards_epic_unwatch(s);
     if (s->remotes || s->gather)
         router_leave(s);

@@ -113,6 +113,8 @@ struct session {
 
     bool checks; // commands only check their words (MULTI)
 
+    bool has_backup; // BACKUP BEGIN
+
     struct holds holds;           // sources of which a push was refused
     const struct auth_entry *who; // its token; NULL: unauthenticated, or no tokens are needed
     uint32_t refusals;            // wrong secrets so far

@@ -153,7 +153,14 @@ static int cleaner_do_step(struct cleaner *c, const struct log_state *log) {
     return 0;
 }
 
+// To go on serving is worth more than a backup, which can be repeated.
+static bool cleaner_is_held(const struct cleaner *c, const struct log_state *log) {
+    return c->is_pinned && !log->full && !core_memory_is_short(c->core);
+}
+
 int64_t cleaner_next_ms(const struct cleaner *c, const struct log_state *log, uint64_t now_ms) {
+    if (cleaner_is_held(c, log))
+        return -1;
     if (log->stopped[0] || (c->state == CLEANER_IDLE && !log_is_too_long(c, log)))
         return -1;
     if (now_ms < c->retry_at_ms)

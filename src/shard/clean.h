@@ -36,6 +36,7 @@ struct cleaner {
     const void *damaged;     // the body being copied, if it is damaged; else NULL
     uint64_t damaged_count;  // damaged entries so far …
     char damage[512];        // … and where the last one was
+    bool is_pinned;          // a backup reads the log: nothing is removed unless room is short
     bool blocked; // there is damage at `at` that cannot be skipped while live entries follow
 };
 

@@ -412,6 +412,15 @@ int shard_clean(struct shard *s, bool *out_more) {
     return 0;
 }
 
+void shard_pin(struct shard *s, bool is_pinned) {
+    s->cleaner.is_pinned = is_pinned;
+}
+
+int shard_scan(struct shard *s, uint64_t from, size_t max_bytes, log_each *each, void *arg,
+               uint64_t *out_next) {
+    return log_scan(s->log, from, max_bytes, each, arg, out_next);
+}
+
 uint64_t shard_damage(const struct shard *s, const char **out_where) {
     *out_where = s->cleaner.damage;
     return s->cleaner.damaged_count;

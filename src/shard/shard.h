@@ -136,6 +136,14 @@ bool shard_can_clean(struct shard *);
 // lost by one, and shard_next_ms says when to retry.
 int shard_clean(struct shard *, bool *out_more);
 
+// While it is pinned the log is not shortened, so that a backup can read it, unless room is short.
+// In a turn.
+void shard_pin(struct shard *, bool is_pinned);
+
+// As log_scan; of a log in files any thread.
+int shard_scan(struct shard *, uint64_t from, size_t max_bytes, log_each *, void *arg,
+               uint64_t *out_next);
+
 // How many damaged entries that are still needed the cleaner has found, and where the last one is.
 // A job, result or state with a damaged body cannot be read; a damaged head is restored from the
 // index. Borrowed until the next turn.

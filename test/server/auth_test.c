@@ -101,6 +101,7 @@ static const struct {
     { "RESUME", ROLE_ADMIN },
     { "DRAIN", ROLE_ADMIN },
     { "STAGE", ROLE_ADMIN },
+    { "BACKUP", ROLE_ADMIN },
     { "AUTH", ROLE_UNAUTHENTICATED },
     { "HELLO", ROLE_UNAUTHENTICATED },
     { "PING", ROLE_ANY },
@@ -487,6 +488,8 @@ static const struct {
     // Commands that concern the whole server need a token for all stages.
     { "CONFIG SET log-level info", "-NOPERM CONFIG SET concerns the whole server*" },
     { "CONFIG GET log-level", "[\"log-level\" *]" },
+    { "BACKUP BEGIN", "-NOPERM BACKUP concerns the whole server*" },
+    { "BACKUP 0 1", "-NOPERM BACKUP concerns the whole server*" },
 };
 
 // U10: rights cover every command and option.

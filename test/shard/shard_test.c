@@ -1089,6 +1089,31 @@ static void others_read_meanwhile(void **state) {
     assert_true(log.head > SMALL_SEGMENT);
 }
 
+static uint64_t work_and_clean(struct rig *r, int times) {
+    for (int i = 0; i < times; i++) {
+        bool more;
+        push(r, "k", "a body");
+        done(r, take(r));
+        begin(r);
+        assert_int_equal(shard_clean(r->shard, &more), 0);
+        end(r);
+    }
+    return log_head(r);
+}
+
+// G14: while a backup reads the log, nothing is removed from it; afterwards it is.
+static void G14_a_pinned_log_is_not_shortened(void **state) {
+    struct rig *r = *state;
+    set(r, "retention", "1h,1");
+    uint64_t head = work_and_clean(r, 4000);
+    assert_true(head > SMALL_SEGMENT);
+    shard_pin(r->shard, true);
+    assert_int_equal(work_and_clean(r, 4000), head);
+    assert_false(shard_can_clean(r->shard));
+    shard_pin(r->shard, false);
+    assert_true(work_and_clean(r, 4000) > head);
+}
+
 // A log that has failed is not cleaned in a loop.
 static void a_failed_log_is_left_alone(void **state) {
     (void)state;
@@ -1225,6 +1250,7 @@ int main(void) {
         cmocka_unit_test(F51_full_memory_has_room_as_long_as_little_lives),
         cmocka_unit_test(dead_segments_are_not_read),
         RIGGED(others_read_meanwhile),
+        RIGGED(G14_a_pinned_log_is_not_shortened),
         cmocka_unit_test(a_failed_log_is_left_alone),
         cmocka_unit_test(ids_and_tokens_never_repeat),
         cmocka_unit_test(with_a_disk_that_fails_all_complete),

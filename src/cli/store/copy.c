@@ -5,6 +5,7 @@
 // The epoch is the target's first record, so its ids and tokens go on behind the source's.
 #include "base/errors.h"
 #include "base/mem.h"
+#include "cli/engine.h"
 #include "cli/json.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -19,6 +20,13 @@
 #include <unistd.h>
 
 enum { STEP_BYTES = 4 << 20 };
+
+// What the command line says.
+struct copy_request {
+    struct store_url from, to;
+    struct address server; // FROM is a running server; its text is NULL: it is none
+    uint32_t shards;       // 0: not given
+};
 
 struct copy {
     struct store_view from;
@@ -90,7 +98,7 @@ static int copy_logs(struct copy *c) {
         log_look(c->reshard.from[i].log, &log);
         c->total += log.tail - log.head;
     }
-    int err = target_open(&c->target, log.segment_size);
+    int err = target_open(&c->target, c->from.served ? 0 : log.segment_size);
     memcpy(c->reshard.to, c->target.logs, sizeof c->reshard.to);
     if (err == 0)
         err = copy_shards(c);
@@ -181,8 +189,9 @@ static void from_close(struct copy *c) {
     store_view_close(&c->from);
 }
 
-static int from_open(struct copy *c, const struct store_url *url) {
-    int err = store_view_open(url, &c->from);
+static int from_open(struct copy *c, const struct copy_request *r) {
+    int err = r->server.text ? store_view_serve(&r->server, &c->from)
+                             : store_view_open(&r->from, &c->from);
     c->reshard.from_count = c->from.shards;
     for (uint32_t i = 0; err == 0 && i < c->from.shards; i++)
         err = store_view_shard(&c->from, i, &c->reshard.from[i].log);
@@ -202,15 +211,9 @@ static enum cli_exit copy_into(const struct input *in, struct copy *c) {
     return CLI_DONE;
 }
 
-// What the command line says.
-struct copy_request {
-    struct store_url from, to;
-    uint32_t shards; // 0: not given
-};
-
 static enum cli_exit copy_run(const struct input *in, const struct copy_request *r,
                               struct copy *c) {
-    int err = from_open(c, &r->from);
+    int err = from_open(c, r);
     if (err < 0)
         return store_failed(in, &r->from, err);
     enum cli_exit code;
@@ -247,6 +250,20 @@ static bool copy_shards_read(const struct input *in, uint32_t *out) {
     return false;
 }
 
+static bool is_server(const char *url) {
+    return strncmp(url, "millrace://", 11) == 0 || strncmp(url, "millraces://", 12) == 0;
+}
+
+static bool from_read(const struct input *in, const char *cluster, struct copy_request *r) {
+    const char *url = in->arguments[0];
+    if (!is_server(url))
+        return store_read(in, url, cluster, &r->from);
+    if (address_read_url(in, url, &r->server) == 0)
+        return true;
+    complain("%s: %s", in->command->name, error_text());
+    return false;
+}
+
 // --cluster belongs to the side that is a cluster; if both are, to FROM.
 static bool copy_read(const struct input *in, struct copy_request *r) {
     const char *from = input_option(in, "--cluster"), *to = input_option(in, "--to-cluster");
@@ -256,8 +273,8 @@ static bool copy_read(const struct input *in, struct copy_request *r) {
         to = from;
         from = NULL;
     }
-    return store_read(in, in->arguments[0], from, &r->from) &&
-           store_read(in, in->arguments[1], to, &r->to) && copy_shards_read(in, &r->shards);
+    return from_read(in, from, r) && store_read(in, in->arguments[1], to, &r->to) &&
+           copy_shards_read(in, &r->shards);
 }
 
 enum cli_exit store_copy_run(const struct input *in) {

@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/output.h"
+#include "cli/store/served.h"
 #include "log/log_stream.h"
 
 #include <errno.h>
@@ -31,7 +32,9 @@ const char *store_dir(const struct input *in, const char *url) {
         complain("%s: a store in memory can be used by its own process only; name a file:DIR",
                  name);
     else if (begins_with(url, "millrace"))
-        complain("%s: the store of a server is examined on its machine, as file:DIR", name);
+        complain("%s: of a server a store can only be copied (millrace store copy); it is examined "
+                 "on its machine, as file:DIR",
+                 name);
     else if (begins_with(url, "postgres") || begins_with(url, "nats:"))
         complain("%s: this is for stores in files (file:DIR); a cluster is restored from a backup",
                  name);
@@ -163,7 +166,17 @@ int store_view_open(const struct store_url *url, struct store_view *out) {
     return 0;
 }
 
+int store_view_serve(const struct address *a, struct store_view *out) {
+    struct store_view v = { 0 };
+    snprintf(v.name, sizeof v.name, "%s", a->url.where);
+    int err = served_open(a, &v.served, &v.shards);
+    if (err == 0)
+        *out = v;
+    return err;
+}
+
 void store_view_close(struct store_view *v) {
+    served_close(v->served);
     stream_store_close(v->streams);
     *v = (struct store_view){ 0 };
 }
@@ -171,6 +184,8 @@ void store_view_close(struct store_view *v) {
 int store_view_shard(const struct store_view *v, uint32_t shard, struct log **out) {
     struct log_options o = { .read_only = true };
     char path[LAYOUT_PATH];
+    if (v->served)
+        return served_log(v->served, shard, out);
     if (v->streams)
         return log_stream_open(v->streams, shard, &o, out);
     layout_path(path, v->url.text, v->shards, shard);

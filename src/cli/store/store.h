@@ -43,10 +43,14 @@ struct store_view {
     char name[STORE_NAME];        // "file:DIR", "cluster NAME", for messages: without a password
     uint32_t shards;              // 1 also if a directory is no store, which opening it reports
     struct stream_store *streams; // of a cluster; NULL: it is in files
+    struct served *served;        // of a running server (served.h); NULL: it is not
 };
 
 // MR_ECORRUPT, MR_EIO; of a cluster also MR_ENET, MR_EPERM, MR_EINVAL: it was not made.
 int store_view_open(const struct store_url *, struct store_view *out);
+// The same of the server at this address, whose store can only be copied. Errors of served_open.
+struct address;
+int store_view_serve(const struct address *, struct store_view *out);
 void store_view_close(struct store_view *); // after its logs; also one of zeros
 
 // Opens the log of a shard read-only. Errors of log_file_open and log_stream_open.
