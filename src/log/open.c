@@ -46,7 +46,7 @@ static const char *owner_of_process(char out[STREAM_OWNER]) {
     return out;
 }
 
-// A node that takes over has seen the epoch of the first shard.
+// A node that takes over has looked already, and has its own time for that.
 static int log_stream_open_own(const struct store_url *s, uint32_t shard,
                                const struct log_options *options, struct log **out) {
     struct log_options o = *options;
@@ -58,7 +58,7 @@ static int log_stream_open_own(const struct store_url *s, uint32_t shard,
     if (err < 0)
         return err;
     o.stream.close_store = stream_store_close;
-    if (!o.read_only && (!o.stream.expects_epoch || shard > 0))
+    if (!o.read_only && !o.stream.expects_epoch)
         err = expect_no_owner(store, shard, &o.stream);
     if (err == 0)
         err = log_stream_open(store, shard, &o, out);

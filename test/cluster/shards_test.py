@@ -75,6 +75,7 @@ def end_in_order(cluster):
     for node in cluster.nodes:
         said = node.stop()
         check("ERROR" not in said and "Sanitizer" not in said, said)
+        check("is in use by" not in said, "a shard was taken over later than --takeover says", said)
 
 
 # ---- Spreading and routing -------------------------------------------------------------------------
