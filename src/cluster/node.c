@@ -279,7 +279,7 @@ static void node_act(struct node *n, uint32_t i, enum plan_act what) {
         return;
     if (what == PLAN_OPEN && count_opening(n) < OPENING_MOST) {
         n->shard[i].is_opening = true;
-        server_open_shard(n->running, i, n->seen.shard[i].epoch);
+        server_open_shard(n->running, i, &n->seen.shard[i]);
     } else if (what == PLAN_LEAVE && (!leaves_one(n) || n->look.is_drained)) {
         n->shard[i].is_leaving = true;
         server_leave_shard(n->running, i);

@@ -196,8 +196,11 @@ struct log_stream_options {
     uint64_t max_unowned_ms;
     const struct log_clock *clock; // NULL: base/clock.h
     const char *owner;             // what a claim writes; NULL: nothing
-    bool expects_epoch;            // MR_EBUSY unless the epoch is `expected_epoch` when it claims
+    // MR_EBUSY unless the stream has this epoch and this owner (NULL: any) when it claims. A claim
+    // that a failover has undone leaves its epoch to another owner.
+    bool expects_epoch;
     uint64_t expected_epoch;
+    const char *expected_owner;
     // For each shard, the end of what this process has seen in its stream; the log keeps it up to
     // date. MR_ECORRUPT if the stream ends before: the store has lost commits. NULL: none is known.
     _Atomic uint64_t *known_ends;

@@ -401,6 +401,11 @@ static struct stream_log *stream_log_make(uint32_t shard, const struct log_optio
     return l;
 }
 
+static bool is_expected(const struct log_stream_options *o, const struct stream_state *seen) {
+    bool epoch = !o->expects_epoch || seen->epoch == o->expected_epoch;
+    return epoch && (!o->expected_owner || strcmp(seen->owner, o->expected_owner) == 0);
+}
+
 // Claims from the present owner, and from no other: a claim that the store carries out too late
 // must not take the stream from a later owner. A claim in doubt is repeated.
 static int stream_claim_first(struct stream_log *l, struct stream_state *out) {
@@ -408,7 +413,7 @@ static int stream_claim_first(struct stream_log *l, struct stream_state *out) {
     struct stream_state seen;
     const struct log_stream_options *o = &l->options.stream;
     int looked = s->impl->look(s, &seen), result = looked;
-    if (looked == STREAM_DONE && o->expects_epoch && seen.epoch != o->expected_epoch)
+    if (looked == STREAM_DONE && !is_expected(o, &seen))
         return STREAM_FENCED;
     if (looked == STREAM_DONE && seen.tail < stream_known_end(l))
         return stream_has_lost(l, stream_known_end(l), seen.tail); // and it is not claimed

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
+#include "log/stream.h"
 #include "server/loop.h"
 #include "server/node_link.h"
 #include "server/notice.h"
@@ -45,6 +46,7 @@ struct opening {
     struct loop *loop;
     uint32_t shard;
     uint64_t epoch;
+    char owner[STREAM_OWNER];
     int err;
     char text[512];
 };
@@ -120,6 +122,7 @@ static void opening_run(uv_work_t *work) {
     options.one = o->shard;
     options.log.stream.expects_epoch = true;
     options.log.stream.expected_epoch = o->epoch;
+    options.log.stream.expected_owner = o->owner;
     o->err = group_open(&options, &o->loop->group);
     if (o->err < 0)
         snprintf(o->text, sizeof o->text, "%s", error_text());
@@ -183,7 +186,7 @@ static void refuse_opening(struct server *server, uint32_t shard) {
     tell_node(server, shard, SHARD_NOT_OPENED, MR_ENOMEM, text);
 }
 
-void server_open_shard(struct server *server, uint32_t shard, uint64_t expected_epoch) {
+void server_open_shard(struct server *server, uint32_t shard, const struct stream_state *seen) {
     if (server->loop[shard + 1] || server->stopping)
         return;
     struct opening *o = mem_alloc(sizeof *o);
@@ -196,9 +199,8 @@ void server_open_shard(struct server *server, uint32_t shard, uint64_t expected_
         refuse_opening(server, shard);
         return;
     }
-    *o = (struct opening){ .loop = server->loop[shard + 1],
-                           .shard = shard,
-                           .epoch = expected_epoch };
+    *o = (struct opening){ .loop = server->loop[shard + 1], .shard = shard, .epoch = seen->epoch };
+    memcpy(o->owner, seen->owner, sizeof o->owner);
     o->work.data = o;
     (void)uv_queue_work(&server->loop[0]->uv, &o->work, opening_run,
                         on_opened); // it only fails without a callback

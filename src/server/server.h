@@ -14,6 +14,7 @@
 struct front_impl;
 struct host_node;
 struct server;
+struct stream_state;
 struct uv_loop_s;
 
 #define SERVER_LOOPS_AUTO UINT32_MAX
@@ -88,8 +89,8 @@ struct server_options {
 // (auth_file.h) and of certificates (tls/tls.h).
 int server_run(const struct server_options *);
 
-// Opens a shard of the store, if its epoch is still this one: see SHARD_SERVES.
-void server_open_shard(struct server *, uint32_t shard, uint64_t expected_epoch);
+// Opens a shard of the store, if epoch and owner are still as they were seen: see SHARD_SERVES.
+void server_open_shard(struct server *, uint32_t shard, const struct stream_state *seen);
 // Hands a shard over: running jobs may end first, for as long as drain_ms says. See SHARD_LEFT.
 void server_leave_shard(struct server *, uint32_t shard);
 // Another node, at this address ("HOST:PORT"), owns a shard; NULL: none does.

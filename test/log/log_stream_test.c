@@ -144,6 +144,38 @@ static void F36_a_failover_takes_back_only_what_was_in_doubt(void **state) {
     expect_replay(f, f->log, 0);
 }
 
+// F36: a failover undoes a claim that was in doubt, and another owner's claim raises the epoch to
+// the same number. Who has seen the first one, and claims after that, is too late.
+static void F36_the_epoch_of_a_claim_that_was_undone_takes_the_stream_from_no_owner(void **state) {
+    struct fixture *f = *state;
+    struct stream_store *store = sim_store_streams(f->store);
+    struct stream *first, *second;
+    struct stream_state before, seen, after;
+    struct log_options options = f->options;
+    struct log *l;
+    assert_int_equal(store->open(store, 0, &first), 0);
+    assert_int_equal(store->open(store, 0, &second), 0);
+    sim_stream_name(first, "first");
+    sim_stream_name(second, "second");
+    sim_store_look(f->store, 0, &before);
+    sim_store_plan(f->store, SIM_CLAIM, SIM_WAIT_CANCELLED);
+    assert_int_equal(first->impl->claim(first, before.epoch, &after), STREAM_IN_DOUBT);
+    sim_store_look(f->store, 0, &seen);
+    assert_string_equal(seen.owner, "first");
+    sim_store_failover(f->store, 0);
+    assert_int_equal(second->impl->claim(second, before.epoch, &after), STREAM_DONE);
+    assert_int_equal(after.epoch, seen.epoch);
+    options.stream.expects_epoch = true;
+    options.stream.expected_epoch = seen.epoch;
+    options.stream.expected_owner = seen.owner;
+    assert_int_equal(log_stream_open(store, 0, &options, &l), MR_EBUSY);
+    sim_store_look(f->store, 0, &after);
+    assert_int_equal(after.epoch, seen.epoch);
+    assert_string_equal(after.owner, "second");
+    first->impl->close(first);
+    second->impl->close(second);
+}
+
 // A batch that is sent again is the same bit by bit, although more was appended meanwhile.
 static void a_batch_is_sent_again_as_it_was(void **state) {
     struct fixture *f = *state;
@@ -762,6 +794,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         STORY(F33_an_append_in_doubt_is_there_once),
         STORY(F36_a_failover_takes_back_only_what_was_in_doubt),
+        STORY(F36_the_epoch_of_a_claim_that_was_undone_takes_the_stream_from_no_owner),
         STORY(a_batch_is_sent_again_as_it_was),
         STORY(F32_a_paused_owner_wakes_and_writes),
         STORY(F32_a_trim_does_not_let_the_older_owner_in),

@@ -556,7 +556,8 @@ static struct log *stream_instead(void *place, struct log *memory) {
                     .clock = &p->node->clock,
                     .owner = p->node->address,
                     .expects_epoch = true,
-                    .expected_epoch = p->expected_epoch,
+                    .expected_epoch = p->expected.epoch,
+                    .expected_owner = p->expected.owner,
                     .known_ends = p->node->known_ends },
     };
     struct log *log;
@@ -571,12 +572,12 @@ static struct log *stream_instead(void *place, struct log *memory) {
     return log;
 }
 
-static void place_create(struct sim_node *n, uint32_t shard, uint64_t expected_epoch) {
+static void place_create(struct sim_node *n, uint32_t shard) {
     struct sim_place *p = &n->places[shard];
     *p = (struct sim_place){ .node = n,
                              .shard = shard,
                              .phase = SIM_OPENING,
-                             .expected_epoch = expected_epoch,
+                             .expected = n->seen.shard[shard],
                              .store.open = sim_node_open_stream };
     int err = host_init(&p->host, "sim:");
     assert(err == 0);
@@ -838,7 +839,7 @@ static void node_act(struct sim_node *n, uint32_t i, enum plan_act what) {
         return;
     if (what == PLAN_OPEN && opening < OPENING_MOST && n->places[i].phase == SIM_ABSENT) {
         n->shard[i].is_opening = true;
-        place_create(n, i, n->seen.shard[i].epoch);
+        place_create(n, i);
     } else if (what == PLAN_LEAVE && (!leaves || n->is_drained)) {
         n->shard[i].is_leaving = true;
         place_leave(n, i);

@@ -62,7 +62,8 @@ struct sim_place {
     enum { SIM_ABSENT, SIM_OPENING, SIM_RUNS, SIM_GONE, SIM_CLOSING } phase;
     enum { SIM_STAYS, SIM_LEAVES, SIM_GIVES_BACK, SIM_HAS_LEFT } leaving;
     bool was_lost, not_opened;
-    uint64_t leave_at_ms, expected_epoch;
+    uint64_t leave_at_ms;
+    struct stream_state expected; // as it was seen before it is opened
     struct host host;
     struct list flush_mark; // in host.ready: where a flush ends
     struct group *group;
