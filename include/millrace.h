@@ -35,8 +35,8 @@
 //     always be recognised: the check is a help, not a promise.
 //
 // Limits: body and result 16 MiB, state 1 MiB, key 1 KiB, once 256 bytes; 512 bytes of a reason are
-// kept; 1,000 emits and 16 MiB in a commit; 1,000 jobs in a take; 64 stages of a worker; 65,535
-// attempts. What is longer is MR_ETOOBIG, a number beyond its limit MR_EINVAL.
+// kept, and 4 KiB of an output; 1,000 emits and 16 MiB in a commit; 1,000 jobs in a take; 64 stages
+// of a worker; 65,535 attempts. What is longer is MR_ETOOBIG, a number beyond its limit MR_EINVAL.
 #ifndef MILLRACE_H
 #define MILLRACE_H
 
@@ -439,6 +439,9 @@ int mr_job_stopped(const mr_job *);      // 1: cancelled, expired or lease lost;
 int mr_job_set_result(mr_job *, mr_bytes);
 int mr_job_set_state(mr_job *, mr_bytes);      // replaces the channel's state; empty deletes it
 int mr_job_set_reason(mr_job *, const char *); // why, when the handler then fails
+// What the work has printed, to be shown beside the reason when the job fails, by mr_fail too: its
+// last 4 KiB are kept, with line breaks, of the latest three failed attempts of a job.
+int mr_job_set_output(mr_job *, mr_bytes);
 // A job that the commit pushes. Emits are always accepted, whatever the room in their stage:
 // room_ms must be 0. MR_EFULL: too many in one commit; MR_ETOOBIG: too many bytes.
 int mr_job_emit(mr_job *, const char *stage, mr_bytes body, const mr_push_options *);

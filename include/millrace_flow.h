@@ -122,6 +122,8 @@ int mr_flow_set_reason(mr_flow_out *, const char *); // why, when the function t
 // And the key that the dead letter is then listed under, where the function has found another than
 // that of its pair. Copied, 1,024 bytes of it at most. MR_EINVAL: no function of an operator runs.
 int mr_flow_set_key(mr_flow_out *, mr_bytes key);
+// And what the work has printed, which is kept as by mr_job_set_output.
+int mr_flow_set_output(mr_flow_out *, mr_bytes);
 
 // The job that the pair came in, to look at; its end is the flow's. NULL in a source.
 const mr_job *mr_flow_job(const mr_flow_out *);

@@ -198,6 +198,18 @@ int mr_job_set_reason(mr_job *job, const char *reason) {
     return 0;
 }
 
+int mr_job_set_output(mr_job *job, mr_bytes output) {
+    int err = check_job(job);
+    if (err >= 0)
+        err = check_bytes("output", output);
+    if (err < 0)
+        return err;
+    if (output.size > LAST_WORDS_MOST)
+        output = (mr_bytes){ (const char *)output.data + (output.size - LAST_WORDS_MOST),
+                             LAST_WORDS_MOST };
+    return set_bytes("output", &job->output, output, LAST_WORDS_MOST);
+}
+
 static int check_emit_size(const char *name, size_t size, size_t most) {
     if (size <= most)
         return 0;

@@ -8,8 +8,9 @@ enum {
     STATE_MOST = 1 << 20,
     KEY_MOST = 1 << 10,
     ONCE_MOST = 256,
-    META_MOST = 1 << 10, // metadata of a job
-    REASON_MOST = 512,   // bytes kept of one reason
+    META_MOST = 1 << 10,    // metadata of a job
+    REASON_MOST = 512,      // bytes kept of one reason …
+    LAST_WORDS_MOST = 4096, // … and of the end of what a failed attempt has printed
     STAGE_NAME_MOST = 200,
     EPIC_NAME_MOST = 200,
     SCOPE_MOST = 64,       // the scope of the names of clients' sources: a token's name

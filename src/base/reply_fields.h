@@ -128,7 +128,8 @@
 #define REASON_FIELDS(X)                                                                           \
     X(server, attempt, small, "attempt", "which attempt failed")                                   \
     X(server, age_ms, count, "age-ms", "since it failed")                                          \
-    X(server, text, bytes, "text", "why")
+    X(server, text, bytes, "text", "why")                                                          \
+    X(server, output, bytes, "output", "the end of what the worker printed; empty: not kept")
 
 // A job of TAKE is an array: its values have places, and no names.
 #define GRANT_ID_FIELD(X) X(core, id, id, "id", "its id")

@@ -1,6 +1,7 @@
 // See exec_job.h.
 #include "cli/exec_job.h"
 
+#include "base/limits.h"
 #include "work/process.h"
 
 enum { REFUSED_OFTEN = 10 };
@@ -51,6 +52,15 @@ void job_exec_finish(struct job_exec *run) {
     exec_result_finish(&run->result);
     if (run->side.variable[0])
         side_file_end(&run->side);
+}
+
+size_t job_exec_last_words(const struct exec_result *x, char *out) {
+    size_t size = spool_end(&x->errors, out, LAST_WORDS_MOST), skip = 0;
+    bool cut = x->errors.size > size;
+    while (cut && skip < 3 && skip < size && ((uint8_t)out[skip] & 0xc0) == 0x80)
+        skip++;
+    memmove(out, out + skip, size - skip);
+    return size - skip;
 }
 
 bool job_execs_are_refused(struct job_execs *x, int err) {

@@ -45,6 +45,10 @@ struct job_exec {
 int job_exec_run(struct job_execs *, const struct job_exec_order *, struct job_exec *out);
 void job_exec_finish(struct job_exec *);
 
+// The end of what a command wrote to stderr, to be kept with the reason of its failure: up to
+// LAST_WORDS_MOST bytes, beginning with a whole character. `out` has as many; how many.
+size_t job_exec_last_words(const struct exec_result *, char *out);
+
 // To be called with what each run has returned. True: the system has refused to start commands
 // (MR_EBUSY) several times in a row, which should be reported now. Any thread.
 bool job_execs_are_refused(struct job_execs *, int err);

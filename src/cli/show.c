@@ -189,6 +189,18 @@ static bool ends_in_ms(const char *name) {
     return size > 3 && strcmp(name + size - 3, "-ms") == 0;
 }
 
+// Each line of what was printed, behind a bar.
+static void print_output(int width, mr_bytes output) {
+    char cell[CELL];
+    for (size_t at = 0; at < output.size;) {
+        const char *line = (const char *)output.data + at;
+        const char *end = memchr(line, '\n', output.size - at);
+        size_t size = end ? (size_t)(end - line) : output.size - at;
+        printf("%-*s  | %s\n", width, "", text_plain(cell, sizeof cell, (mr_bytes){ line, size }));
+        at += size + 1;
+    }
+}
+
 static void print_reasons(int width, const struct response_value *reasons) {
     const struct response_value *r = reasons + 1;
     for (uint32_t i = 0; i < reasons->count; i++, r = value_next(r)) {
@@ -198,6 +210,7 @@ static void print_reasons(int width, const struct response_value *reasons) {
         text_plain(cell, sizeof cell, reason.text);
         printf("%-*s  attempt %" PRIu32 ", %s ago: %s\n", width, "reason", reason.attempt,
                age_words(age, reason.age_ms), cell[0] ? cell : "-");
+        print_output(width, reason.output);
     }
 }
 

@@ -85,6 +85,8 @@ static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
             complain("work: %s", x->reason);
         return release(job, 0);
     }
+    char words[LAST_WORDS_MOST];
+    mr_job_set_output(job, (mr_bytes){ words, job_exec_last_words(x, words) });
     return fail(w, job, x->reason, x->end == EXEC_STOPPED ? 0 : exec_how_size(x));
 }
 

@@ -413,6 +413,10 @@ int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
         exchange_word(x, "RETRY");
         exchange_number(x, (uint64_t)retry_ms);
     }
+    if (x && job->output.size) {
+        exchange_word(x, "OUTPUT");
+        exchange_bytes(x, buffer_bytes(&job->output));
+    }
     return client_job_end(job, x, how);
 }
 

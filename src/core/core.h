@@ -356,7 +356,13 @@ struct done {
 // MR_ESTALE, MR_EEXPIRED, MR_ECANCELLED, MR_EGONE; MR_EINVAL: a block's jobs end in order.
 int core_done(struct core *, const struct done *);
 
+// Why an attempt has failed: a sentence, and what the worker has printed, of which the end is kept.
+struct cause {
+    mr_bytes reason, output;
+};
+
 // `retry_ms`: delay before the next attempt, or MR_BACKOFF, or MR_NEVER.
+int core_fail_by(struct core *, uint64_t id, const struct token *, struct cause, int64_t retry_ms);
 int core_fail(struct core *, uint64_t id, const struct token *, mr_bytes reason, int64_t retry_ms);
 // The job keeps its place, and no attempt counts. `delay_ms`: its channel waits that long, which is
 // recorded; 0: not at all, unless it was released before without an attempt in between.

@@ -268,20 +268,30 @@ static mr_bytes clean_reason(const struct core *c, mr_bytes reason, char *out) {
     size_t size = reason.size < c->limits.max_reason ? reason.size : c->limits.max_reason;
     for (size_t i = 0; i < size; i++) {
         char b = ((const char *)reason.data)[i];
-        out[i] = b == '\n' || b == '\r' ? ' ' : b;
+        out[i] = b == '\n' || b == '\r' || b == '\0' ? ' ' : b;
     }
     return bytes_of(out, size);
 }
 
+static mr_bytes last_words(mr_bytes output) {
+    size_t size = output.size;
+    if (size <= LAST_WORDS_MOST)
+        return output;
+    return bytes_of((const char *)output.data + (size - LAST_WORDS_MOST), LAST_WORDS_MOST);
+}
+
 static int write_failure(struct core *c, const struct job *j, const struct lease *l,
-                         mr_bytes reason, uint64_t due_ms, bool dead, enum room room) {
+                         struct cause cause, uint64_t due_ms, bool dead, enum room room) {
     char text[REASON_MOST];
     int err = reasons_of(c, j, &c->reasons);
     if (err == MR_EAGAIN)
         return err; // they are being read
     if (err < 0)
         buffer_clear(&c->reasons); // earlier reasons cannot be read: this one is still recorded
-    struct reason r = { j->attempt + 1u, c->now_ms, clean_reason(c, reason, text) };
+    struct reason r = { .attempt = j->attempt + 1u,
+                        .time_ms = c->now_ms,
+                        .text = clean_reason(c, cause.reason, text),
+                        .output = last_words(cause.output) };
     err = reasons_add(&c->reasons, &r, c->limits.max_reasons);
     if (err < 0)
         return err;
@@ -358,7 +368,7 @@ void job_die(struct core *c, uint32_t number) {
 }
 
 // The job is not leased any more, or its lease ends with this call.
-int attempt_fail(struct core *c, uint32_t number, const struct lease *l, mr_bytes reason,
+int attempt_fail(struct core *c, uint32_t number, const struct lease *l, struct cause cause,
                  uint64_t due_ms, bool dead, enum room room) {
     struct job *j = job_at(c, number);
     dead = dead || j->attempt + 1u >= job_attempts(c, j);
@@ -368,7 +378,7 @@ int attempt_fail(struct core *c, uint32_t number, const struct lease *l, mr_byte
     struct stage *s = stage_of(c, j);
     bool halts = s->policy.halt_on_dead && job_is_keyed(j);
     uint64_t dead_due = halts ? c->now_ms : 0; // a dead job with a due instant halts its channel
-    if ((err = write_failure(c, j, l, reason, dead ? dead_due : due_ms, dead, room)) < 0)
+    if ((err = write_failure(c, j, l, cause, dead ? dead_due : due_ms, dead, room)) < 0)
         return err;
     job_set_reasons(c, j, c->out.at[0], out_size(c, 0));
     j->attempt++;
@@ -390,10 +400,10 @@ static bool lease_returns_more(const struct core *c, const struct lease *l, uint
 }
 
 // The job is the first unended one of its lease; the lease ends.
-static int lease_fail(struct core *c, uint32_t lease, uint32_t number, mr_bytes reason,
+static int lease_fail(struct core *c, uint32_t lease, uint32_t number, struct cause cause,
                       uint64_t due_ms, bool dead, enum place place) {
     struct lease *l = lease_at(c, lease);
-    int died = attempt_fail(c, number, l, reason, due_ms, dead, ROOM_COMMIT);
+    int died = attempt_fail(c, number, l, cause, due_ms, dead, ROOM_COMMIT);
     if (died < 0)
         return died;
     if (died && !lease_returns_more(c, l, job_at(c, number)->id))
@@ -416,8 +426,8 @@ static uint64_t backoff_until(const struct core *c, const struct job *j) {
     return c->now_ms + backoff_ms(&stage_of(c, j)->policy, j->attempt + 1u, jitter(c, j));
 }
 
-int core_fail(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
-              int64_t retry_ms) {
+int core_fail_by(struct core *c, uint64_t id, const struct token *t, struct cause cause,
+                 int64_t retry_ms) {
     if (retry_ms < MR_NEVER || retry_ms > TIME_MOST_MS)
         return error_set(MR_EINVAL, "retrying after %" PRId64 " ms is not possible", retry_ms);
     uint32_t number, lease;
@@ -426,9 +436,14 @@ int core_fail(struct core *c, uint64_t id, const struct token *t, mr_bytes reaso
         return lease_refuse(c, lease, id, err);
     const struct job *j = job_at(c, number);
     uint64_t due = retry_ms >= 0 ? c->now_ms + (uint64_t)retry_ms : backoff_until(c, j);
-    err = lease_fail(c, lease, number, reason, due, retry_ms == MR_NEVER, AT_TAIL);
+    err = lease_fail(c, lease, number, cause, due, retry_ms == MR_NEVER, AT_TAIL);
     settle(c);
     return err;
+}
+
+int core_fail(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
+              int64_t retry_ms) {
+    return core_fail_by(c, id, t, (struct cause){ .reason = reason }, retry_ms);
 }
 
 // ---- Giving back ------------------------------------------------------------------------------
@@ -583,7 +598,8 @@ int lease_lose(struct core *c, uint32_t number, const char *why, bool backoff) {
         lease_end(c, number, AT_TAIL);
     } else {
         uint64_t due = backoff ? backoff_until(c, job_at(c, job)) : c->now_ms;
-        err = lease_fail(c, number, job, mr_str(why), due, false, backoff ? AT_TAIL : AT_HEAD);
+        err = lease_fail(c, number, job, (struct cause){ .reason = mr_str(why) }, due, false,
+                         backoff ? AT_TAIL : AT_HEAD);
     }
     if (err == 0 && job && c->config.events.stop && conn)
         c->config.events.stop(c->config.owner, conn, id, &token, MR_ESTALE);

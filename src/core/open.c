@@ -197,8 +197,9 @@ int core_crashed(struct core *c, uint64_t id, uint32_t attempt) {
     if (j->status != JOB_WAITING || attempt <= j->attempt)
         return 0;
     chan ref = chan_of(c, number);
-    int died = attempt_fail(c, number, NULL, mr_str("the engine died while it ran"), c->now_ms,
-                            false, ROOM_CLEAN);
+    int died = attempt_fail(c, number, NULL,
+                            (struct cause){ .reason = mr_str("the engine died while it ran") },
+                            c->now_ms, false, ROOM_CLEAN);
     if (died < 0)
         return died;
     if (died)

@@ -466,6 +466,12 @@ bool reasons_next(mr_bytes body, size_t *at, struct reason *out) {
     r.text = get_bytes(&in);
     if (in.bad)
         return false;
+    const char *end = r.text.size ? memchr(r.text.data, 0, r.text.size) : NULL;
+    if (end) {
+        size_t size = (size_t)(end - (const char *)r.text.data);
+        r.output = (mr_bytes){ end + 1, r.text.size - size - 1 };
+        r.text.size = size;
+    }
     *at = in.at;
     *out = r;
     return true;
@@ -478,29 +484,52 @@ mr_bytes reasons_last(mr_bytes body) {
     return reason.text;
 }
 
-// Drops the oldest reasons until at most `most` are left.
-static void reasons_shorten(struct buffer *body, uint32_t most) {
-    uint32_t count = 0;
+enum { REASON_HEAD = 24 }; // attempt, time, size
+
+// Writes a reason at `to`, which may be where it was read from, or before that. Returns its end.
+static size_t reason_put(uint8_t *data, size_t to, const struct reason *r) {
+    uint8_t head[REASON_HEAD];
+    struct writer w = { .data = head, .capacity = sizeof head };
+    size_t output = r->output.size ? r->output.size + 1 : 0;
+    put_number(&w, r->attempt);
+    put_number(&w, r->time_ms);
+    put_number(&w, r->text.size + output);
+    assert(!w.overflow);
+    memcpy(data + to, head, w.size);
+    to += w.size;
+    if (r->text.size)
+        memmove(data + to, r->text.data, r->text.size);
+    to += r->text.size;
+    if (output) {
+        data[to] = 0;
+        memmove(data + to + 1, r->output.data, r->output.size);
+    }
+    return to + output;
+}
+
+// Drops the oldest reasons until at most `most` are left, outputs beyond `outputs`, and what cannot
+// be read.
+static void reasons_shorten(struct buffer *body, uint32_t most, uint32_t outputs) {
+    uint32_t behind = 0;
     struct reason r;
     for (size_t at = 0; reasons_next(buffer_bytes(body), &at, &r);)
-        count++;
-    size_t cut = 0;
-    while (count > most && reasons_next(buffer_bytes(body), &cut, &r))
-        count--;
-    body->size -= cut;
-    memmove(body->data, body->data + cut, body->size);
+        behind++;
+    size_t to = 0;
+    for (size_t at = 0; reasons_next(buffer_bytes(body), &at, &r);) {
+        if (behind-- > most)
+            continue;
+        if (behind >= outputs)
+            r.output.size = 0;
+        to = reason_put(body->data, to, &r);
+    }
+    body->size = to;
 }
 
 int reasons_add(struct buffer *body, const struct reason *reason, uint32_t most) {
-    int err = buffer_reserve(body, reason->text.size + 32);
+    int err = buffer_reserve(body, REASON_HEAD + reason->text.size + 1 + reason->output.size);
     if (err < 0)
         return err;
-    struct writer w = { .data = body->data, .size = body->size, .capacity = body->capacity };
-    put_number(&w, reason->attempt);
-    put_number(&w, reason->time_ms);
-    put_bytes(&w, reason->text);
-    assert(!w.overflow);
-    body->size = w.size;
-    reasons_shorten(body, most);
+    reasons_shorten(body, most - 1, OUTPUTS_KEPT - 1);
+    body->size = reason_put(body->data, body->size, reason);
     return 0;
 }

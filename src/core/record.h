@@ -247,14 +247,18 @@ bool record_is_stage(mr_bytes head);
 // Turns an encoded record into its copy, in place.
 void record_make_copy(uint8_t *head);
 
-// A FAIL entry's body: the reasons of the latest attempts, oldest first.
+// A FAIL entry's body: the reasons of the latest attempts, oldest first. A text has no 0 byte; if
+// one follows it, the end of what the worker printed is behind that, of the last attempts only.
 struct reason {
     uint32_t attempt;
     uint64_t time_ms;
-    mr_bytes text;
+    mr_bytes text, output;
 };
 
-// Appends one to `body`, dropping the oldest beyond `most`. MR_ENOMEM.
+enum { OUTPUTS_KEPT = 3 };
+
+// Appends one to `body`, dropping the oldest beyond `most`, and outputs beyond OUTPUTS_KEPT.
+// MR_ENOMEM.
 int reasons_add(struct buffer *body, const struct reason *, uint32_t most);
 
 // Steps through; `at` starts at 0. False at the end, or when the rest cannot be read.

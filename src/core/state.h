@@ -738,7 +738,7 @@ bool lease_ends_with(const struct core *, const struct lease *, uint64_t id);
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Records a failed attempt. Returns 1 if that was the last one: the caller then calls job_die.
 // `lease`: the lease that ends with it; NULL: none.
-int attempt_fail(struct core *, uint32_t job, const struct lease *lease, mr_bytes why,
+int attempt_fail(struct core *, uint32_t job, const struct lease *lease, struct cause,
                  uint64_t due_ms, bool dead, enum room);
 void job_die(struct core *, uint32_t job);
 void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);

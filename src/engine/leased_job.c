@@ -24,8 +24,8 @@ void leased_job_renew(struct mr_job *job) {
 }
 
 void leased_job_forget(struct mr_job *job) {
-    struct buffer *all[] = { &job->body,      &job->state, &job->result,
-                             &job->new_state, &job->emits, &job->emit_text };
+    struct buffer *all[] = { &job->body,  &job->state,     &job->result, &job->new_state,
+                             &job->emits, &job->emit_text, &job->output };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         empty_buffer(all[i]);
 }
@@ -37,6 +37,7 @@ void leased_job_finish(struct mr_job *job) {
     buffer_finish(&job->new_state);
     buffer_finish(&job->emits);
     buffer_finish(&job->emit_text);
+    buffer_finish(&job->output);
 }
 
 // Moves META by one, to make room for the 0 behind the body.

@@ -51,6 +51,7 @@ struct mr_job {
 
     // What its commit will contain.
     struct buffer result, new_state;
+    struct buffer output;           // if it fails instead: the end of what it has printed
     struct buffer emits, emit_text; // struct emit, and their bytes one after another
 
     struct leased_job_owner *owner; // called when the api has ended it; NULL: none

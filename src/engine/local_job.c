@@ -265,7 +265,8 @@ int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
     struct token token = token_of(job);
     int err = local_enter(s);
     if (err >= 0)
-        err = core_fail(s->core, job->id, &token, reason, retry_ms);
+        err = core_fail_by(s->core, job->id, &token,
+                           (struct cause){ reason, buffer_bytes(&job->output) }, retry_ms);
     return end_job_turn(s, job, err, how);
 }
 

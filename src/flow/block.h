@@ -74,7 +74,7 @@ static inline bool block_next(struct reader *r, mr_pair *out) {
 struct letter {
     uint32_t partition; // of the head; not less than it has: none
     mr_bytes key;       // of the job; empty: it has none
-    mr_bytes reason;
+    mr_bytes reason;    // a sentence; if a 0 byte follows, behind that what the work has printed
     mr_pair pair;
 };
 

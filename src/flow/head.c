@@ -97,12 +97,17 @@ static void head_write_reason(const struct op *failed, const char *why, char out
 }
 
 static int set_aside(struct mr_flow_out *out, struct marks *marks, mr_pair pair) {
-    char reason[REASON_MOST], key[KEY_MOST];
+    char reason[REASON_MOST + 1 + LAST_WORDS_MOST], key[KEY_MOST];
     mr_bytes listed = { key, out->key_size };
     memcpy(key, out->key, out->key_size);
     head_write_reason(out->failed ? out->failed : out->head, out->reason, reason);
+    size_t size = strlen(reason);
+    if (out->output_size) {
+        memcpy(reason + size + 1, out->output, out->output_size); // behind the 0 byte
+        size += 1 + out->output_size;
+    }
     out_return(out, marks);
-    return out_set_aside(out, pair, listed.size ? listed : pair.key, reason);
+    return out_set_aside(out, pair, listed.size ? listed : pair.key, (mr_bytes){ reason, size });
 }
 
 static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
@@ -181,8 +186,12 @@ static bool was_retried(const mr_job *letter) {
 
 static int letter_die(mr_job *job, const struct letter *letter) {
     char reason[REASON_MOST];
-    snprintf(reason, sizeof reason, "%.*s", (int)letter->reason.size,
-             (const char *)letter->reason.data);
+    mr_bytes text = letter->reason;
+    const char *end = text.size ? memchr(text.data, 0, text.size) : NULL;
+    size_t size = end ? (size_t)(end - (const char *)text.data) : text.size;
+    snprintf(reason, sizeof reason, "%.*s", (int)size, (const char *)text.data);
+    if (end)
+        (void)mr_job_set_output(job, (mr_bytes){ end + 1, text.size - size - 1 }); // or without it
     (void)mr_fail(job, reason, MR_NEVER); // if that fails its lease ends, too
     return MR_LATER;
 }
@@ -244,7 +253,9 @@ static int head_fail(struct op *op, mr_job *job, const struct mr_flow_out *out, 
         return MR_LATER;
     }
     head_write_reason(failed, out ? out->reason : error_text(), reason);
-    (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF); // so with this
+    if (out)
+        (void)mr_job_set_output(job, (mr_bytes){ out->output, out->output_size }); // or without it
+    (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF);          // so with this
     return MR_LATER;
 }
 

@@ -59,10 +59,11 @@ static void routes_clear(struct mr_flow_out *out) {
     out->bytes = 0;
 }
 
-// Clears the reason and key that a function has set for its failure.
+// Clears the reason, key and output that a function has set for its failure.
 static void failure_clear(struct mr_flow_out *out) {
     out->reason[0] = 0;
     out->key_size = 0;
+    out->output_size = 0;
 }
 
 void out_reuse(struct mr_flow_out *out) {
@@ -157,6 +158,18 @@ int mr_flow_set_key(mr_flow_out *out, mr_bytes key) {
         if (key.size)
             memcpy(out->key, key.data, out->key_size);
     }
+    return 0;
+}
+
+int mr_flow_set_output(mr_flow_out *out, mr_bytes output) {
+    if (!out || !out->frame || (output.size && !output.data))
+        return error_set(MR_EINVAL, "an output is set by a function of an operator");
+    if (out->err < 0)
+        return 0;
+    size_t size = output.size < LAST_WORDS_MOST ? output.size : LAST_WORDS_MOST;
+    if (size)
+        memcpy(out->output, (const char *)output.data + (output.size - size), size);
+    out->output_size = size;
     return 0;
 }
 
@@ -467,9 +480,9 @@ int out_emit(struct mr_flow_out *out) {
 
 // A key that is too long for a job is cut: channels of letters keep neither a state nor the order
 // of the flow.
-int out_set_aside(struct mr_flow_out *out, mr_pair pair, mr_bytes key, const char *reason) {
+int out_set_aside(struct mr_flow_out *out, mr_pair pair, mr_bytes key, mr_bytes reason) {
     key = (mr_bytes){ key.data, key.size < KEY_MOST ? key.size : KEY_MOST };
-    struct letter letter = { own_partition(out), key, mr_str(reason), pair };
+    struct letter letter = { own_partition(out), key, reason, pair };
     int err = letter_add(&out->letters, out->run, &letter);
     if (err < 0)
         return out_fail(out, err, "%s", error_text());

@@ -200,8 +200,10 @@ struct mr_flow_out {
     int err; // the first failure; what follows is not done
     struct op *failed;
     char reason[400];
-    char key[KEY_MOST]; // that the dead letter is listed under
-    size_t key_size;    // 0: under that of the pair
+    char key[KEY_MOST];           // that the dead letter is listed under
+    size_t key_size;              // 0: under that of the pair
+    char output[LAST_WORDS_MOST]; // the end of what the work has printed
+    size_t output_size;
     struct mr_flow_out *next;
 };
 
@@ -234,7 +236,7 @@ struct marks {
 };
 int out_mark(struct mr_flow_out *, struct marks *);
 void out_return(struct mr_flow_out *, struct marks *);
-int out_set_aside(struct mr_flow_out *, mr_pair, mr_bytes key, const char *reason);
+int out_set_aside(struct mr_flow_out *, mr_pair, mr_bytes key, mr_bytes reason);
 // Emits the pair of a letter that was retried into its partition again.
 int out_put_back(struct mr_flow_out *, const struct letter *);
 

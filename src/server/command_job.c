@@ -32,7 +32,8 @@ static mr_bytes ended_key_of(struct session *s, const struct job_info *i) {
 static void write_reason(struct session *s, const struct reason *reason) {
     struct reason_reply r = { .attempt = reason->attempt,
                               .age_ms = host_now_ms(s->host) - reason->time_ms,
-                              .text = reason->text };
+                              .text = reason->text,
+                              .output = reason->output };
     reply_write(&s->reply, &reason_replies, &r);
 }
 

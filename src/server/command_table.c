@@ -73,9 +73,10 @@ const struct command command_table[] = {
       "commits up to 1000 jobs without results, states and emits, each by itself, in the order "
       "given" },
     { "FAIL", 3, 0, ROLE_WORK, SCOPE_JOB, true, MULTI_CHECKED, false, run_fail,
-      "id token reason [RETRY ms | NEVER]", "OK",
+      "id token reason [RETRY ms | NEVER] [OUTPUT text]", "OK",
       "counts a failed attempt; the job is tried again after the backoff of its stage or after "
-      "RETRY; with NEVER it is dead" },
+      "RETRY; with NEVER it is dead; OUTPUT is what the worker has printed: the last 4 KiB are "
+      "kept with the reason, of the latest three attempts" },
     { "RELEASE", 2, 0, ROLE_WORK, SCOPE_JOB, true, MULTI_CHECKED, false, run_release,
       "id token [DELAY ms]", "OK",
       "gives a job back without counting an attempt; it keeps its place; with DELAY its channel "

@@ -341,9 +341,11 @@ void run_donemany(struct session *s, struct arguments *a) {
 struct fail_options {
     int64_t retry_ms;
     bool never;
+    mr_bytes output;
 };
 
 static const struct option fail_options[] = {
+    { "OUTPUT", OPTION_BYTES, offsetof(struct fail_options, output) },
     { "RETRY", OPTION_MS, offsetof(struct fail_options, retry_ms) },
     { "NEVER", OPTION_FLAG, offsetof(struct fail_options, never) },
     { 0 },
@@ -394,7 +396,8 @@ static void fail_with(struct session *s, struct arguments *a, struct kept_words 
     struct job_info job;
     if (kept && shards_look_job(s->host, id, &job) == 0 && job.reasons_at)
         fail_pass_on(s, &job);
-    int err = core_fail(core_of_job(s->host, id), id, &token, a->words[3], retry_ms);
+    int err = core_fail_by(core_of_job(s->host, id), id, &token,
+                           (struct cause){ a->words[3], o.output }, retry_ms);
     if (err == MR_EAGAIN && shards_look_job(s->host, id, &job) == 0)
         fail_wait(s, a, kept, &job);
     else

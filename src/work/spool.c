@@ -151,11 +151,15 @@ void spool_keep_end(struct spool *s, size_t size) {
     s->size = size;
 }
 
+size_t spool_end(const struct spool *s, void *out, size_t size) {
+    uint64_t from = s->size > size ? s->size - size : 0;
+    ssize_t got = read_at(s, from, out, size);
+    return got > 0 ? (size_t)got : 0;
+}
+
 void spool_last_line(const struct spool *s, char *out, size_t size) {
     char tail[TAIL];
-    uint64_t from = s->size > TAIL ? s->size - TAIL : 0;
-    ssize_t got = read_at(s, from, tail, sizeof tail);
-    size_t end = got > 0 ? (size_t)got : 0;
+    size_t end = spool_end(s, tail, sizeof tail);
     while (end > 0 && is_end(tail[end - 1]))
         end--;
     size_t begin = end;

@@ -33,6 +33,9 @@ int spool_write(const struct spool *, int to);
 // Forgets all but the last `size` bytes, if it has more than twice as many and no file.
 void spool_keep_end(struct spool *, size_t size);
 
+// Copies the last `size` bytes, or all if it has fewer. How many.
+size_t spool_end(const struct spool *, void *out, size_t size);
+
 // The last line, without its end, empty lines aside; cut to `size` - 1 bytes, and what is not
 // printable becomes a blank. "" if there is none.
 void spool_last_line(const struct spool *, char *out, size_t size);

@@ -290,6 +290,7 @@ static void refuse_job(mr_job *job) {
     refused(MR_EINVAL, mr_job_set_result(job, mr_str("x")));
     refused(MR_EINVAL, mr_job_set_state(job, mr_str("x")));
     refused(MR_EINVAL, mr_job_set_reason(job, "x"));
+    refused(MR_EINVAL, mr_job_set_output(job, mr_str("x")));
     refused(MR_EINVAL, mr_job_emit(job, "s", mr_str("x"), NULL));
 }
 

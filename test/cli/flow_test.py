@@ -758,6 +758,21 @@ def _():
     equal(rows, {"ann": "simple/a", "bob": "simple/a", "": "simple/a"}, listed)
 
 
+@case("G11: the last words of the command of a dead letter are kept with its reason")
+def _():
+    write("in.txt", "ann\n")
+    write("step", "#!/bin/sh\necho one >&2; echo two >&2; exit 3\n")
+    os.chmod("step", 0o755)
+    simple(["name: a, map: [./step], attempts: 2", "name: s, aggregate: sum, key: all"])
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)
+    listed = subprocess.run([MILLRACE, "dead", "--json", "--at", "file:simple.journal/finished"],
+                            capture_output=True, text=True)
+    last = json.loads(listed.stdout)[0]["reasons"][-1]
+    check("exit code 3: two" in last["text"], listed)
+    equal(last["output"], "one\ntwo\n", listed)
+
+
 @case("U14: on a server, too: dead letters are listed, picked and retried by the key of their line")
 def _():
     server = Server("--store", "mem:")

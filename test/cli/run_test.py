@@ -1313,6 +1313,15 @@ def _():
     equal((r.code, numbers(r.out)), (0, [2]), r)
 
 
+@case("G11: the last words of a failed line are kept in the journal's store with its reason")
+def _():
+    equal(run("--journal", "journal", *sh("echo one >&2; echo two >&2; exit 3"), data=["x"]).code, 1)
+    listed = subprocess.run([MILLRACE, "dead", "run", "--json", "--at", "file:journal/store"],
+                            capture_output=True, text=True)
+    last = json.loads(listed.stdout)[0]["reasons"][-1]
+    equal((last["text"], last["output"]), ("exit code 3: two", "one\ntwo\n"), listed)
+
+
 @case("the journal of a few lines takes less than a megabyte")
 def _():
     equal(run("--journal", "journal", "--", "false", data=range_lines(1, 5)).code, 1)

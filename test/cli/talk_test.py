@@ -179,13 +179,17 @@ def _():
         worker.take("toiled")
 
 
-@case("U13: the reason of a failed attempt has the end of its stderr, which is shown once")
+@case("U13, G11: the end of the stderr of a failed attempt is kept with its reason, and shown once")
 def _():
     job = ok("push", "wordy", "x", "--attempts", "1").strip()
     script = "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i + 1)); done; echo 'no such host' >&2; exit 3"
     process = start("work", "wordy", "--shell", "--", script)
     fails(1, "exit code 3: no such host", "await", job, "--wait", "60s")
     check("exit code 3: no such host" in ok("dead", "wordy"))
+    for listed in json.loads(ok("dead", "wordy", "--json"))[0], json.loads(ok("job", job, "--json")):
+        words = listed["reasons"][-1]["output"]
+        check(len(words) == 4096 and words.endswith("line 2999\nno such host\n"), words)
+    check("| line 2999\n" in ok("job", job) and "| no such host\n" in ok("job", job))
     process.send_signal(signal.SIGINT)
     ended = Ended(process)
     shown = ended.err.decode()

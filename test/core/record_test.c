@@ -566,7 +566,9 @@ static void reasons_keep_the_latest(void **state) {
         char text[32];
         uint32_t first = 0;
         (void)snprintf(text, sizeof text, "reason %u", i);
-        struct reason reason = { i, UINT64_C(1) << 40, mr_str(i % 7 ? text : "") };
+        struct reason reason = { .attempt = i,
+                                 .time_ms = UINT64_C(1) << 40,
+                                 .text = mr_str(i % 7 ? text : "") };
         assert_int_equal(reasons_add(&body, &reason, 10), 0);
         assert_int_equal(count_reasons(buffer_bytes(&body), &first), i < 10 ? i : 10);
         assert_int_equal(first, i < 10 ? 1 : i - 9);
@@ -575,12 +577,38 @@ static void reasons_keep_the_latest(void **state) {
     buffer_finish(&body);
 }
 
+// Outputs may hold any bytes; those of the last three are kept, and the others leave no trace.
+static void reasons_keep_the_latest_outputs(void **state) {
+    struct buffer body = { 0 };
+    struct reason r;
+    static char words[LAST_WORDS_MOST];
+    (void)state;
+    for (uint32_t i = 1; i <= 40; i++) {
+        memset(words, (int)i % 3, sizeof words);
+        struct reason reason = { .attempt = i,
+                                 .text = mr_str(i % 4 ? "why" : ""),
+                                 .output = { words, i % 5 ? sizeof words - i : 0 } };
+        assert_int_equal(reasons_add(&body, &reason, 10), 0);
+        uint32_t count = 0;
+        for (size_t at = 0; reasons_next(buffer_bytes(&body), &at, &r); count++) {
+            bool kept = r.attempt + OUTPUTS_KEPT > i && r.attempt % 5;
+            assert_int_equal(r.output.size, kept ? sizeof words - r.attempt : 0);
+            assert_int_equal(r.text.size, r.attempt % 4 ? 3 : 0);
+            for (size_t k = 0; k < r.output.size; k++)
+                assert_int_equal(((const char *)r.output.data)[k], r.attempt % 3);
+        }
+        assert_int_equal(count, i < 10 ? i : 10);
+        assert_true(body.size < 3 * sizeof words + 10 * 32);
+    }
+    buffer_finish(&body);
+}
+
 static void reasons_cut_off_or_flipped_end_early(void **state) {
     struct buffer body = { 0 };
     uint32_t first;
     (void)state;
     for (uint32_t i = 1; i <= 3; i++) {
-        struct reason reason = { i, 1000 + i, mr_str("because") };
+        struct reason reason = { .attempt = i, .time_ms = 1000 + i, .text = mr_str("because") };
         assert_int_equal(reasons_add(&body, &reason, 10), 0);
     }
     for (size_t cut = 0; cut <= body.size; cut++)
@@ -592,10 +620,14 @@ static void reasons_cut_off_or_flipped_end_early(void **state) {
             assert_true(count_reasons(at_the_edge(body.data, body.size), &first) <= body.size / 3);
             body.data[at] = right;
         }
-    struct reason more = { 4, 5, mr_str("after damage the list still takes one") };
+    struct reason more = { .attempt = 4,
+                           .time_ms = 5,
+                           .text = mr_str("after damage the list still takes one") };
     body.data[0] = 0xff;
     body.data[1] = 0;
     assert_int_equal(reasons_add(&body, &more, 10), 0);
+    assert_int_equal(count_reasons(buffer_bytes(&body), &first), 1);
+    assert_int_equal(first, 4);
     buffer_finish(&body);
 }
 
@@ -620,6 +652,7 @@ int main(void) {
         cmocka_unit_test(fields_have_bounds),
         cmocka_unit_test(secrets_are_not_shown),
         cmocka_unit_test(reasons_keep_the_latest),
+        cmocka_unit_test(reasons_keep_the_latest_outputs),
         cmocka_unit_test(reasons_cut_off_or_flipped_end_early),
     };
     return cmocka_run_group_tests(tests, guard_begin, NULL);

@@ -495,7 +495,7 @@ static void FAIL_and_RELEASE(void **state) {
     job = take(d, 0, "s");
     send_linef(d, 0, "FAIL %s %s 'not\nagain' NEVER", job.id, job.token);
     expect_reply(d, 0, "+OK");
-    ask(d, 0, "DEAD", "[[*\"attempt\" :4*\"text\" \"not again\"]]]]");
+    ask(d, 0, "DEAD", "[[*\"attempt\" :4*\"text\" \"not again\"*]]]]");
     ask(d, 0, "BEAT 1", "-ERR *");
     ask(d, 0, "BEAT 1 a 2", "-ERR BEAT needs pairs*");
     ask(d, 0, "BEAT x y", "-ERR *");
@@ -518,14 +518,15 @@ static void A3_JOB_shows_a_job(void **state) {
     pass_ms(d, 3);
     ask(d, 0, "JOB 1 BODY",
         "{*\"running\" \"attempt\" :1 *\"running-ms\" :3 \"worker\" :1 *\"body\" \"body\"}");
-    send_linef(d, 0, "FAIL %s %s first RETRY 0", job.id, job.token);
+    send_linef(d, 0, "FAIL %s %s first OUTPUT 'last words' RETRY 0", job.id, job.token);
     expect_reply(d, 0, "+OK");
     pass_ms(d, 5);
     fail_job(d, take(d, 0, "s"), "second");
     pass_ms(d, 1);
     ask(d, 0, "JOB 1 BODY",
-        "{*\"dead\"*\"left-ms\" :-1*\"reasons\" [{\"attempt\" :1 \"age-ms\" :6 \"text\" \"first\"} "
-        "{\"attempt\" :2 \"age-ms\" :1 \"text\" \"second\"}] \"body\" \"body\"}");
+        "{*\"dead\"*\"left-ms\" :-1*\"reasons\" [{\"attempt\" :1 \"age-ms\" :6 \"text\" \"first\" "
+        "\"output\" \"last words\"} "
+        "{\"attempt\" :2 \"age-ms\" :1 \"text\" \"second\" \"output\" \"\"}] \"body\" \"body\"}");
     push(d, "s b KEY l");
     job = take(d, 0, "s");
     send_linef(d, 0, "DONE %s %s RESULT r", job.id, job.token);

@@ -1289,7 +1289,7 @@ static void F51_any_allocation_may_fail(void **state) {
 static void expect_untouched(struct dialogue *d) {
     assert_true(d->clients[0].closed);
     d->clients[0].received.size = 0; // the reply may not be whole
-    ask(d, 1, "JOB 1", "[*\"reasons\" [[*\"the worker's connection was lost\"]]*]");
+    ask(d, 1, "JOB 1", "[*\"reasons\" [[*\"the worker's connection was lost\"*]]*]");
 }
 
 // F51: a body that the reply has no memory or no room for is not one that cannot be read.

@@ -482,7 +482,8 @@ int lockstep_send_core(struct lockstep *t, const struct command *c, struct answe
     case OP_DONE:
         return say_done(t, c);
     case OP_FAIL:
-        return core_fail(t->core, c->id, &c->token, mr_str(c->text), c->retry_ms);
+        return core_fail_by(t->core, c->id, &c->token,
+                            (struct cause){ mr_str(c->text), mr_str(c->text) }, c->retry_ms);
     case OP_RELEASE:
         return core_release(t->core, c->id, &c->token, c->delay_ms);
     case OP_BEAT:

@@ -252,6 +252,8 @@ static bool compare_reasons(struct lockstep *t, const struct model_job *j,
                                 j->attempt);
     if (*j->reason && !bytes_equal(reason.text, mr_str(j->reason)))
         return lockstep_differs(t, "%s: its reason is not \"%s\"", job_name(j), j->reason);
+    if (*j->reason && !bytes_equal(reason.output, mr_str(j->reason)))
+        return lockstep_differs(t, "%s: its output is not \"%s\"", job_name(j), j->reason);
     return true;
 }
 

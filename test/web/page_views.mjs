@@ -374,6 +374,17 @@ test('a day is that of the clock beside it, wherever one is', async () => {
     await page.leave();
 });
 
+// G11: a job that died shows what its worker printed last.
+test('the end of what a failed attempt printed is shown with its reason', async () => {
+    await push('wordy', 'x');
+    const [[id, token]] = await world.client.ask('TAKE', 'wordy');
+    await world.client.ask('FAIL', id, token, 'exit code 3', 'NEVER', 'OUTPUT', 'first <b>\nno such host\n');
+    const page = await open(`#/job/${id}`);
+    await page.sees('exit code 3');
+    await page.main.locator('pre').filter({ hasText: 'first <b>\nno such host' }).waitFor();
+    await page.leave();
+});
+
 test('epics are shown with their progress', async () => {
     for (let i = 1; i <= 4; i++) await push('tale', `${i}`, 'EPIC', 'june', i);
     await world.client.ask('EPIC', 'tale', 'june', 'END', 8);

@@ -128,6 +128,8 @@ static int flow_command_refuse(struct actor *a, mr_flow_out *out, mr_pair pair,
         return actor_give_up(a, x->reason);
     int code =
         x->end == EXEC_OUTPUT ? MR_EDEAD : MR_EINVAL; // a further attempt would write as much
+    char words[LAST_WORDS_MOST];
+    mr_flow_set_output(out, (mr_bytes){ words, job_exec_last_words(x, words) });
     return step_fail(out, pair, code, "%s", x->reason);
 }
 

@@ -268,6 +268,13 @@ static int show_before_commit(struct run *r, const char *name, const struct line
     return err;
 }
 
+// For who looks into the journal's store.
+static void keep_last_words(const struct run *r, mr_job *job, const struct exec_result *x) {
+    char words[LAST_WORDS_MOST];
+    if (r->journal.dir)
+        mr_job_set_output(job, (mr_bytes){ words, job_exec_last_words(x, words) });
+}
+
 // In memory the worker commits when the handler returns, and so measures how long the job took.
 // With a journal a line is done when its commit is on disk, and a failed one stays there, to be
 // tried again by a later run; but in order a failure is a result as well: it is printed in its
@@ -282,6 +289,7 @@ static int run_job_commit(struct run *r, mr_job *job, bool failed, struct exec_r
         return 0;
     if (kept || !failed)
         return mr_done(job);
+    keep_last_words(r, job, x);
     err = mr_fail(job, x->reason, MR_NEVER);
     return err < 0 || r->journal.dir ? err : mr_drop(r->engine, id);
 }
@@ -348,6 +356,7 @@ static int end_attempt(struct run *r, mr_job *job, const struct line *line, stru
         return mr_release(job, 0);
     case VERDICT_AGAIN:
         r->retried++;
+        keep_last_words(r, job, x);
         return mr_fail(job, x->reason, MR_BACKOFF);
     case VERDICT_DONE:
     case VERDICT_FAILED:

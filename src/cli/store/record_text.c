@@ -246,6 +246,8 @@ static void json_reasons(struct json *j, mr_bytes body) {
         json_number(j, "attempt", r.attempt);
         json_time(j, "time", r.time_ms);
         json_bytes(j, "text", r.text);
+        if (r.output.size)
+            json_bytes(j, "output", r.output);
         json_close(j, '}');
     }
     json_close(j, ']');

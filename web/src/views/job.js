@@ -18,6 +18,20 @@ const CAN = {
   due: (status, job) => job['due-ms'] > 0,
 };
 
+// The reason, and below it the end of what the worker printed, if that is kept.
+function reasonCell() {
+  const text = el('span'),
+    output = el('pre');
+  return {
+    node: el('div', text, output),
+    set(r) {
+      setText(text, r.text);
+      setText(output, r.output ?? '');
+      setShown(output, Boolean(r.output));
+    },
+  };
+}
+
 function attempts() {
   return liveTable({
     label: 'Failed attempts',
@@ -27,7 +41,7 @@ function attempts() {
       { head: 'Attempt', number: true, text: (r) => count(r.attempt) },
       { head: 'When', text: (r) => moment(r['age-ms']) },
       { head: 'Ago', number: true, text: (r) => duration(r['age-ms']) },
-      { head: 'Reason', wide: true, text: (r) => r.text },
+      { head: 'Reason', wide: true, make: reasonCell },
     ],
   });
 }
