@@ -771,7 +771,7 @@ static void U4_a_lack_of_memory_costs_no_look_at_all_stages(void **state) {
         core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_memory = 100 << 20 });
     enum { STAGES = 1000 };
     struct pushed pushed;
-    char name[16];
+    char name[32];
     (void)state;
     for (int i = 0; i < STAGES; i++) {
         snprintf(name, sizeof name, "stage-%d", i);

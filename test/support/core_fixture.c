@@ -1,6 +1,8 @@
 // The core's environment: a log in an array, names for jobs, and the events of the core as text.
 #include "core_fixture.h"
 
+#include "base/mem.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -251,6 +253,10 @@ void core_fixture_close(struct core_fixture *t) {
         core_take_leave(t->core, &t->takers[i]);
     core_destroy(t->core);
     t->core = NULL;
+    for (int i = 0; i < FIXTURE_CONNS; i++) {
+        mem_free(t->conns[i].gaps); // a connection that leaves frees them
+        t->conns[i].gaps = NULL;
+    }
 }
 
 struct core_fixture *core_fixture_create(enum fixture_mode mode, struct core_limits limits) {

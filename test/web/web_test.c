@@ -487,7 +487,7 @@ static void U4_samples_cost_what_they_show(void **state) {
     (void)state;
     enum { STAGES = 5000 };
     struct session *s;
-    char name[16];
+    char name[32];
     open_world();
     assert_int_equal(session_create(&w.host, &s), 0);
     for (int i = 0; i < STAGES; i++) {
