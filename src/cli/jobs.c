@@ -53,10 +53,45 @@ static enum cli_exit answer_cancel(const struct input *in, const struct response
     return changed ? CLI_DONE : CLI_FAILED;
 }
 
-enum cli_exit cancel_run(const struct input *in) {
+static enum cli_exit answer_cancel_stage(const struct input *in,
+                                         const struct response_value *reply) {
+    bool dry = input_option(in, "--dry-run") != NULL;
+    return show_count(in, reply->integer, dry ? "would be cancelled" : "cancelled");
+}
+
+#define ALL INT64_C(1000000000000)
+
+static enum cli_exit cancel_stage(const struct input *in) {
     struct words w = { 0 };
+    uint64_t max = ALL;
+    if (!input_count(in, "--max", ALL, &max))
+        return CLI_USAGE;
+    words_text(&w, "CANCEL");
+    words_option(&w, "STAGE", in->arguments[0]);
+    words_option(&w, "KEY", input_option(in, "--key"));
+    words_option(&w, "STATUS", input_option(in, "--status"));
+    words_text(&w, "MAX");
+    words_number(&w, (int64_t)max);
+    if (input_option(in, "--dry-run"))
+        words_text(&w, "DRY");
+    return talk_once(in, STORE_MUST_EXIST, &w, answer_cancel_stage);
+}
+
+// A stage needs an option, so that a mistyped id does not cancel all of it.
+enum cli_exit cancel_run(const struct input *in) {
+    static const char *const narrow[] = { "--key", "--status", "--max", "--dry-run", "--all" };
+    struct words w = { 0 };
+    for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++)
+        if (input_option(in, narrow[i]))
+            return cancel_stage(in);
     words_text(&w, "CANCEL");
     words_text(&w, in->arguments[0]);
+    if (in->arguments[0][strspn(in->arguments[0], "0123456789")]) {
+        words_finish(&w);
+        complain("cancel: '%.60s' is not an id; of a stage: --key, --status, --max or --all",
+                 in->arguments[0]);
+        return CLI_USAGE;
+    }
     return talk_once(in, STORE_MUST_EXIST, &w, answer_cancel);
 }
 

@@ -81,14 +81,25 @@ const struct cli_command jobs_commands[] = {
     },
     {
         .name = "cancel",
-        .arguments = "ID",
+        .arguments = "ID | STAGE --all",
         .least = 1,
         .most = 1,
-        .doc = "cancel a job",
+        .doc = "cancel a job, or jobs of a stage",
         .help = "A waiting job will not be started. A running job is asked to stop, and its\n"
-                "result is not recorded. Exits 1 if the job had already ended.\n",
-        .examples = "millrace cancel 4711\n",
-        .options = { AT, JSON },
+                "result is not recorded. Exits 1 if the job had already ended.\n"
+                "\n"
+                "With --all, or an option that narrows them down, cancels the jobs of a stage\n"
+                "that have not ended, and prints the number. Jobs that are dead have ended:\n"
+                "millrace drop deletes them.\n",
+        .examples = "millrace cancel 4711\n"
+                    "millrace cancel mail --key ann --status waiting --dry-run\n",
+        .options = { { "--key", "K", "the jobs of STAGE with this key" },
+                     { "--status", "S", "those that are delayed, waiting or running" },
+                     { "--max", "N", "at most N jobs" },
+                     { "--all", NULL, "all jobs of STAGE that have not ended" },
+                     { "--dry-run", NULL, "only count the jobs" },
+                     AT,
+                     JSON },
         .run = cancel_run,
     },
     {

@@ -137,7 +137,6 @@ extern const struct option push_options[];
 void run_pushmany(struct session *, struct arguments *);
 void run_call(struct session *, struct arguments *);
 void run_await(struct session *, struct arguments *);
-void run_cancel(struct session *, struct arguments *);
 
 void run_take(struct session *, struct arguments *); // command_work.c
 extern const struct option take_options[];
@@ -162,6 +161,7 @@ void run_epics(struct session *, struct arguments *);
 
 void run_retry(struct session *, struct arguments *); // command_act.c
 void run_drop(struct session *, struct arguments *);
+void run_cancel(struct session *, struct arguments *);
 void run_due(struct session *, struct arguments *);
 void run_pause(struct session *, struct arguments *);
 void run_resume(struct session *, struct arguments *);

@@ -1,7 +1,7 @@
-// RETRY, DROP, DUE, PAUSE, RESUME, DRAIN, STAGE.
+// RETRY, DROP, CANCEL, DUE, PAUSE, RESUME, DRAIN, STAGE.
 //
-// RETRY and DROP of many jobs are spread over several turns, as the budget allows: a list of ids
-// continues with the next id, a stage after the last job that was examined and not changed.
+// RETRY, DROP and CANCEL of many jobs are spread over several turns, as the budget allows: a list
+// of ids continues with the next id, a stage after the last job that was examined and not changed.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -17,10 +17,11 @@
 #include <stdio.h>
 #include <string.h>
 
+// 0: the job was changed; 1: it needed no change.
 typedef int act(struct core *, uint64_t id);
 
 struct bulk_options {
-    mr_bytes key, reason;
+    mr_bytes key, reason, status;
     uint64_t max;
     bool dry;
 };
@@ -35,16 +36,25 @@ static const struct option bulk_options[] = {
     { 0 },
 };
 
-// A RETRY or DROP of many jobs and its progress. While it waits for the next turn it uses copies of
+static const struct option cancel_options[] = {
+    { "KEY", OPTION_BYTES, AT(key) },
+    { "STATUS", OPTION_BYTES, AT(status) },
+    { "MAX", OPTION_NUMBER, AT(max) },
+    { "DRY", OPTION_FLAG, AT(dry) },
+    { 0 },
+};
+
+// A command about many jobs and its progress. While it waits for the next turn it uses copies of
 // the command's words.
 struct bulk {
     act *act;
     struct arguments words;
-    struct kept_words *kept; // copies of the words; NULL: it has not waited yet
+    struct kept_words *kept;    // copies of the words; NULL: it has not waited yet
+    const struct option *table; // of the options
     struct bulk_options options;
-    enum job_status status; // of the jobs of a stage
-    uint64_t count;         // jobs changed so far
-    uint64_t from;          // the last job that was not changed, or the number of ids done
+    enum job_status status, last; // of the jobs of a stage: now, and at the end
+    uint64_t count;               // jobs changed so far
+    uint64_t from;                // the last job that was not changed, or the number of ids done
 };
 
 static void bulk_free(void *state) {
@@ -61,7 +71,7 @@ static struct bulk *bulk_keep(const struct bulk *b) {
         return NULL;
     }
     *copy = *b;
-    options_keep(bulk_options, &copy->options, b->words.words, kept);
+    options_keep(b->table, &copy->options, b->words.words, kept);
     copy->words.words = kept->words;
     copy->kept = kept;
     return copy;
@@ -184,13 +194,26 @@ static int act_on_piece(struct session *s, struct bulk *b) {
         if (err < 0)
             return err;
         budget_spend(s, STEPS_CHANGE + core_take_steps(core));
-        b->count++;
+        b->count += err == 0;
         if (!o->dry && !budget_left(s) && i + 1 < p.count) { // the rest is looked at again
             b->from = w.from;
             return 1;
         }
     }
     return more > 0 && b->count < o->max ? 1 : more < 0 ? more : 0;
+}
+
+// The same for one status after another.
+static int act_on_statuses(struct session *s, struct bulk *b) {
+    for (;;) {
+        int more = act_on_piece(s, b);
+        if (more || b->status == b->last || b->count == b->options.max)
+            return more;
+        b->status++;
+        b->from = 0;
+        if (!budget_left(s))
+            return 1;
+    }
 }
 
 static void stage_resume(struct session *, void *, enum wake);
@@ -206,7 +229,7 @@ static void bulk_fetch(struct session *s, struct bulk *b) {
 }
 
 static void act_on_stage(struct session *s, struct bulk *b) {
-    int more = act_on_piece(s, b);
+    int more = act_on_statuses(s, b);
     if (more == MR_EAGAIN)
         bulk_fetch(s, b);
     else if (more > 0)
@@ -228,7 +251,6 @@ static void stage_resume(struct session *s, void *state, enum wake wake) {
 static void run_on_stage(struct session *s, struct bulk *b) {
     const mr_bytes *words = b->words.words;
     b->words.at = 4;
-    b->options.max = BULK_MAX;
     b->status = JOB_DEAD;
     if (word_is(words[3], "WAITING") && b->act != core_retry)
         b->status = JOB_WAITING;
@@ -238,12 +260,13 @@ static void run_on_stage(struct session *s, struct bulk *b) {
                              : "DROP STAGE needs DEAD or WAITING after the stage");
         return;
     }
-    if (options_read(s, &b->words, bulk_options, &b->options) && access_name(s, "stage", words[2]))
+    b->last = b->status;
+    if (options_read(s, &b->words, b->table, &b->options) && access_name(s, "stage", words[2]))
         act_on_stage(s, b);
 }
 
 static void act_on(struct session *s, struct arguments *a, act *act) {
-    struct bulk b = { .act = act, .words = *a };
+    struct bulk b = { .act = act, .words = *a, .table = bulk_options, .options.max = BULK_MAX };
     bool of_stage = word_is(a->words[1], "STAGE");
     if (of_stage && a->count > 3)
         run_on_stage(s, &b);
@@ -259,6 +282,47 @@ void run_retry(struct session *s, struct arguments *a) {
 
 void run_drop(struct session *s, struct arguments *a) {
     act_on(s, a, core_drop);
+}
+
+// ---- CANCEL -----------------------------------------------------------------------------------
+
+static int cancel_job(struct core *core, uint64_t id) {
+    bool changed = false;
+    int err = core_cancel(core, id, &changed);
+    return err < 0 ? err : !changed;
+}
+
+// Without STATUS all that have not ended. False: an error was answered.
+static bool cancel_read_status(struct session *s, struct bulk *b) {
+    mr_bytes name = b->options.status;
+    b->status = JOB_DELAYED;
+    b->last = JOB_RUNNING;
+    if (!name.data)
+        return true;
+    if (!job_status_find(name, &b->status) || b->status > JOB_RUNNING) {
+        session_usage(s, "CANCEL STAGE is for jobs that are delayed, waiting or running: DROP "
+                         "deletes dead ones");
+        return false;
+    }
+    b->last = b->status;
+    return true;
+}
+
+void run_cancel(struct session *s, struct arguments *a) {
+    struct bulk b = {
+        .act = cancel_job, .words = *a, .table = cancel_options, .options.max = BULK_MAX
+    };
+    bool of_stage = word_is(a->words[1], "STAGE");
+    if (of_stage && a->count < 3)
+        session_usage(s, "STAGE must be followed by the name of a stage");
+    if (!of_stage)
+        run_on_ids(s, &b);
+    if (!of_stage || a->count < 3)
+        return;
+    b.words.at = 3;
+    if (options_read(s, &b.words, cancel_options, &b.options) && cancel_read_status(s, &b) &&
+        access_name(s, "stage", a->words[2]))
+        act_on_stage(s, &b);
 }
 
 void run_due(struct session *s, struct arguments *a) {

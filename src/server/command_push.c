@@ -435,15 +435,3 @@ void run_await(struct session *s, struct arguments *a) {
     else
         answer_or_fetch_outcome(s, &outcome);
 }
-
-void run_cancel(struct session *s, struct arguments *a) {
-    uint64_t id;
-    bool changed;
-    if (!read_id(s, a->words[1], &id))
-        return;
-    int err = core_cancel(core_of_job(s->host, id), id, &changed);
-    if (err < 0)
-        answer_error(s, err);
-    else
-        reply_integer(&s->reply, changed);
-}

@@ -40,9 +40,13 @@ const struct command command_table[] = {
       "as CALL; nil if the wait ends first",
       "waits until a job has ended and returns its outcome; a job of CALL is cancelled when no "
       "client waits for it any more, here too; a pushed job is not affected" },
-    { "CANCEL", 1, 1, ROLE_PUSH, SCOPE_JOB, true, MULTI_QUEUED, true, run_cancel, "id",
-      "1 if the job was cancelled, 0 if it had ended",
-      "a waiting job will not start, a running one is asked to stop" },
+    { "CANCEL", 1, 0, ROLE_PUSH, SCOPE_JOBS, true, MULTI_CHECKED, true, run_cancel,
+      "id [id …] | STAGE stage [KEY k] [STATUS s] [MAX n] [DRY]",
+      "the number of jobs that were cancelled: those that had ended do not count",
+      "a waiting job will not start, a running one is asked to stop; the jobs with the given ids "
+      "(an error if none is known), or those of a stage that have not ended, whose key is k and "
+      "whose status is s (delayed, waiting, running), at most MAX (1000): repeat the command for "
+      "more; DRY only counts" },
     { "EPIC", 2, 0, ROLE_PUSH, SCOPE_STAGE, false, MULTI_REFUSED, true, run_epic,
       "stage name [WAIT ms [LEFT n]] [OF n] | stage name END n | stage name SKIP n | stage "
       "name "

@@ -44,6 +44,8 @@ static const struct route routes[] = {
       .member = "count" },
     { HTTP_POST, "/api/waiting/drop", "DROP STAGE $stage WAITING", "key max dry!",
       .member = "count" },
+    { HTTP_POST, "/api/stages/*/cancel", "CANCEL STAGE *", "key status max dry!",
+      .member = "count" },
     { HTTP_POST, "/api/stages/*/pause", "PAUSE *", .member = NULL },
     { HTTP_POST, "/api/stages/*/resume", "RESUME *", .member = NULL },
     { HTTP_POST, "/api/stages/*/drain", "DRAIN *", .member = NULL },

@@ -281,6 +281,18 @@ def _():
     gone.process.wait(TIMEOUT_S)
 
 
+@case("G6: cancel takes back jobs of a stage, by key and status; a dry run counts the same")
+def _():
+    for key in "a", "a", "b":
+        ok("push", "many", "x", "--key", key)
+    ok("push", "many", "x", "--delay", "1h")
+    equal(ok("cancel", "many", "--key", "a", "--dry-run"), "2 would be cancelled\n")
+    equal(ok("cancel", "many", "--key", "a"), "2 cancelled\n")
+    equal(ok("cancel", "many", "--status", "delayed"), "1 cancelled\n")
+    fails(2, "is not an id; of a stage", "cancel", "many")
+    equal(ok("cancel", "many", "--all"), "1 cancelled\n")
+
+
 @case("due lets delayed jobs start now")
 def _():
     late = ok("push", "later", "x", "--delay", "1h").strip()

@@ -43,7 +43,7 @@ static void T1_wrong_numbers_of_arguments_are_answered_with_the_usage(void **sta
         send_words(d, 0, words, c->least);
         expect_reply(d, 0, usage);
     }
-    ask(d, 0, "CANCEL 1 2", "-ERR wrong number of arguments for CANCEL*");
+    ask(d, 0, "DUE 1 2", "-ERR wrong number of arguments for DUE*");
     ask(d, 0, "PING a b", "-ERR wrong number of arguments for PING*");
 }
 
@@ -154,7 +154,7 @@ static void COMMAND_describes_the_commands(void **state) {
     const char *all = next_reply(d, 0);
     assert_non_null(strstr(all, "[\"push\" :-3 [+write] :1 :1 :1]"));
     assert_non_null(strstr(all, "[\"ping\" :-1 [+readonly] :0 :0 :0]"));
-    ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :2 [+write] :1 :1 :1]]");
+    ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :-2 [+write] :1 :1 :1]]");
     ask(d, 0, "COMMAND DOCS push",
         "[\"push\" [\"summary\" \"pushes a job*\" \"group\" \"millrace\" \"syntax\" \"stage body "
         "*\"arguments\" [[\"name\" \"stage body *\" \"type\" \"string\"]]]]");
@@ -423,6 +423,49 @@ static void STAGES_by_name(void **state) {
     ask(d, 0, "PUSH t a", "\"*\"");
     ask(d, 0, "STAGES NAME t", "[[\"name\" \"t\" *]]");
     ask(d, 0, "STAGES NAME u", "-GONE *");
+}
+
+// G6: by stage, key and status; a dry run counts the same and changes nothing.
+static void G6_CANCEL_of_a_stage(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a KEY k", "\"*\"");
+    ask(d, 0, "PUSH s b KEY k", "\"*\"");
+    ask(d, 0, "PUSH s c KEY l", "\"*\"");
+    ask(d, 0, "PUSH s d KEY l DELAY 1000", "\"*\"");
+    ask(d, 0, "PUSH s e", "\"*\"");
+    ask(d, 0, "PUSH t f KEY k", "\"*\"");
+    struct job a = take(d, 1, "s");
+    ask(d, 0, "CANCEL STAGE s DRY", ":5");
+    ask(d, 0, "CANCEL STAGE s KEY l DRY", ":2");
+    ask(d, 0, "CANCEL STAGE s KEY l STATUS delayed DRY", ":1");
+    ask(d, 0, "CANCEL STAGE s KEY l STATUS delayed", ":1");
+    ask(d, 0, "CANCEL STAGE s STATUS running DRY", ":1");
+    ask(d, 0, "CANCEL STAGE s KEY k MAX 1 DRY", ":1");
+    ask(d, 0, "CANCEL STAGE s KEY k", ":2");
+    send_linef(d, 1, "DONE %s %s", a.id, a.token);
+    expect_reply(d, 1, "-CANCELLED *");
+    ask(d, 0, "CANCEL STAGE s MAX 1", ":1");
+    ask(d, 0, "CANCEL STAGE s", ":1");
+    ask(d, 0, "CANCEL STAGE s", ":0");
+    ask(d, 0, "STAGES NAME s", "[[*\"waiting\" :0 *\"delayed\" :0 *\"cancelled\" :5 *]]");
+    ask(d, 0, "STAGES NAME t", "[[*\"waiting\" :1 *]]");
+    ask(d, 0, "CANCEL STAGE s STATUS dead", "-ERR CANCEL STAGE is for jobs*");
+    ask(d, 0, "CANCEL STAGE s REASON x", "-ERR *REASON*");
+    ask(d, 0, "CANCEL STAGE", "-ERR *");
+    ask(d, 0, "CANCEL STAGE unknown", "-GONE *");
+}
+
+static void CANCEL_of_several_ids(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    push(d, "s b");
+    struct job a = take(d, 0, "s"), b = take(d, 0, "s");
+    send_linef(d, 0, "CANCEL %s 99 %s", a.id, b.id);
+    expect_reply(d, 0, ":2");
+    send_linef(d, 0, "CANCEL %s %s", a.id, b.id);
+    expect_reply(d, 0, ":0");
+    ask(d, 0, "CANCEL 99 98", "-GONE *");
+    ask(d, 0, "CANCEL 1 x", "-ERR *");
 }
 
 static void DUE(void **state) {
@@ -1211,6 +1254,8 @@ int main(void) {
         DIALOGUE(A1_CALL_later_replies_the_id_and_sends_the_end),
         DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),
         DIALOGUE(STAGES_by_name),
+        DIALOGUE(G6_CANCEL_of_a_stage),
+        DIALOGUE(CANCEL_of_several_ids),
         DIALOGUE(DUE),
         DIALOGUE(DONEMANY),
         DIALOGUE(FAIL_and_RELEASE),

@@ -280,6 +280,7 @@ def every_act_acts():
     equal(web.post("/api/waiting/drop", {"stage": "mail"}), {"count": 2})
     equal(web.post("/api/jobs/4/drop"), {"count": 1})
     job = web.post("/api/jobs", {"stage": "mail", "body": "later", "delay": 60000})["id"]
+    equal(web.post("/api/stages/mail/cancel", {"status": "delayed", "dry": True}), {"count": 1})
     equal([web.post(f"/api/jobs/{job}/due") for _ in range(2)], [{"changed": 1}, {"changed": 0}])
     web.stop()
 
