@@ -58,26 +58,38 @@ static struct board *board_at(const char *url) {
     return b;
 }
 
-static void store_begin(struct fixture *f) {
+static void boards_open(struct fixture *f) {
     static char behind[256];
     snprintf(behind, sizeof behind, "%s host=%s", postgres_of_test(), proxy.dir);
+    f->a = board_at(postgres_of_test());
+    f->b = board_at(behind);
+}
+
+static void store_begin(struct fixture *f) {
     struct stream_postgres_options o = options_now();
     enum store_made made = STORE_THERE;
     SQL("DROP SCHEMA IF EXISTS millrace_board CASCADE");
     EXPECT(stream_postgres_init(&o, SHARDS, &made), STREAM_DONE);
     assert_int_equal(made, STORE_MADE);
-    f->a = board_at(postgres_of_test());
-    f->b = board_at(behind);
+    boards_open(f);
 }
 
 static void store_end(struct fixture *f) {
     (void)f;
 }
 
+// What the database has written becomes older by its clock, as if that had jumped.
+static void clock_jump(long ms) {
+    SQL("UPDATE millrace_board.note SET put_at = put_at - interval '%ld ms'", ms);
+    SQL("UPDATE millrace_board.shard SET seen_at = seen_at - interval '%ld ms'", ms);
+}
+
+// New boards believe the clock of the database; those that have looked count by their own.
 static void time_pass(struct fixture *f, unsigned ms) {
-    (void)f;
-    SQL("UPDATE millrace_board.note SET put_at = put_at - interval '%u ms'", ms);
-    SQL("UPDATE millrace_board.shard SET seen_at = seen_at - interval '%u ms'", ms);
+    clock_jump(ms);
+    board_close(f->a);
+    board_close(f->b);
+    boards_open(f);
 }
 
 static void shard_claim(struct fixture *f, unsigned shard, const char *owner) {
@@ -294,6 +306,29 @@ static void a_look_shows_all_shards(void **state) {
     EXPECT(board_look(f->b, SHARDS + 1, now), MR_EINVAL);
     expect_words("has 5 shards, not 6");
 }
+
+#ifdef STREAM_POSTGRES
+// F30: an owner is silent, and a note is old, by the clock of the node that looks. The clock of the
+// database jumps by an hour, to and fro: nothing becomes older by that, and nothing stays young.
+static void F30_ages_do_not_follow_jumps_of_the_databases_clock(void **state) {
+    struct fixture *f = *state;
+    enum { HOUR_MS = 3600000 };
+    static const long jumps_ms[] = { HOUR_MS, -2L * HOUR_MS };
+    struct stream_state now[SHARDS];
+    shard_claim(f, 1, "one:7411");
+    EXPECT(board_put(f->a, "node", "x"), STREAM_DONE);
+    for (int i = 0; i < 2; i++) {
+        EXPECT(board_look(f->b, SHARDS, now), STREAM_DONE);
+        assert_true(now[1].silent_ms < HOUR_MS / 2);
+        assert_true(notes_of(f->b).age_ms < HOUR_MS / 2);
+        clock_jump(jumps_ms[i]);
+    }
+    uint64_t silent_ms = now[1].silent_ms, age_ms = notes_of(f->b).age_ms;
+    do { // in the future of the database, and yet they become older
+        EXPECT(board_look(f->b, SHARDS, now), STREAM_DONE);
+    } while (now[1].silent_ms < silent_ms + 10 || notes_of(f->b).age_ms < age_ms + 10);
+}
+#endif
 
 static void an_outage_ends(void **state) {
     struct fixture *f = *state;
@@ -575,6 +610,7 @@ int main(void) {
         CASE(an_interrupt_ends_all_calls),
         CASE(a_race_of_put_new_has_one_winner),
 #ifdef STREAM_POSTGRES
+        CASE(F30_ages_do_not_follow_jumps_of_the_databases_clock),
         CASE(an_older_schema_is_named_and_upgraded),
         CASE(two_programs_upgrade_in_turn),
         CASE(a_newer_schema_is_refused),

@@ -1,12 +1,28 @@
 // Preloaded into a program: its wall clock is MILLRACE_CLOCK_S seconds ahead of the system's
-// (behind, if negative); its other clocks are as they are.
+// (behind, if negative), or as many as the file MILLRACE_CLOCK_FILE says, which may change while
+// the program runs; its other clocks are as they are.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
+
+// The clock may be read in a handler of a signal: nothing here is unsafe there.
+static time_t shift_in_file(const char *path) {
+    char text[32] = "";
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    return size > 0 ? (time_t)strtol(text, NULL, 10) : 0;
+}
 
 static time_t shift_s(void) {
-    const char *text = getenv("MILLRACE_CLOCK_S");
+    const char *text = getenv("MILLRACE_CLOCK_S"), *path = getenv("MILLRACE_CLOCK_FILE");
+    if (path)
+        return shift_in_file(path);
     return text ? (time_t)strtol(text, NULL, 10) : 0;
 }
 
