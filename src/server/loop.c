@@ -22,6 +22,7 @@
 enum {
     BACKLOG = 511,
     SENDING_MS = 2000,     // for unread replies when the server stops
+    LAST_WRITES_MS = 5000, // for the store, when a node stops and its jobs have ended
     OWNED_CHECK_MS = 1000, // how often a node checks that it still owns the store
 };
 
@@ -411,10 +412,20 @@ static void note_leases(struct loop *v) {
                         server); // if it fails, the drain timeout ends it
 }
 
+static void on_last_writes_over(uv_timer_t *timer) {
+    places_give_up(timer->data);
+}
+
+// A stop does not wait for a store that does not answer.
+static void bound_last_writes(struct server *server) {
+    uv_timer_start(&server->drain_timer, on_last_writes_over, LAST_WRITES_MS, 0);
+}
+
 static void on_drain_over(uv_timer_t *timer) {
     struct server *server = timer->data;
     server->drain_over = true;
     if (server->loops.is_cluster) { // each of its shards waits by itself
+        bound_last_writes(server);
         stop_if_drained(&server->loop[0]->host, server);
         return;
     }
@@ -445,8 +456,10 @@ static void stop_at_once(struct server *server) {
     server->stopping = true;
     atomic_store(&server->cancel_load, true);
     places_leave(server, true);
-    if (!places_have_left(server))
+    if (!places_have_left(server)) {
+        bound_last_writes(server);
         return; // the rest follows when they have
+    }
     close_all(server);
     if (server->closing)
         run_in_all(server, close_now);

@@ -382,6 +382,21 @@ static void place_break_sessions(struct host *h, uint32_t loop) {
     }
 }
 
+static void place_begin_loss(struct server *server, uint32_t loop) {
+    struct loop *v = server->loop[loop];
+    server->loops.places[loop].at = PLACE_LEAVING;
+    place_break_sessions(&server->loop[0]->host, loop);
+    // The store may answer before the shard's loop has a turn: the shard is lost all the same.
+    if (!v->is_told_lost)
+        v->is_told_lost = loops_run(&server->loops, loop, lose_place, NULL) == 0;
+}
+
+void places_give_up(struct server *server) {
+    for (uint32_t i = 1; i < server->loops.count; i++)
+        if (server->loop[i] && server->loops.places[i].at == PLACE_LEAVING)
+            place_begin_loss(server, i);
+}
+
 void places_check(struct server *server) {
     uint64_t max_ms = server->options.max_unowned_ms, now_ms = monotonic_ms();
     for (uint32_t i = 1; i < server->loops.count; i++) {
@@ -392,11 +407,7 @@ void places_check(struct server *server) {
         uint64_t owned_ms = shard_owned_ms(group_shard(v->group, i - 1));
         if (owned_ms == UINT64_MAX || now_ms < owned_ms + max_ms)
             continue;
-        server->loops.places[i].at = PLACE_LEAVING;
-        place_break_sessions(&server->loop[0]->host, i);
-        // The store may answer before the shard's loop has a turn: the shard is lost all the same.
-        if (!v->is_told_lost)
-            v->is_told_lost = loops_run(&server->loops, i, lose_place, NULL) == 0;
+        place_begin_loss(server, i);
     }
 }
 

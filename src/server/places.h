@@ -22,6 +22,10 @@ void places_stop(struct server *);
 // connections are closed.
 void places_check(struct server *);
 
+// Shards that are leaving, and whose log is not durable yet, are lost: what their commands have
+// done is not known.
+void places_give_up(struct server *);
+
 // After messages were received: frees loops that have ended.
 void places_collect(struct server *);
 
