@@ -272,7 +272,7 @@ static int nats_board_look_shard(struct nats_board *b, uint32_t shard, int64_t n
     if (err == NATS_NOTHING)
         return STREAM_DONE;
     if (err == NATS_NO_STREAM)
-        return error_set(MR_EINVAL, "%s has no stream %s", nats_session_place(b->session), name);
+        return nats_stream_lost(b->session, name);
     if (err)
         return err;
     bool fits = nats_record_get(nats_message_bytes(m), &record, &rest);

@@ -295,7 +295,9 @@ static int call_meaning(struct nats_session *s, natsStatus status, jsErrCode cod
                          "$JS.API.>, and to subscribe to _INBOX.>",
                          s->place);
     return error_set(writes ? STREAM_IN_DOUBT : STREAM_UNAVAILABLE, "%s: %s", s->place,
-                     natsStatus_GetText(status));
+                     status == NATS_TIMEOUT
+                         ? "no answer in time; its servers may be electing a leader"
+                         : natsStatus_GetText(status));
 }
 
 static jsOptions options_of_call(const struct nats_session *s) {

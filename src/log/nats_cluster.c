@@ -209,15 +209,19 @@ static int config_check(struct nats_session *s, const char *stream, uint32_t rep
     return 0;
 }
 
+int nats_stream_lost(struct nats_session *s, const char *stream) {
+    return error_set(MR_ECORRUPT,
+                     "%s has lost the stream %s; bring back the server that has it, or restore a "
+                     "backup into another cluster",
+                     nats_session_place(s), stream);
+}
+
 int nats_stream_check(struct nats_session *s, const char *stream, uint32_t replicas,
                       uint32_t *out_replicas) {
     jsStreamInfo *info = NULL;
     int err = nats_session_info(s, stream, &info);
     if (err == NATS_NO_STREAM)
-        return error_set(MR_ECORRUPT,
-                         "%s has lost the stream %s; bring back the server that has it, "
-                         "or restore a backup into another cluster",
-                         nats_session_place(s), stream);
+        return nats_stream_lost(s, stream);
     if (err)
         return err;
     err = config_check(s, stream, replicas, info->Config);

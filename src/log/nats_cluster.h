@@ -35,6 +35,9 @@ void nats_stream_name(const char *cluster, uint32_t shard, char out[NATS_STREAM_
 // The last message of that stream, as nats_session_last.
 int nats_shard_last(struct nats_session *, const char *cluster, uint32_t shard, natsMsg **out);
 
+// MR_ECORRUPT: the servers have no stream of this name any more.
+int nats_stream_lost(struct nats_session *, const char *stream);
+
 // Whether the stream of a shard is as millrace makes it, with at least so many replicas. MR_EINVAL:
 // it is not, which names the setting. `out_replicas`: how many it has.
 int nats_stream_check(struct nats_session *, const char *stream, uint32_t replicas,
