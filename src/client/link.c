@@ -171,6 +171,13 @@ static void fail_unsent(struct client_link *l) {
     }
 }
 
+// The next time another address is tried, unless another link has decided so.
+static void link_leave_address(struct client_link *l) {
+    if (l->client->address == l->address)
+        l->client->address++;
+}
+
+// What accepts a connection and does not greet is no server, but a proxy before one that has ended.
 void link_lose(struct client_link *l, int err, const char *format, ...) {
     uint64_t now_ms = monotonic_ms();
     va_list values;
@@ -179,6 +186,8 @@ void link_lose(struct client_link *l, int err, const char *format, ...) {
     va_end(values);
     l->err = err;
     hang_up(l);
+    if (l->state == LINK_CONNECTING || l->state == LINK_SECURING || l->state == LINK_GREETING)
+        link_leave_address(l);
     l->state = LINK_DOWN;
     if (!l->down_since_ms)
         l->down_since_ms = now_ms;
@@ -402,8 +411,7 @@ static bool link_read(struct client_link *l) {
 // ---- Connecting -------------------------------------------------------------------------------
 
 static void lose_unconnected(struct client_link *l, int failed) {
-    struct client *c = l->client;
-    c->address++;
+    const struct client *c = l->client;
     link_lose(l, MR_ENET,
               "cannot reach a server at %s: %s; is it running? It is started with: millrace serve "
               "--listen %s",
@@ -421,6 +429,8 @@ static void link_connect(struct client_link *l, uint64_t now_ms) {
     find_again(l->client, l, now_ms);
     l->probing = false;
     l->give_up_ms = monotonic_ms() + (unreachable_ms < GREETING_MS ? unreachable_ms : GREETING_MS);
+    l->address = l->client->address;
+    l->state = LINK_CONNECTING;
     l->fd = socket_connect(address_next(l->client));
     if (l->fd < 0) {
         int failed = -l->fd;
@@ -428,7 +438,6 @@ static void link_connect(struct client_link *l, uint64_t now_ms) {
         lose_unconnected(l, failed);
         return;
     }
-    l->state = LINK_CONNECTING;
     link_watch(l, EPOLL_CTL_ADD, true);
 }
 
@@ -515,7 +524,6 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
     case LINK_GREETING:
         if (now_ms < l->give_up_ms)
             break;
-        l->client->address++; // the next time another one is tried
         link_lose(l, MR_ENET,
                   "%s does not answer as a Millrace server does; is it the port of --listen?",
                   l->client->where);
@@ -536,7 +544,7 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
     case LINK_UP:
         if (!is_silent(l, now_ms))
             break;
-        l->client->address++; // another node may answer
+        link_leave_address(l); // another node may answer
         link_lose(l, MR_ENET, "%s has not answered for %d ms", l->client->where,
                   (int)(now_ms - l->received_ms));
         break;

@@ -105,6 +105,7 @@ struct client_link {
     struct tls *tls;   // NULL: it is not encrypted
     uint32_t failures; // since something was answered
     uint32_t greeted;  // how much of the greeting was answered
+    size_t address;    // which of the client's it was connected to
 
     uint64_t due_ms, received_ms, give_up_ms;
     bool probing; // LINK_LOADING: whether the store has been read, and not answered yet

@@ -10,6 +10,7 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from cluster import Cluster, answer, bodies, millrace, skip_without_postgres
+from cut import Cut
 from postgres import Postgres
 from served import Client, Server, lasting_address
 from tap import TIMEOUT_S, case, check, equal, main
@@ -253,6 +254,17 @@ def H1_a_client_with_several_nodes_goes_on_with_another():
     done = millrace("push", "--at", at, "s", "two")
     equal(done.returncode, 0, done.stderr)
     equal(bodies(standby, "s", 2), ["one", "two"])
+    cluster.end()
+
+
+@case
+def H1_a_client_passes_over_a_proxy_whose_node_has_ended():
+    cluster = Cluster(postgres, nodes=1)
+    node, = cluster.nodes
+    proxy = Cut(int(lasting_address().split(":")[1]))  # it accepts connections, and closes them
+    done = millrace("push", "--at", f"millrace://{proxy.address},127.0.0.1:{node.port}", "s", "one")
+    equal(done.returncode, 0, done.stderr)
+    equal(bodies(node, "s", 1), ["one"])
     cluster.end()
 
 
