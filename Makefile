@@ -8,7 +8,7 @@
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
 #:   make lint       format, rules of the sources and clang-tidy; changes nothing
-#:   make check      lint, both compilers, sanitizers, coverage, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
+#:   make check      lint, both compilers, faults of clusters, sanitizers, coverage, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
 #:   make fuzz       every fuzzer, FUZZ_SECONDS=600 each
 #:   make install    into PREFIX (/usr/local), below DESTDIR
 #:   make format     clang-format, in place

@@ -9,20 +9,30 @@ import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from cluster import Cluster, bodies, millrace, skip_without_postgres
-from history import History, is_silent
+from cluster import Cluster, answer, bodies, millrace, skip_without_postgres, waiting
+from cut import Cut
+from history import History, is_acknowledged, is_silent
 from postgres import Postgres
 from running import wait_until
-from served import Client
-from tap import case, check, equal, main, top
+from served import Client, Server
+from tap import LONG, case, check, equal, main, top
 
 skip_without_postgres()
 
 
-def make_pair(synchronous):
-    """A primary and its standby; a standby that is promoted waits for none."""
+def long_case(function):
+    """A case of the long proofs only."""
+    return case(function) if LONG else function
+
+
+def make_pair(synchronous=True):
+    """A primary and its standby, which reaches it through a proxy (`standby.link`); a standby that is promoted waits for
+    none."""
     primary = Postgres(["fsync=on"])
-    standby = Postgres(primary.settings, primary)
+    link = Cut(f"{primary.top}/.s.PGSQL.5432")
+    conninfo = f"primary_conninfo=host=127.0.0.1 port={link.port} user=postgres"
+    standby = Postgres([*primary.settings, conninfo], primary)
+    standby.link = link
     if synchronous:
         primary.configure("synchronous_standby_names", "*")
     return primary, standby
@@ -36,8 +46,8 @@ def ports(cluster):
 
 
 @case
-def F36_H1_a_synchronous_standby_is_promoted_and_nothing_is_lost():
-    primary, standby = make_pair(synchronous=True)
+def H1_a_synchronous_standby_is_promoted_and_nothing_is_lost():
+    primary, standby = make_pair()
     cluster = Cluster(primary, others=[standby])
     load = History(ports(cluster))
     load.goes_on()
@@ -78,14 +88,151 @@ def F35_F38_a_promotion_that_loses_commits_ends_the_nodes():
     cluster.end()
 
 
+@case
+def F35_a_node_that_finds_a_former_primary_acknowledges_nothing():
+    primary, standby = make_pair()
+    cluster = Cluster(primary, others=[standby])
+    owner, _ = cluster.nodes
+    Client(owner).ask("PUSH", "s", "before")
+    primary.stop(signal.SIGQUIT)
+    standby.promote()
+    answer(owner, "PUSH", "s", "after")
+    primary.start()  # it does not know that it is one no more, and is the first in the URL
+    late = Server(*owner.command[owner.command.index("--store"):], ready=False)
+    late.listens()
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name LIKE 'millrace main%'"
+    wait_until(lambda: primary.sql(waits, database="postgres"), "what the node writes waits for a standby")
+    client = Client(late)
+    client.send("PUSH", "s", "late")
+    Client(owner).ask("PUSH", "s", "meanwhile")
+    check(is_silent(client), "what only a former primary has was acknowledged")
+    primary.stop(signal.SIGQUIT)
+    late.wait_notice("owns the store")
+    answer(late, "PUSH", "s", "passed on")
+    found = bodies(owner, "s", waiting(owner, "s"))
+    equal([body for body in found if body != "late"], ["before", "after", "meanwhile", "passed on"])
+    late.stop()
+    cluster.end()
+
+
 # ---- Replication -------------------------------------------------------------------------------
+
+
+@case
+def F36_the_standby_restarts_and_has_everything_afterwards():
+    primary, standby = make_pair()
+    cluster = Cluster(primary, others=[standby])
+    load = History(ports(cluster))
+    for end in (standby.stop, standby.crash, standby.crash) if LONG else (standby.crash,):
+        load.goes_on()
+        end()
+        standby.start()
+    load.goes_on()
+    primary.crash()  # the one that has restarted has to serve now
+    standby.promote()
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    cluster.end()
+
+
+def cut_from_standby(*ways):
+    """Primary and standby do not reach each other: commits wait, and nothing is acknowledged that only one of them has."""
+    primary, standby = make_pair()
+    cluster = Cluster(primary)
+    load = History(ports(cluster))
+    load.goes_on()
+    standby.link.cut(*ways)
+    client = Client(cluster.nodes[0])
+    client.send("PUSH", "s", "waits")
+    wait_until(lambda: any("is lost" in line for node in cluster.nodes for line in node.heard()), "an owner gives up")
+    check(is_silent(client) or not is_acknowledged(client), "what the standby does not have was acknowledged")
+    standby.link.heal()
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    cluster.end()
+
+
+@case
+def F39_H5_what_the_primary_sends_to_the_standby_does_not_arrive():
+    cut_from_standby("down")
+
+
+@long_case
+def F39_H5_what_the_standby_answers_does_not_arrive():
+    cut_from_standby("up")
+
+
+@long_case
+def F39_H5_primary_and_standby_are_cut_off():
+    cut_from_standby()
+
+
+@long_case
+def F37_H5_primary_standby_and_all_nodes_are_killed_at_once():
+    primary, standby = make_pair()
+    cluster = Cluster(primary, nodes=3)
+    load = History(ports(cluster))
+    for _ in range(3):
+        load.goes_on()
+        for one in primary, standby:
+            one.crash()
+        for node in cluster.nodes:
+            node.kill()
+        for one in primary, standby:
+            one.start()
+        for node in cluster.nodes:
+            node.start(ready=False)
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    cluster.end()
+
+
+@long_case
+def F32_H5_primary_standby_and_all_nodes_are_paused_and_resumed():
+    primary, standby = make_pair()
+    cluster = Cluster(primary, nodes=3)
+    load = History(ports(cluster))
+    load.goes_on()
+    silent = "SELECT clock_timestamp() - seen_at > interval '4 s' FROM millrace_main.shard"
+    for node in cluster.nodes:
+        node.signal(signal.SIGSTOP)
+    standby.signal_all(signal.SIGSTOP)
+    wait_until(lambda: cluster.sql(silent) == ["t"], "no node was seen for longer than the takeover")
+    primary.signal_all(signal.SIGSTOP)
+    for one in primary, standby:
+        one.signal_all(signal.SIGCONT)
+    for node in cluster.nodes:
+        node.signal(signal.SIGCONT)
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    cluster.end()
+
+
+@long_case
+def F40_everything_restarts_in_turn_under_load():
+    primary, standby = make_pair()
+    cluster = Cluster(primary, nodes=3)
+    load = History(ports(cluster))
+    for part in standby, primary:
+        load.goes_on()
+        part.stop()
+        part.start()
+    for node in cluster.nodes:
+        load.goes_on()
+        node.stop()
+        load.goes_on()
+        node.start(ready=False)
+        equal(answer(node, "PING"), b"+PONG")
+    load.goes_on()
+    load.holds(cluster.nodes[2])
+    cluster.end()
 
 WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'millrace main/0'"
 
 
 @case
 def F33_a_commit_whose_wait_for_the_standby_was_cancelled_is_not_acknowledged():
-    primary, standby = make_pair(synchronous=True)
+    primary, standby = make_pair()
     cluster = Cluster(primary, nodes=1, takeover="1h")
     node, = cluster.nodes
     client = Client(node)
@@ -108,7 +255,7 @@ def F33_a_commit_whose_wait_for_the_standby_was_cancelled_is_not_acknowledged():
 
 @case
 def H5_the_database_is_paused_and_resumed():
-    primary, standby = make_pair(synchronous=True)
+    primary, standby = make_pair()
     cluster = Cluster(primary)
     load = History(ports(cluster))
     for one in (primary, standby):
@@ -230,6 +377,29 @@ def H6_a_store_that_is_not_as_it_should_be_is_refused_with_the_way_out():
     check("version 99" in said and "use a program of that version" in said, said)
     cluster.sql("DROP SCHEMA millrace_main CASCADE")
     check("millrace store init" in refused(cluster))
+
+
+@case
+def F38_H6_a_node_ends_when_its_tables_are_gone_or_made_anew():
+    own = Postgres()
+    for is_new in False, True:
+        cluster = Cluster(own, nodes=2)
+        Client(cluster.nodes[0]).ask("PUSH", "s", "acknowledged")
+        tail = cluster.sql("SELECT tail FROM millrace_main.shard")[0]
+        seen = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'millrace main board' AND query_start > '{}'"
+        now, = cluster.sql("SELECT clock_timestamp() + interval '1.5 s'")
+        wait_until(lambda: cluster.sql(seen.format(now)) == ["2"], "both nodes have looked at the store")
+        for node in cluster.nodes:
+            node.signal(signal.SIGSTOP)  # they see only the outcome
+        cluster.sql("DROP SCHEMA millrace_main CASCADE")
+        if is_new:
+            made = millrace("store", "init", cluster.url)
+            equal(made.returncode, 0, made.stderr)
+        for node in cluster.nodes:
+            node.signal(signal.SIGCONT)
+        for node in cluster.nodes:
+            said = node.ends(code=1 if is_new else 2)
+            check(("has lost acknowledged entries" in said and tail in said) if is_new else "millrace store init" in said, said)
 
 
 @case

@@ -422,6 +422,41 @@ def F30_the_wall_clocks_of_nodes_differ_by_hours():
 
 
 @case
+def F30_H1_no_node_takes_over_because_the_clock_of_the_database_jumps_ahead():
+    own = Postgres(has_clock=True)
+    cluster = CutCluster(own, nodes=2, takeover="1h")
+    load = History(cluster.ports())
+    first, second = cluster.nodes
+    load.goes_on()
+    first.store.cut()  # its last sign is that of the clock before
+    own.set_clock(7200)
+    after, = cluster.sql("SELECT clock_timestamp() + interval '1.5 s'")  # a look has several statements
+    looked = f"""SELECT count(*) FROM pg_stat_activity WHERE application_name = 'millrace main board' AND
+        query_start > '{after}'"""
+    wait_until(lambda: cluster.sql(looked) == ["1"], "the other node has looked at the store")
+    first.store.heal()
+    load.goes_on()
+    equal((cluster.owner(), cluster.sql("SELECT epoch FROM millrace_main.shard")), (first, ["1"]))
+    load.holds(second)
+    end_in_order(cluster)
+
+
+@case
+def F30_H1_a_node_takes_over_although_the_clock_of_the_database_jumps_back():
+    own = Postgres(has_clock=True)
+    cluster = CutCluster(own, nodes=2)
+    load = History(cluster.ports())
+    first, second = cluster.nodes
+    load.goes_on()
+    first.kill()
+    own.set_clock(-3600)  # the last sign of the owner is in the future
+    equal(cluster.await_owner(first), second)
+    load.goes_on()
+    load.holds(second)
+    second.stop()
+
+
+@case
 def H2_the_largest_bodies_pass_a_relay_and_a_takeover():
     cluster = CutCluster(postgres, nodes=2)
     owner, standby = cluster.nodes
@@ -448,6 +483,31 @@ def H1_a_backlog_that_is_larger_than_memory_is_taken_over():
         most_kb = int(re.search(r"VmHWM:\s*(\d+)", file.read())[1])
     check(sanitized() or most_kb < 400000, f"{most_kb} KiB for {count} MB")
     standby.stop()
+
+
+@long_case
+def H1_a_million_jobs_are_taken_over():
+    if sanitized():
+        return "too slow with sanitizers"
+    cluster = CutCluster(postgres, nodes=2)
+    owner, standby = cluster.nodes
+    client, count, part = Client(owner), 1000000, 1000
+    for first in range(0, count, part):
+        items = [word for i in range(first, first + part) for word in (f"k{i % 5000}", f"{i}")]
+        equal(len(client.ask("PUSHMANY", "s", "ITEMS", *items)), part)
+    owner.kill()
+    begun = time.monotonic()
+    cluster.await_owner(owner)
+    print(f"# a million jobs were taken over {time.monotonic() - begun:.1f} s after the end of their owner", flush=True)
+    equal(waiting(standby, "s"), count)
+    found = [int(body) for body in bodies(standby, "s", 2 * part)]
+    equal(sorted(set(found)), sorted(found))
+    for key in range(5000):
+        of_key = [i for i in found if i % 5000 == key]
+        equal(of_key, list(range(key, key + 5000 * len(of_key), 5000)))
+    equal(waiting(standby, "s"), count - 2 * part)
+    standby.stop()
+    return None
 
 
 # ---- By chance ---------------------------------------------------------------------------------

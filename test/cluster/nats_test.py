@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from cluster import Cluster, answer, ask, bodies, millrace
+from cluster import answer, bodies, millrace
 from nats import Nats, why_no_nats
+from nats_cluster import NatsCluster
 from running import wait_until
 from served import Client, Wire
 from tap import BUILD, TIMEOUT_S, case, check, equal, main
@@ -18,20 +19,6 @@ if why_no_nats() or millrace("store", "init", "nats://127.0.0.1:1").returncode =
     print(f"1..0 # SKIP {why_no_nats() or 'this build has no NATS'}")
     sys.exit(0)
 nats = Nats()
-
-
-class NatsCluster(Cluster):
-    """A cluster of its own name in the server, and its nodes."""
-
-    def __init__(self, nodes=2, takeover="3s", shards=1):
-        Cluster.count += 1
-        self.name, self.http, self.url, self.takeover = f"jobs{Cluster.count}", "off", nats.url(), takeover
-        self.more, self.shards = ("--cluster", self.name), shards
-        self.store = (self.url, *self.more)
-        made = millrace("store", "init", *self.store, "--shards", str(shards))
-        equal(made.returncode, 0, made.stderr)
-        check(f"made cluster {self.name} with {shards} shard" in made.stdout, made.stdout)
-        self.nodes = [self.add(first=i == 0) for i in range(nodes)]
 
 
 def push(node, *values):
@@ -51,7 +38,7 @@ def info_of(node):
 
 @case
 def H1_a_standby_takes_over_in_NATS_when_the_owner_ends_or_is_killed():
-    cluster = NatsCluster(nodes=2)
+    cluster = NatsCluster(nats, nodes=2)
     first, second = cluster.nodes
     push(first, *map(str, range(50)))
     push(second, *map(str, range(50, 60)))  # passed on to the owner
@@ -70,7 +57,7 @@ def H1_a_standby_takes_over_in_NATS_when_the_owner_ends_or_is_killed():
 
 @case
 def F32_a_paused_owner_in_NATS_writes_nothing_when_it_wakes():
-    cluster = NatsCluster(nodes=2, takeover="1s")
+    cluster = NatsCluster(nats, nodes=2, takeover="1s")
     first, second = cluster.nodes
     push(first, "one")
     first.process.send_signal(signal.SIGSTOP)
@@ -85,7 +72,7 @@ def F32_a_paused_owner_in_NATS_writes_nothing_when_it_wakes():
 
 @case
 def H5_an_outage_of_NATS_loses_nothing():
-    cluster = NatsCluster(nodes=1, takeover="10s")
+    cluster = NatsCluster(nats, nodes=1, takeover="10s")
     node, = cluster.nodes
     push(node, "before")
     nats.stop(signal.SIGKILL)
@@ -109,7 +96,7 @@ def H5_an_outage_of_NATS_loses_nothing():
 
 @case
 def H6_a_node_says_what_NATS_promises_and_refuses_less():
-    cluster = NatsCluster(nodes=1)
+    cluster = NatsCluster(nats, nodes=1)
     node, = cluster.nodes
     check(any("warn" in line and "not the loss of its machine" in line for line in node.said), *node.said)
     info = info_of(node)
@@ -167,7 +154,7 @@ def done(*words, code=0):
 
 @case
 def H8_a_copy_into_NATS_and_back_keeps_everything():
-    cluster = NatsCluster(nodes=0, shards=3)
+    cluster = NatsCluster(nats, nodes=0, shards=3)
     original = story("original")
     done("copy", original, "file:plain")
     said = done("copy", original, *cluster.store)
@@ -186,7 +173,7 @@ def H8_a_copy_into_NATS_and_back_keeps_everything():
 
 @case
 def H8_a_cluster_in_NATS_is_copied_while_it_is_served_and_not_written_to():
-    cluster = NatsCluster(nodes=1, shards=2)
+    cluster = NatsCluster(nats, nodes=1, shards=2)
     node, = cluster.nodes
     push(node, *map(str, range(20)))
     done("copy", *cluster.store, "file:moment")
@@ -198,7 +185,7 @@ def H8_a_cluster_in_NATS_is_copied_while_it_is_served_and_not_written_to():
 
 @case
 def a_program_opens_a_store_in_NATS_by_itself():
-    cluster = NatsCluster(nodes=0)
+    cluster = NatsCluster(nats, nodes=0)
     main_store = millrace("store", "init", cluster.url)
     equal(main_store.returncode, 0, main_store.stderr)
     equal(millrace("push", "--at", cluster.url, "s", "x").returncode, 0)

@@ -52,7 +52,7 @@ def keep_order(lines):
 
 
 @case
-def H3_every_node_is_restarted_under_load_and_each_job_has_its_effect_once():
+def F40_H3_every_node_is_restarted_under_load_and_each_job_has_its_effect_once():
     cluster = Cluster(postgres, nodes=3, takeover="1h")  # no takeover is by silence
     load = Load(cluster)
     load.push()

@@ -21,7 +21,7 @@ from history import History
 from postgres import Postgres
 from running import wait_until
 from served import Client, Refused, Server, Wire, lasting_address, too_few_descriptors
-from tap import LONG, case, check, equal, main
+from tap import BUILD, LONG, case, check, equal, main
 
 skip_without_postgres()
 postgres = Postgres()
@@ -82,7 +82,7 @@ def end_in_order(cluster):
 
 
 @case
-def F32_shards_are_spread_evenly_and_a_node_that_joins_gets_its_share():
+def H3_shards_are_spread_evenly_and_a_node_that_joins_gets_its_share():
     cluster = Cluster(postgres, nodes=1, shards=SHARDS)
     cluster.wait_spread(4)
     names = [stages_of(shard, SHARDS)[0] for shard in range(SHARDS)]
@@ -246,7 +246,7 @@ def frame(kind, number, rest=b""):
 
 
 @case
-def F36_a_link_without_the_secret_of_the_cluster_is_refused_and_closed():
+def F41_a_link_without_the_secret_of_the_cluster_is_refused_and_closed():
     cluster = shared()
     secret, = cluster.sql("SELECT value FROM millrace_main.note WHERE key = 'secret'")
     node, address = cluster.nodes[0], "127.0.0.1:9"
@@ -295,7 +295,7 @@ def F37_H3_each_node_is_killed_in_turn_under_load():
 
 
 @case
-def H3_each_node_is_restarted_in_turn_under_load():
+def F40_H3_each_node_is_restarted_in_turn_under_load():
     cluster = start(takeover="1h")  # no takeover is by silence
     load = load_on(cluster)
     for node in cluster.nodes if LONG else cluster.nodes[:2]:
@@ -304,6 +304,42 @@ def H3_each_node_is_restarted_in_turn_under_load():
         load.goes_on()
         node.start(ready=False)
         wait_until(lambda: is_even(cluster), "it has its share again")
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+def address(node):
+    return f"127.0.0.1:{node.port}"
+
+
+@case
+def H3_each_node_is_drained_in_turn_under_load():
+    cluster = start(takeover="1h")  # no takeover is by silence
+    load = load_on(cluster)
+    for node in cluster.nodes if LONG else cluster.nodes[:1]:
+        load.goes_on()
+        equal(answer(node, "CLUSTER", "DRAIN", address(node)), b"+OK")
+        wait_until(lambda: node not in cluster.owners() and None not in cluster.owners(), "others own its shards")
+        load.goes_on()
+        node.stop()
+        node.start(ready=False)
+        wait_until(lambda: is_even(cluster), "it has its share again")
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+@case
+def H4_what_is_emitted_arrives_once_while_both_shards_move():
+    cluster = start(takeover="1h")
+    load = load_on(cluster)
+    for turn in range(12 if LONG else 3):
+        load.goes_on(10)
+        moves = {3: cluster.nodes[turn % 3], 1: cluster.nodes[(turn + turn // 3 + 1) % 3]}  # from where, and to where
+        for shard, node in moves.items():
+            equal(answer(cluster.nodes[turn % 3], "CLUSTER", "MOVE", shard, address(node)), b"+OK")
+        wait_until(lambda: all(cluster.owners()[shard] is node for shard, node in moves.items()), "the shards have moved")
     load.goes_on()
     load.holds(cluster.nodes[1])
     end_in_order(cluster)
@@ -363,6 +399,38 @@ def F39_links_between_nodes_are_cut_each_way_and_both():
     end_in_order(cluster)
 
 
+def cut_from_clients(*ways):
+    """Clients do not reach a node which other nodes reach: it keeps its shards, and clients go on through the others."""
+    cluster = start()
+    fronts = [Cut(node.port) for node in cluster.nodes]
+    load = History([front.port for front in fronts], out=stages_of(1, SHARDS, prefix="out")[0])
+    for front in fronts if LONG else fronts[:1]:
+        load.goes_on()
+        owners = cluster.owners()
+        front.cut(*ways)
+        load.goes_on(40)
+        equal(cluster.owners(), owners)
+        front.heal()
+    load.goes_on()
+    load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+@case
+def F39_clients_are_cut_off_from_one_node_and_go_on_with_others():
+    cut_from_clients()
+
+
+@long_case
+def F39_what_clients_send_to_one_node_does_not_arrive():
+    cut_from_clients("up")
+
+
+@long_case
+def F39_what_one_node_answers_to_clients_does_not_arrive():
+    cut_from_clients("down")
+
+
 @case
 def F39_links_between_nodes_are_lost_in_the_middle_of_messages():
     cluster = start_linked()
@@ -406,6 +474,42 @@ def F39_links_between_nodes_are_slow():
         node.front.delay_s = 0.1
     load.goes_on(60)
     load.holds(cluster.nodes[1])
+    end_in_order(cluster)
+
+
+# ---- Clocks ----------------------------------------------------------------------------------------
+
+
+class ShiftedCluster(Cluster):
+    """The wall clocks of its nodes differ by an hour each."""
+    SHIFTS = iter((0, 3600, -3600))
+
+    def add(self, first=False):
+        environment = dict(os.environ, LD_PRELOAD=os.path.join(BUILD, "test", "libshifted_clock.so"),
+                           MILLRACE_CLOCK_S=str(next(self.SHIFTS)),
+                           ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        node = Server("--store", self.url, "--takeover", self.takeover, ready=False, env=environment)
+        node.port = int(node.command[node.command.index("--listen") + 1].split(":")[1])
+        node.wait_notice("ready")
+        return node
+
+
+@case
+def F30_H4_shards_of_nodes_whose_wall_clocks_differ_by_hours_work_together():
+    cluster = ShiftedCluster(postgres, nodes=3, shards=SHARDS)
+    wait_until(lambda: is_even(cluster), "the shards are spread evenly")
+    wait_linked(cluster)
+    load = load_on(cluster)
+    load.goes_on()
+    for shard in range(SHARDS):
+        stage, target = stages_of(shard, SHARDS, prefix="early")[0], stages_of((shard + 1) % SHARDS, SHARDS, prefix="late")[0]
+        client = Client(cluster.nodes[shard % 3])
+        client.ask("PUSH", stage, "x", "DELAY", 100, "DEADLINE", 600000)
+        (job, token, *_), = client.ask("TAKE", stage, "WAIT", -1)
+        client.ask("DONE", job, token, "EMIT", target, "", "y", "DELAY", 100)
+        equal(bodies(cluster.nodes[(shard + 1) % 3], target, 1), ["y"])  # an hour later would be too late
+        client.close()
+    load.holds(cluster.nodes[2])
     end_in_order(cluster)
 
 
@@ -548,7 +652,7 @@ def wait_linked_with(cluster, secret, context=None):
 
 
 @case
-def F36_tokens_have_the_rights_that_the_owner_of_a_shard_gives_them():
+def H2_tokens_have_the_rights_that_the_owner_of_a_shard_gives_them():
     everyone, only_here = os.path.abspath("all.auth"), os.path.abspath("here.auth")
     admin = make_token(everyone, "boss", "admin")
     pusher = make_token(everyone, "pusher", "push", "--stages", "far*")
@@ -596,7 +700,7 @@ def make_certificates():
 
 
 @case
-def F36_links_between_nodes_are_encrypted_if_the_nodes_have_certificates():
+def links_between_nodes_are_encrypted_if_the_nodes_have_certificates():
     cluster = LinkedCluster(postgres, nodes=1, shards=SHARDS, more=make_certificates())
     cluster.nodes[0].front.passed = []
     cluster.nodes.append(cluster.add())

@@ -129,7 +129,7 @@ static void F33_an_append_in_doubt_is_there_once(void **state) {
 
 // F36: a failover to a replica that has all that was acknowledged, while an append is in doubt that
 // only the old primary has.
-static void F36_a_failover_takes_back_only_what_was_in_doubt(void **state) {
+static void F35_a_failover_takes_back_only_what_was_in_doubt(void **state) {
     struct fixture *f = *state;
     put(f, 2, 50);
     await_last(f);
@@ -793,7 +793,7 @@ static void H5_closing_does_not_wait_for_ever(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         STORY(F33_an_append_in_doubt_is_there_once),
-        STORY(F36_a_failover_takes_back_only_what_was_in_doubt),
+        STORY(F35_a_failover_takes_back_only_what_was_in_doubt),
         STORY(F36_the_epoch_of_a_claim_that_was_undone_takes_the_stream_from_no_owner),
         STORY(a_batch_is_sent_again_as_it_was),
         STORY(F32_a_paused_owner_wakes_and_writes),

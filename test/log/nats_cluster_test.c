@@ -147,13 +147,23 @@ static void append_some(struct story *t, int count) {
     }
 }
 
-// F36: the server that leads is killed while an owner appends, and comes back.
-static void F36_the_leader_is_killed(void **state) {
+// F36: both followers are killed in turn while an owner appends, and come back. Then the server
+// that leads is killed: one of those that have restarted leads, and has everything.
+static void F36_followers_restart_and_one_of_them_leads(void **state) {
     struct story *t = *state;
     int turns = getenv("MILLRACE_LONG") ? 6 : 1;
     for (int i = 0; i < turns; i++) {
-        append_some(t, 100);
         int leader = leader_await(t->cluster);
+        for (int other = 0; other < servers.count; other++) {
+            append_some(t, 50);
+            if (other == leader)
+                continue;
+            nats_node_stop(&servers, other, SIGKILL);
+            append_some(t, 50);
+            nats_node_start(&servers, other);
+        }
+        append_some(t, 50);
+        leader = leader_await(t->cluster);
         nats_node_stop(&servers, leader, SIGKILL);
         append_some(t, 100);
         nats_node_start(&servers, leader);
@@ -213,11 +223,11 @@ static int group_teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(three_servers_have_three_replicas),
-        CASE(F36_the_leader_is_killed),
+        CASE(F36_followers_restart_and_one_of_them_leads),
     };
     const struct CMUnitTest more[] = {
         CASE(three_servers_have_three_replicas),
-        CASE(F36_the_leader_is_killed),
+        CASE(F36_followers_restart_and_one_of_them_leads),
         CASE(F37_all_servers_are_killed),
         CASE(F35_a_leader_of_the_past_decides_nothing),
     };

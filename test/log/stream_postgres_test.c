@@ -681,7 +681,7 @@ static void a_read_only_server_is_unavailable(void **state) {
     EXPECT(f->a->impl->look(f->a, &now), STREAM_DONE);
 }
 
-// F36, F34: the first server dies for good, its standby is promoted. Runs last.
+// F34, H1: the first server dies for good, its standby is promoted. Runs last.
 static void a_promoted_standby_has_all_that_was_acknowledged(void **state) {
     struct fixture *f = *state;
     static char both[512];

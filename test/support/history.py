@@ -127,3 +127,11 @@ def is_silent(client):
         return True
     finally:
         client.socket.setblocking(True)
+
+
+def is_acknowledged(client):
+    """Whether the push that was sent last has an id; not: it was refused, or the connection was closed."""
+    try:
+        return client.file.readline()[:1] in (b"$", b":")
+    except OSError:
+        return False

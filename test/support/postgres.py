@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 
 from running import wait_until
-from tap import TIMEOUT_S, check
+from tap import BUILD, TIMEOUT_S, check
 
 BIN = (sorted(glob.glob("/usr/lib/postgresql/*/bin")) or [""])[-1]
 
@@ -22,10 +22,10 @@ def why_no_postgres():
 
 
 class Postgres:
-    def __init__(self, settings=("fsync=off",), primary=None):
+    def __init__(self, settings=("fsync=off",), primary=None, has_clock=False):
         """`settings`: what it must be started with; fsync protects from a crash of the machine only. With
-        `primary` it is a standby of that."""
-        self.settings = settings
+        `primary` it is a standby of that. `has_clock`: `set_clock` can change its wall clock."""
+        self.settings, self.environment = settings, None
         self.top = tempfile.mkdtemp(prefix="millrace-pg-", dir="/tmp")
         atexit.register(shutil.rmtree, self.top, ignore_errors=True)
         self.user = {}
@@ -33,6 +33,10 @@ class Postgres:
             self.user = {"user": "postgres", "group": "postgres", "extra_groups": [], "cwd": self.top}
             shutil.chown(self.top, "postgres", "postgres")
         os.chmod(self.top, 0o755)  # for clients of other users
+        if has_clock:
+            library = shutil.copy(os.path.join(BUILD, "test", "libshifted_clock.so"), self.top)  # it may read that
+            self.environment = {**os.environ, "LD_PRELOAD": library, "MILLRACE_CLOCK_FILE": f"{self.top}/clock"}
+            self.set_clock(0)
         data = ["-D", f"{self.top}/data", "-U", "postgres", "--no-sync"]
         if primary:
             self.make("pg_basebackup", *data, "-R", "-c", "fast", "-h", primary.top)
@@ -51,7 +55,7 @@ class Postgres:
         settings = ["listen_addresses=", f"unix_socket_directories={self.top}", *self.settings]
         self.process = subprocess.Popen(
             [f"{BIN}/postgres", "-D", f"{self.top}/data", *(f"--{s}" for s in settings)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, **self.user)
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=self.environment, **self.user)
         wait_until(lambda: self.psql("SELECT 1", "postgres").returncode == 0, "PostgreSQL is ready")
 
     def stop(self, number=signal.SIGINT):
@@ -61,6 +65,18 @@ class Postgres:
             self.process.send_signal(number)
             self.process.wait(TIMEOUT_S)
         self.process = None
+
+    def crash(self):
+        """Kills all its processes at once."""
+        self.signal_all(signal.SIGKILL)
+        self.process.wait(TIMEOUT_S)
+        self.process = None
+
+    def set_clock(self, shift_s):
+        """Its clock is so many seconds ahead of the system's."""
+        with open(f"{self.top}/clock.new", "w", encoding="utf-8") as file:
+            file.write(f"{shift_s}\n")
+        os.rename(f"{self.top}/clock.new", f"{self.top}/clock")
 
     def pids(self):
         """Of all its processes."""

@@ -1,0 +1,112 @@
+"""Three NATS servers that replicate to each other, and clusters of nodes on one server or on three."""
+import json
+
+from cluster import Cluster, ask, millrace
+from cut import Cut
+from nats import Nats
+from running import wait_until
+from served import Server, lasting_address
+from tap import check, equal
+
+
+class NatsServers:
+    """Three servers that replicate to each other. Between any two there is a proxy for each way of connecting."""
+    COUNT = 3
+
+    def __init__(self):
+        routes = [lasting_address() for _ in range(self.COUNT)]
+        self.links = {(i, j): Cut(int(routes[j].split(":")[1])) for i in range(self.COUNT) for j in range(self.COUNT) if i != j}
+        self.servers = []
+        for i, route in enumerate(routes):
+            others = ", ".join(f"'nats://{link.address}'" for (a, _), link in self.links.items() if a == i)
+            # Servers tell each other where the others are, and clients where servers are: neither is of use behind proxies.
+            self.servers.append(Nats(settings=f"server_name: n{i}, ping_interval: 1s, cluster {{ name: three, "
+                                     f"listen: '{route}', advertise: '127.0.0.1:1', no_advertise: true, routes: [{others}] }}"))
+        wait_until(self.can_replicate, "the servers know each other")
+
+    def can_replicate(self):
+        """Whether streams with three replicas can be made now."""
+        wanted = json.dumps({"name": "probe", "subjects": ["probe"], "num_replicas": self.COUNT}).encode()
+        made = self.servers[0].request("$JS.API.STREAM.CREATE.probe", wanted)
+        if not made or "error" in made:
+            return False
+        self.servers[0].request("$JS.API.STREAM.DELETE.probe")
+        return True
+
+    def __iter__(self):
+        return iter(self.servers)
+
+    def __getitem__(self, i):
+        return self.servers[i]
+
+    def isolate(self, i, *ways):
+        """Cuts a server off from the others: what it sends ("up"), what it receives ("down"), or both."""
+        opposite = {"up": "down", "down": "up"}
+        for (a, b), link in self.links.items():
+            if i in (a, b):
+                link.cut(*(way if a == i else opposite[way] for way in ways or opposite))
+
+    def heal(self):
+        for link in self.links.values():
+            link.heal()
+
+    def leader(self, stream):
+        """The number of the server that leads a stream; None: none does now."""
+        for server in self.servers:
+            try:
+                found = server.request(f"$JS.API.STREAM.INFO.{stream}")
+            except OSError:
+                continue
+            name = (found or {}).get("cluster", {}).get("leader")
+            if name:
+                return int(name[1:])
+        return None
+
+    def await_leader(self, stream):
+        found = []
+        wait_until(lambda: found.append(self.leader(stream)) or found[-1] is not None, f"{stream} has a leader")
+        return found[-1]
+
+    def url(self):
+        return "nats://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+
+
+class NatsCluster(Cluster):
+    """A cluster of its own name in one server or in three, and its nodes."""
+
+    def __init__(self, nats, nodes=2, takeover="3s", shards=1, more=()):
+        Cluster.count += 1
+        self.nats, self.name, self.http, self.url, self.takeover = nats, f"jobs{Cluster.count}", "off", nats.url(), takeover
+        self.more, self.shards = ("--cluster", self.name, *more), shards
+        self.store = (self.url, "--cluster", self.name)
+        self.stream = f"millrace-{self.name}-0"  # of shard 0
+        made = millrace("store", "init", *self.store, "--shards", str(shards))
+        equal(made.returncode, 0, made.stderr)
+        check(f"made cluster {self.name} with {shards} shard" in made.stdout, made.stdout)
+        self.nodes = [self.add(first=i == 0) for i in range(nodes)]
+
+    def ports(self):
+        return [node.port for node in self.nodes]
+
+    def owner(self):
+        """The node that owns shard 0, as the nodes say that answer; None: none does."""
+        for node in self.nodes:
+            reply = node.process.poll() is None and ask(node, "INFO", "CLUSTER")
+            if not reply:
+                continue
+            address = dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line)["owner"]
+            return next((one for one in self.nodes if address.endswith(f":{one.port}")), None)
+        return None
+
+
+class CutNatsCluster(NatsCluster):
+    """Each node reaches each server through a proxy of its own (`node.store`, a list)."""
+
+    def add(self, first=False):
+        store = [Cut(server.port) for server in self.nats]
+        node = Server("--store", "nats://" + ",".join(cut.address for cut in store), "--takeover", self.takeover, *self.more,
+                      ready=False)
+        node.store = store
+        node.port = int(node.command[node.command.index("--listen") + 1].split(":")[1])
+        node.wait_notice("ready" if first else "owns the store")
+        return node
