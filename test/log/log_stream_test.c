@@ -146,7 +146,7 @@ static void F35_a_failover_takes_back_only_what_was_in_doubt(void **state) {
 
 // F36: a failover undoes a claim that was in doubt, and another owner's claim raises the epoch to
 // the same number. Who has seen the first one, and claims after that, is too late.
-static void F36_the_epoch_of_a_claim_that_was_undone_takes_the_stream_from_no_owner(void **state) {
+static void F35_the_epoch_of_a_claim_that_was_undone_takes_the_stream_from_no_owner(void **state) {
     struct fixture *f = *state;
     struct stream_store *store = sim_store_streams(f->store);
     struct stream *first, *second;
@@ -794,7 +794,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         STORY(F33_an_append_in_doubt_is_there_once),
         STORY(F35_a_failover_takes_back_only_what_was_in_doubt),
-        STORY(F36_the_epoch_of_a_claim_that_was_undone_takes_the_stream_from_no_owner),
+        STORY(F35_the_epoch_of_a_claim_that_was_undone_takes_the_stream_from_no_owner),
         STORY(a_batch_is_sent_again_as_it_was),
         STORY(F32_a_paused_owner_wakes_and_writes),
         STORY(F32_a_trim_does_not_let_the_older_owner_in),
