@@ -118,6 +118,10 @@ int check_reserved(const uint64_t *reserved, size_t count) {
     return 0;
 }
 
+static int check_flag(const char *what, uint32_t flag) {
+    return flag <= 1 ? 0 : error_set(MR_EINVAL, "%s is %u: 0 or 1", what, flag);
+}
+
 #define CHECK_OPTION(member, kind, ...)                                                            \
     if ((err = CHECK_##kind(#member, o->member)) < 0)                                              \
         return err;
@@ -125,6 +129,7 @@ int check_reserved(const uint64_t *reserved, size_t count) {
 #define CHECK_MS check_time
 #define CHECK_WAIT check_wait
 #define CHECK_COUNT(name, count) 0
+#define CHECK_FLAG check_flag
 
 int check_push_options(const mr_push_options **options) {
     static const mr_push_options defaults;

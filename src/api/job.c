@@ -222,11 +222,14 @@ static int check_emit_size(const char *name, size_t size, size_t most) {
 #define CHECK_SIZE_BYTES(name, bytes, most) check_emit_size(name, (bytes).size, most)
 #define CHECK_SIZE_MS(name, ms, most) 0
 #define CHECK_SIZE_COUNT(name, count, most) 0
+#define CHECK_SIZE_FLAG(name, flag, most) 0
 
 static int check_emit(mr_bytes body, const mr_push_options *o) {
     int err = 0;
     if (o->room_ms)
         return error_set(MR_EINVAL, "an emit never waits for room: room_ms must be 0");
+    if (o->last)
+        return error_set(MR_EINVAL, "an emit replaces no job: last must be 0");
     JOB_OPTIONS(CHECK_SIZE)
     return check_bytes("body", body);
 }

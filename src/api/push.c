@@ -72,9 +72,17 @@ void mr_result_free(mr_result *result) {
     *result = (mr_result){ 0 };
 }
 
+static int check_call(const mr *m, const char *stage, mr_bytes body, const mr_push_options **o,
+                      mr_bytes *out_stage) {
+    int err = check_push(m, stage, body, o, out_stage);
+    if (err >= 0 && (*o)->last)
+        err = error_set(MR_EINVAL, "a call replaces no job: last must be 0");
+    return err;
+}
+
 int mr_call(mr *m, const char *stage, mr_bytes body, const mr_push_options *o, mr_result *out) {
     mr_bytes name;
-    int err = check_push(m, stage, body, &o, &name);
+    int err = check_call(m, stage, body, &o, &name);
     if (err < 0)
         return err;
     struct buffer result = { 0 };
@@ -85,7 +93,7 @@ int mr_call(mr *m, const char *stage, mr_bytes body, const mr_push_options *o, m
 int mr_call_start(mr *m, const char *stage, mr_bytes body, const mr_push_options *o,
                   mr_on_end *on_end, void *arg, mr_id *out) {
     mr_bytes name;
-    int err = check_push(m, stage, body, &o, &name);
+    int err = check_call(m, stage, body, &o, &name);
     if (err >= 0 && !on_end)
         err = error_set(MR_EINVAL, "on_end is NULL: give a function to be called at the end");
     return err < 0 ? err : m->engine->impl->call_start(m->engine, name, body, o, on_end, arg, out);

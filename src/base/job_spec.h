@@ -7,8 +7,9 @@
 //
 // X(member, kind, word, value, name, argument, most, about)
 //     member           of struct job_spec and of mr_push_options
-//     kind             BYTES (mr_bytes), MS (int64_t), COUNT (uint32_t), WAIT (int64_t, -1: for
-//                      ever); zero and no bytes mean that it is not said
+//     kind             BYTES (mr_bytes), MS (int64_t), COUNT (uint32_t), FLAG (bool, without a
+//                      value), WAIT (int64_t, -1: for ever); zero and no bytes mean that it is not
+//                      said
 //     word, value      of the wire: DELAY ms
 //     name, argument   of the command line: --delay D. The name is the word in small letters; HTTP
 //                      has it, too, and passes it on as the word
@@ -20,6 +21,7 @@
 #include "base/limits.h"
 #include "millrace.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 // The key has a fixed place in PUSHMANY and EMIT.
@@ -30,6 +32,11 @@
 #define SINGLE_OPTIONS(X)                                                                          \
     X(once, BYTES, "ONCE", "name", "once", "NAME", ONCE_MOST,                                      \
       "a second push of that name makes no second job")
+
+// What a push makes of its `once`. Not for PUSHMANY, CALL and EMIT.
+#define LAST_OPTION(X)                                                                             \
+    X(last, FLAG, "LAST", "", "last", NULL, 1,                                                     \
+      "with ONCE: a job of that name that has not started gets the new body instead")
 
 // Those that every push and emit takes.
 #define COMMON_OPTIONS(X)                                                                          \
@@ -47,17 +54,24 @@
     X(room_ms, WAIT, "ROOM", "ms", "room", "D", TIME_MOST_MS,                                      \
       "wait this long if a limit is reached")
 
-#define JOB_OPTIONS(X) KEY_OPTION(X) SINGLE_OPTIONS(X) COMMON_OPTIONS(X)
+#define JOB_OPTIONS(X) KEY_OPTION(X) SINGLE_OPTIONS(X) LAST_OPTION(X) COMMON_OPTIONS(X)
 #define PUSH_OPTIONS(X) JOB_OPTIONS(X) ROOM_OPTION(X)
+#define CALL_OPTIONS(X) KEY_OPTION(X) SINGLE_OPTIONS(X) COMMON_OPTIONS(X)
 #define PUSHMANY_OPTIONS(X) COMMON_OPTIONS(X) ROOM_OPTION(X)
 #define EMIT_OPTIONS(X) SINGLE_OPTIONS(X) COMMON_OPTIONS(X)
 
 // X: the syntax of the wire, with a space before each.
-#define OPTION_SYNTAX(member, kind, word, value, ...) " [" word " " value "]"
+#define OPTION_SYNTAX(member, kind, word, value, ...) " [" OPTION_WORDS_##kind(word, value) "]"
+#define OPTION_WORDS_BYTES(word, value) word " " value
+#define OPTION_WORDS_MS(word, value) word " " value
+#define OPTION_WORDS_COUNT(word, value) word " " value
+#define OPTION_WORDS_WAIT(word, value) word " " value
+#define OPTION_WORDS_FLAG(word, value) word
 
 #define JOB_TYPE_BYTES mr_bytes
 #define JOB_TYPE_MS int64_t
 #define JOB_TYPE_COUNT uint32_t
+#define JOB_TYPE_FLAG bool
 
 #define JOB_MEMBER(member, kind, ...) JOB_TYPE_##kind member;
 

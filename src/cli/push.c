@@ -20,7 +20,8 @@
 
 bool push_options_read(const struct input *in, mr_push_options *out) {
     mr_push_options o = { 0 };
-    PUSH_OPTIONS(READ_OPTION)
+    CALL_OPTIONS(READ_OPTION)
+    ROOM_OPTION(READ_OPTION)
     *out = o;
     return true;
 }
@@ -40,8 +41,10 @@ static enum cli_exit show_id(const struct input *in, mr_id id) {
 
 static enum cli_exit do_push(const struct input *in, struct engine_use *u, mr_bytes body,
                              const mr_push_options *o) {
+    mr_push_options with_last = *o;
     mr_id id;
-    int err = mr_push(u->engine, in->arguments[0], body, o, &id);
+    with_last.last = input_option(in, "--last") != NULL;
+    int err = mr_push(u->engine, in->arguments[0], body, &with_last, &id);
     return err < 0 ? engine_failed(u, err) : show_id(in, id);
 }
 

@@ -63,7 +63,7 @@ const struct cli_command jobs_commands[] = {
                 "the job died (the reason is printed) or was cancelled, 124 if its deadline has\n"
                 "passed.\n",
         .examples = "millrace call resize --deadline 5s <big.jpg >small.jpg\n",
-        .options = { PUSH_OPTIONS(OF_PUSH) AT, JSON },
+        .options = { CALL_OPTIONS(OF_PUSH) ROOM_OPTION(OF_PUSH) AT, JSON },
         .run = call_run,
     },
     {

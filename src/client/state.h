@@ -241,6 +241,9 @@ void exchange_text_option(struct exchange *, const char *name, mr_bytes); // emp
 #define EXCHANGE_MS exchange_option
 #define EXCHANGE_COUNT exchange_option
 #define EXCHANGE_WAIT exchange_option
+#define EXCHANGE_FLAG(x, name, flag)                                                               \
+    if (flag)                                                                                      \
+    exchange_word(x, name)
 
 int exchange_write(const struct exchange *, struct buffer *out);
 

@@ -244,6 +244,12 @@ void job_set_counts(struct core *c, struct job *j, uint32_t attempts, uint32_t m
     a->value = meta_size;
 }
 
+void job_set_meta_size(struct core *c, struct job *j, uint32_t meta_size) {
+    struct attr *a = meta_size ? job_add_attr(c, j, ATTR_COUNTS) : job_attr(c, j, ATTR_COUNTS);
+    if (a)
+        a->value = meta_size;
+}
+
 uint32_t job_meta_size(const struct core *c, const struct job *j) {
     const struct attr *a = job_attr(c, j, ATTR_COUNTS);
     return a ? (uint32_t)a->value : 0;

@@ -108,8 +108,8 @@ APART uint32_t once_sweep(struct core *c, struct stage *s, uint32_t most) {
     for (; s->first_spent && count < most; count++) {
         uint32_t number = s->first_spent;
         struct spent *sp = slab_at(&c->spents, number);
-        if (sp->id && !window_is_over(c, s, sp->ended_ms))
-            break;
+        if (!window_is_over(c, s, sp->ended_ms)) // also if another job has taken the name:
+            break;                               // the sweep is planned for the first in line
         spent_void(c, number);
         s->first_spent = sp->next;
         if (!s->first_spent)

@@ -31,6 +31,11 @@ static int push_check_COUNT(const char *name, uint32_t count, uint32_t most) {
                      most);
 }
 
+static int push_check_FLAG(const char *name, bool flag, bool most) {
+    (void)name, (void)flag, (void)most;
+    return 0;
+}
+
 #define CHECK_OPTION(member, kind, word, value, name, argument, most, about)                       \
     if ((err = push_check_##kind(name, p->job.member, most)) < 0)                                  \
         return err;
@@ -42,6 +47,8 @@ int push_check(struct core *c, const struct push *p) {
         return err;
     if (p->source.size && !p->number)
         return error_set(MR_EINVAL, "numbers of a source start at 1");
+    if (p->job.last && (!p->job.once.size || p->caller))
+        return error_set(MR_EINVAL, "LAST is said of a push with ONCE, and not of a call");
     return 0;
 }
 
@@ -155,12 +162,21 @@ static int find_repeat_by_number(struct core *c, struct push_plan *plan) {
     return 0;
 }
 
+// No worker has had it, as far as is known: a start is not recorded, so after a restart only failed
+// attempts and recorded leases tell.
+static bool job_is_untouched(const struct job *j) {
+    return j->status <= JOB_WAITING && !j->attempt && !j->serial;
+}
+
 static void find_repeat_by_once(struct core *c, struct push_plan *plan) {
     const struct push *p = plan->push;
     plan->has_once = true;
     plan->once = once_name(p->stage, p->job.key, p->job.once);
     plan->repeat_id = once_find(c, c->stages[plan->stage], plan->once, &plan->repeat_job);
-    plan->is_repeat = plan->repeat_id != 0;
+    bool changes = p->job.last && plan->repeat_id;
+    plan->replaces = changes && plan->repeat_job && job_is_untouched(job_at(c, plan->repeat_job));
+    plan->takes_name = changes && !plan->replaces;
+    plan->is_repeat = plan->repeat_id && !plan->takes_name;
 }
 
 APART static int find_repeat(struct core *c, struct push_plan *plan) {
@@ -188,6 +204,13 @@ static uint64_t push_plan_due(const struct core *c, const struct push_plan *plan
     return is_late(c) && plan->channel && channel_at(c, plan->channel)->pins ? c->now_ms + 1 : 0;
 }
 
+static void push_plan_times(struct core *c, struct push_plan *plan) {
+    const struct job_spec *job = &plan->push->job;
+    plan->due_ms = push_plan_due(c, plan);
+    plan->deadline_ms = job->deadline_ms ? c->now_ms + (uint64_t)job->deadline_ms : 0;
+    plan->position = plan->due_ms ? plan->due_ms << POSITION_SHIFT : position_next(c);
+}
+
 // Makes sure that nothing can fail once the record is written. A caller that prepares several plans
 // before push_plan_apply pins their channels.
 int push_plan_prepare(struct core *c, struct push_plan *plan) {
@@ -201,9 +224,7 @@ int push_plan_prepare(struct core *c, struct push_plan *plan) {
         return err;
     plan->id = c->next_id;
     c->next_id += c->config.id_step;
-    plan->due_ms = push_plan_due(c, plan);
-    plan->deadline_ms = p->job.deadline_ms ? c->now_ms + (uint64_t)p->job.deadline_ms : 0;
-    plan->position = plan->due_ms ? plan->due_ms << POSITION_SHIFT : position_next(c);
+    push_plan_times(c, plan);
     return 0;
 }
 
@@ -223,6 +244,8 @@ void push_plan_unpin(struct core *c, struct push_plan *plan) {
 APART static void job_apply_options(struct core *c, uint32_t number, const struct push_plan *plan) {
     struct job *j = job_at(c, number);
     const struct push *p = plan->push;
+    if (plan->takes_name)
+        once_displace(c, plan->once);
     if (plan->has_once)
         once_remember(c, number, plan->once);
     job_set_counts(c, j, p->job.attempts, (uint32_t)p->job.meta.size);
@@ -275,6 +298,7 @@ uint32_t push_plan_apply(struct core *c, struct push_plan *plan, uint64_t at, ui
 #define SIZE_BYTES(bytes) (bytes).size
 #define SIZE_MS(ms) 0
 #define SIZE_COUNT(count) 0
+#define SIZE_FLAG(flag) 0
 
 static size_t push_size(const struct push *p) {
     size_t size = p->body.size;
@@ -348,12 +372,18 @@ APART static int push_wait_for_room(struct core *c, const struct push_plan *plan
     return MR_EAGAIN;
 }
 
+static int push_check_draining(const struct stage *s) {
+    if (!s->draining)
+        return 0;
+    return error_set(MR_EDRAINING, "stage %.*s is draining: it takes no pushes until resumed",
+                     s->name_size, s->name);
+}
+
 // Admits a push, or makes it wait behind those that wait already.
 static int push_admit(struct core *c, const struct push_plan *plan) {
     struct stage *s = c->stages[plan->stage];
     if (s->draining)
-        return error_set(MR_EDRAINING, "stage %.*s is draining: it takes no pushes until resumed",
-                         s->name_size, s->name);
+        return push_check_draining(s);
     if (!plan->room_granted && !list_empty(&s->pushers)) {
         error_set(MR_EFULL, "other pushes to stage %.*s wait for room", s->name_size, s->name);
         return push_wait_for_room(c, plan);
@@ -532,6 +562,91 @@ static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) 
     return 0;
 }
 
+// ---- ONCE … LAST ------------------------------------------------------------------------------
+//
+// The record is one of the whole job, as the cleaner writes it: replay may have lost the push that
+// made the job, and what that had for a body is no longer needed.
+
+static struct record record_of_replaced(struct core *c, struct push_plan *plan) {
+    const struct push *p = plan->push;
+    const struct job *j = job_at(c, plan->repeat_job);
+    struct record r = record_of_job(c, j);
+    r.kind = RECORD_REPLACE;
+    r.copy = r.call = false; // a push wants it for good
+    r.deadline_ms = plan->deadline_ms;
+    r.meta_size = (uint32_t)p->job.meta.size;
+    if (j->status == JOB_DELAYED) {
+        r.status = plan->due_ms ? JOB_DELAYED : JOB_WAITING;
+        r.due_ms = plan->due_ms;
+        r.position = plan->position;
+    }
+    return r;
+}
+
+// The number of the push, if it has a new one, is recorded in the same group.
+static int replace_write(struct core *c, struct push_plan *plan, bool notes_number) {
+    const struct push *p = plan->push;
+    int err = out_begin(c, 2, p->job.key.size);
+    if (err == 0)
+        err = out_reserve_joined(c, push_joined_size(p));
+    if (err < 0)
+        return err;
+    if (notes_number)
+        source_add_note(c, plan->source, plan->stage, p->number, plan->repeat_id);
+    struct record r = record_of_replaced(c, plan);
+    out_add(c, &r, out_join(c, p));
+    return out_commit(c, ROOM_PUSH);
+}
+
+static void replace_apply(struct core *c, const struct push_plan *plan) {
+    uint32_t number = plan->repeat_job;
+    struct job *j = job_at(c, number);
+    size_t last = c->out.count - 1;
+    job_set_home(c, j, c->out.at[last], out_size(c, last));
+    job_set_meta_size(c, j, (uint32_t)plan->push->job.meta.size);
+    j->flags |= JOB_WANTED_FOR_GOOD;
+    if (plan->deadline_ms)
+        job_set_deadline(c, number, plan->deadline_ms);
+    else
+        job_drop_attr(c, j, ATTR_DEADLINE);
+    if (j->status != JOB_DELAYED)
+        return;
+    j->position = plan->position;
+    if (plan->due_ms) {
+        job_set_due(c, number, plan->due_ms);
+    } else {
+        job_drop_attr(c, j, ATTR_DUE);
+        job_comes_due(c, number);
+    }
+}
+
+// Changes the job that has the name. It needs no room for a job, only for the new body.
+APART static int push_replace(struct core *c, struct push_plan *plan, struct pushed *out) {
+    const struct push *p = plan->push;
+    const struct job *j = job_at(c, plan->repeat_job);
+    int err = push_check_draining(c->stages[plan->stage]);
+    if (err < 0)
+        return err;
+    if (memory_check(c, entry_size(RECORD_MAX, push_size(p))) < 0)
+        return push_wait_for_room(c, plan);
+    if ((err = job_reserve(c, 1, true)) < 0)
+        return err;
+    bool notes_number = plan->source && !source_has_seen(source_at(c, plan->source), p->number);
+    if (notes_number && (err = source_keep_ids(source_at(c, plan->source))) < 0)
+        return err;
+    plan->channel = job_is_keyed(j) ? j->owner : 0;
+    push_plan_times(c, plan);
+    if ((err = replace_write(c, plan, notes_number)) < 0)
+        return err == MR_EFULL ? push_refused_by_log(c, plan) : err;
+    if (notes_number)
+        source_noted(c, plan->source, plan->stage, p->number, plan->repeat_id, 0);
+    replace_apply(c, plan);
+    *out = (struct pushed){ .id = plan->repeat_id, .repeat = true };
+    return 0;
+}
+
+// ---- Any push ---------------------------------------------------------------------------------
+
 // Uses the room that was reserved for a pusher; true if there was some.
 static bool room_use_grant(struct core *c, struct pusher *p) {
     if (!p || !p->granted)
@@ -549,7 +664,9 @@ static int push_plan_and_run(struct core *c, const struct push *p, bool room_gra
     if ((err = push_plan_begin(c, p, &plan)) < 0)
         return err;
     plan.room_granted = room_granted;
-    err = plan.is_repeat ? push_repeat(c, &plan, out) : push_new(c, &plan, out);
+    err = plan.replaces    ? push_replace(c, &plan, out)
+          : plan.is_repeat ? push_repeat(c, &plan, out)
+                           : push_new(c, &plan, out);
     if (plan.source && err == 0)
         source_accepted(c, p, source_at(c, plan.source));
     return err;

@@ -62,6 +62,7 @@ static uint8_t number_with_meta(enum record_kind kind) {
         [RECORD_JOB] = NUMBER_JOB_META,
         [RECORD_OUTBOX] = NUMBER_OUTBOX_META,
         [RECORD_ARRIVAL] = NUMBER_ARRIVAL_META,
+        [RECORD_REPLACE] = 34, // always has the field
     };
     assert(with_meta[kind]);
     return with_meta[kind];

@@ -7,7 +7,7 @@
 //
 // A thing that must survive has one home: its latest full record, which the cleaner must keep.
 //
-//     job: PUSH, ARRIVAL or JOB      ended job: END            reasons of a failed job: FAIL
+//     job: PUSH, ARRIVAL, JOB or REPLACE        ended job: END       reasons of a failed job: FAIL
 //     stage: STAGE                   source: SOURCE            state of a channel: STATE
 //     `once` without its job: ONCE   emit not acknowledged: OUTBOX    link to a shard: LINK
 //     lease that outlives the engine: LEASE     epoch: EPOCH     trim mark: TRIM
@@ -38,6 +38,7 @@
 //     LEASE        a lease of the jobs up to this one; due_ms: its end; none: it is over
 //     STAGE_DROP   an empty stage is forgotten; its number may be used again
 //     SOURCE       stage, name, scope (as key), numbers seen, progress
+//     REPLACE      a job that has not started, as JOB has it, after ONCE … LAST has changed it
 //     SNOOZE       a job was released and may not start before due_ms
 //     DUE          a delayed job or a job in backoff may start now; position: its place
 //
@@ -94,7 +95,9 @@
     X(SNOOZE, 35, "snooze", HAS_ID | HAS_STAGE, replay_check_snooze, replay_snooze, clean_nothing, \
       .copy = RECORD_LEFT_OUT)                                                                     \
     X(DUE, 36, "due", HAS_ID | HAS_STAGE | HAS_POSITION, replay_check_due, replay_due,             \
-      clean_nothing, .copy = RECORD_LEFT_OUT)
+      clean_nothing, .copy = RECORD_LEFT_OUT)                                                      \
+    X(REPLACE, 34, "replace", FIELDS_OF_JOB | HAS_META, replay_check_replace, replay_replace,      \
+      clean_job_record, .copy = RECORD_COPIED, .body = "body")
 
 // STAGE and SOURCE records with a maker, and records of jobs with META, have numbers of their own
 // on disk. No other code sees them.
@@ -167,7 +170,8 @@ struct record {
                                             // pushed, if it never started; LEASE: when it began
     uint64_t position, due_ms, deadline_ms; // 0: none
     uint32_t attempt, attempts;
-    uint32_t meta_size; // PUSH, JOB, OUTBOX, ARRIVAL: how many bytes at the body's end are META
+    uint32_t
+        meta_size; // PUSH, JOB, REPLACE, OUTBOX, ARRIVAL: how many bytes at the body's end are META
     enum job_status status;
     uint64_t serial;         // of the lease that ended it
     uint64_t random;         // LEASE: the random bits of its token

@@ -117,6 +117,21 @@ static int replay_check_source_of(const struct core *c, const struct record *r,
     return 0;
 }
 
+// ONCE … LAST changes a job that has not started. A delayed one may have become due since, which is
+// not recorded, but none is delayed again.
+int replay_check_replace(struct core *c, const struct record *r, const struct replay_entry *e) {
+    const struct job *j = known_job(c, e);
+    ACCEPT_IF(r->status <= JOB_WAITING && !r->attempt && r->has_once && !r->call,
+              "job %" PRIu64 " is replaced, but was started or has no name", r->id);
+    int err = replay_check_job(c, r, e);
+    if (err < 0 || !j)
+        return err;
+    bool fits = j->status == JOB_DELAYED || (j->status == JOB_WAITING && r->status == JOB_WAITING);
+    if (!fits || j->attempt)
+        return refuse_record_of_job(r, j);
+    return replay_check_source_of(c, r, j);
+}
+
 // For an ended job only a copy of its end may follow.
 int replay_check_end(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
@@ -458,7 +473,7 @@ static int replay_make_job(struct core *c, const struct record *r, const struct 
     j->owner = ref ? ref : r->stage;
     j->position = r->position;
     j->attempt = (uint16_t)r->attempt;
-    bool copy = r->kind == RECORD_JOB;
+    bool copy = r->kind == RECORD_JOB || r->kind == RECORD_REPLACE;
     j->time_ms = copy ? r->pushed_ms : r->time_ms;
     j->status = (uint8_t)(copy ? r->status : r->due_ms ? JOB_DELAYED : JOB_WAITING);
     s->by_status[j->status]++;
@@ -476,6 +491,30 @@ int replay_push(struct core *c, const struct record *r, const struct replay_entr
     if (!number)
         return replay_make_job(c, r, e);
     job_set_home(c, job_at(c, number), e->at, e->size); // nothing else has changed
+    return 0;
+}
+
+int replay_replace(struct core *c, const struct record *r, const struct replay_entry *e) {
+    uint32_t number = e->job;
+    if (!number)
+        return replay_make_job(c, r, e);
+    int err = job_reserve(c, 1, true);
+    if (err < 0)
+        return err;
+    job_unplace(c, number);
+    struct job *j = job_at(c, number);
+    job_set_home(c, j, e->at, e->size);
+    job_set_meta_size(c, j, r->meta_size);
+    j->position = r->position;
+    j->flags |= JOB_WANTED_FOR_GOOD;
+    job_drop_attr(c, j, ATTR_DEADLINE);
+    if (r->deadline_ms)
+        job_set_deadline(c, number, r->deadline_ms);
+    job_drop_attr(c, j, ATTR_DUE);
+    if (r->due_ms)
+        job_set_due(c, number, r->due_ms);
+    job_set_status(c, j, r->status);
+    job_place(c, number);
     return 0;
 }
 
@@ -818,7 +857,7 @@ int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) 
         return err;
     if (r.time_ms > c->now_ms)
         c->now_ms = r.time_ms;
-    bool is_push = r.kind == RECORD_PUSH || r.kind == RECORD_ARRIVAL;
+    bool is_push = r.kind == RECORD_PUSH || r.kind == RECORD_ARRIVAL || r.kind == RECORD_REPLACE;
     uint64_t position = r.due_ms && is_push ? 0 : r.position;
     if (position > c->last_position && position >> POSITION_SHIFT <= c->now_ms)
         c->last_position = position;

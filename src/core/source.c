@@ -591,22 +591,38 @@ static int source_record_in(struct core *c, uint32_t index, uint32_t stage) {
     return err;
 }
 
-int source_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number, uint64_t id) {
+void source_add_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number, uint64_t id) {
     struct source *s = source_at(c, index);
-    int err = source_keep_ids(s);
-    if (err < 0)
-        return err;
     struct record_source before = s->seen;
     uint64_t *ids = s->ids;
     s->ids = NULL; // keeps the table of ids unchanged until the record is written
     source_see(s, number, id);
-    err = source_record_in(c, index, stage);
+    struct record_about about;
+    struct record r = record_of_source(c, s, stage, &about);
+    out_add(c, &r, (mr_bytes){ 0 });
     s->seen = before;
     s->ids = ids;
-    if (err < 0)
-        return err;
+}
+
+void source_noted(struct core *c, uint32_t index, uint32_t stage, uint64_t number, uint64_t id,
+                  size_t entry) {
+    struct source *s = source_at(c, index);
+    source_set_home(c, s, c->out.at[entry], out_size(c, entry));
+    source_adopt(c, index, stage);
     source_see(s, number, id);
     watchers_notify_all(c, s);
+}
+
+int source_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number, uint64_t id) {
+    int err = source_keep_ids(source_at(c, index));
+    if (err < 0)
+        return err;
+    if ((err = out_begin(c, 1, 0)) < 0)
+        return err;
+    source_add_note(c, index, stage, number, id);
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    source_noted(c, index, stage, number, id, 0);
     return 0;
 }
 

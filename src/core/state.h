@@ -444,7 +444,8 @@ bool job_is_past_deadline(const struct core *, const struct job *);
 uint64_t job_deadline(const struct core *, const struct job *); // 0: none
 uint64_t job_due(const struct core *, const struct job *);      // 0: none
 uint32_t job_attempts(const struct core *, const struct job *);
-uint32_t job_meta_size(const struct core *, const struct job *); // 0: it has no META
+uint32_t job_meta_size(const struct core *, const struct job *);         // 0: it has no META
+void job_set_meta_size(struct core *, struct job *, uint32_t meta_size); // after job_reserve
 // Of a job that has neither; 0: none. After job_reserve.
 void job_set_counts(struct core *, struct job *, uint32_t attempts, uint32_t meta_size);
 void job_set_due(struct core *, uint32_t number, uint64_t due_ms); // after job_reserve
@@ -572,7 +573,12 @@ bool source_has_seen(const struct source *, uint64_t number);
 uint64_t source_id(const struct source *, uint64_t number);
 int source_keep_ids(struct source *); // allocates the table of ids by number
 void source_see(struct source *, uint64_t number, uint64_t id);
-// Records a number that makes no job; `id`: the job that has the same `once`.
+// A number that makes no job; `id`: the job that has the same `once`. source_note records it;
+// source_add_note adds that record to a group, and source_noted applies it, after the entry of the
+// group was written.
+void source_add_note(struct core *, uint32_t source, uint32_t stage, uint64_t number, uint64_t id);
+void source_noted(struct core *, uint32_t source, uint32_t stage, uint64_t number, uint64_t id,
+                  size_t entry);
 int source_note(struct core *, uint32_t source, uint32_t stage, uint64_t number, uint64_t id);
 // Gives an epic of an older store its stage, once a record names it; after source_get.
 void source_adopt(struct core *, uint32_t source, uint32_t stage);
@@ -691,6 +697,8 @@ struct push_plan {
     bool linked;      // an emit for another shard
     bool has_options; // it has more than a stage, a key and a body
     bool has_once, is_repeat;
+    bool replaces;     // ONCE … LAST: the repeated job is changed …
+    bool takes_name;   // … or has started or ended, and loses its name to this push
     bool pinned;       // the plan pins its channel
     bool room_granted; // its pusher was granted room: it need not queue
     struct hash128 once;

@@ -77,6 +77,7 @@ enum { PART_stage, JOB_OPTIONS(PART_NUMBER) PART_body, PARTS_MOST };
 #define ADD_PART_BYTES(member) out[count++] = &e->job.member;
 #define ADD_PART_MS(member)
 #define ADD_PART_COUNT(member)
+#define ADD_PART_FLAG(member)
 
 // All that lies in `emit_text`, in its order. Returns how many.
 static size_t emit_parts(struct emit *e, mr_bytes *out[PARTS_MOST]) {

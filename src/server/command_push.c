@@ -27,7 +27,7 @@ struct push_words {
     }
 
 const struct option push_options[] = { JOB_OPTIONS(OF_JOB) ROOM_OPTION(OF_PUSH) NUMBERED, { 0 } };
-static const struct option call_options[] = { JOB_OPTIONS(OF_JOB) ROOM_OPTION(OF_PUSH) NUMBERED,
+static const struct option call_options[] = { CALL_OPTIONS(OF_JOB) ROOM_OPTION(OF_PUSH) NUMBERED,
                                               { "LATER", OPTION_FLAG, AT(later) },
                                               { 0 } };
 static const struct option many_options[] = { COMMON_OPTIONS(OF_JOB) ROOM_OPTION(OF_PUSH) NUMBERED,

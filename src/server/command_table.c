@@ -6,13 +6,20 @@
 #define TEXT(number) #number
 #define SECONDS(number) TEXT(number) " s"
 
-#define PUSH_SYNTAX "stage body" PUSH_OPTIONS(OPTION_SYNTAX) " [EPIC name n | SOURCE name n]"
+#define NUMBERED_SYNTAX " [EPIC name n | SOURCE name n]"
+#define PUSH_SYNTAX "stage body" PUSH_OPTIONS(OPTION_SYNTAX) NUMBERED_SYNTAX
+#define CALL_SYNTAX                                                                                \
+    "stage body" CALL_OPTIONS(OPTION_SYNTAX) ROOM_OPTION(OPTION_SYNTAX) NUMBERED_SYNTAX " [LATER]"
 
 const struct command command_table[] = {
     { "PUSH", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, MULTI_CHECKED, false, run_push, PUSH_SYNTAX,
       "id (of the first push, if it is a repeat)",
       "pushes a job; jobs of one KEY run one after another, in order; two pushes of one key "
-      "with the same ONCE are one job; DELAY and DEADLINE count from the receipt; ATTEMPTS is "
+      "with the same ONCE are one job; with LAST, that job gets the new body, deadline and META "
+      "and "
+      "keeps its id, if it has not started: a delayed one also gets the new delay, a waiting one "
+      "keeps its place and ignores DELAY; if it was started or has ended, a new job is made and "
+      "takes the name; DELAY and DEADLINE count from the receipt; ATTEMPTS is "
       "the number of attempts (0: the policy of the stage); META is handed to the worker beside "
       "the body, unchanged; with ROOM the command waits for "
       "room instead of failing with FULL; EPIC and SOURCE number the pushes of a stream into "
@@ -30,8 +37,7 @@ const struct command command_table[] = {
       "array of ids, shorter than the items if one was refused",
       "pushes many jobs, in order; an empty key means no key; EPIC and SOURCE number them n, "
       "n+1, …; it stops at the first job that is refused, and fails if that is the first one" },
-    { "CALL", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, MULTI_REFUSED, false, run_call,
-      PUSH_SYNTAX " [LATER]",
+    { "CALL", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, MULTI_REFUSED, false, run_call, CALL_SYNTAX,
       "the result; EXPIRED, CANCELLED or DEAD with the reason; with LATER the id",
       "pushes a job and waits for its result; the job is cancelled when no client waits for it "
       "any more; with LATER (RESP3) the command returns at once, and the end is sent as a push "

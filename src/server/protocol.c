@@ -106,7 +106,7 @@ static void add_fields(struct reply *r, const struct reply_table *t) {
 }
 
 #define OPTION_ROW(member, kind, word, value, name, argument, most, about)                         \
-    page_add(r, "| `%s %s` | %s |\n", word, value, about);
+    page_add(r, "| `%s` | %s |\n", OPTION_WORDS_##kind(word, value), about);
 
 static void add_options(struct reply *r) {
     page_add(r, "\n| option | |\n|---|---|\n");

@@ -11,7 +11,12 @@
 
 // ---- The table ----------------------------------------------------------------------------------
 
-#define HTTP_NAME(member, kind, word, value, name, ...) name " "
+#define HTTP_NAME(member, kind, word, value, name, ...) name HTTP_END_##kind
+#define HTTP_END_BYTES " "
+#define HTTP_END_MS " "
+#define HTTP_END_COUNT " "
+#define HTTP_END_WAIT " "
+#define HTTP_END_FLAG "! "
 
 static const struct route routes[] = {
     { HTTP_GET, "/healthz", .answer = respond_health, .open = true },

@@ -471,6 +471,28 @@ static void G12_metadata_reaches_the_worker_unchanged(void **state) {
     must(mr_close(m));
 }
 
+static void G10_a_debounced_push_has_the_last_body(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_push_options o = { .once = mr_str("name"), .last = 1 };
+    mr_id first, second;
+    must(mr_push(m, "s", mr_str("a"), &o, &first));
+    must(mr_push(m, "s", mr_str("b"), &o, &second));
+    assert_true(first == second);
+    mr_job *job = take(m, "s", "b");
+    must(mr_push(m, "s", mr_str("c"), &o, &second));
+    assert_true(first != second);
+    refused(MR_EINVAL, mr_job_emit(job, "t", mr_str("x"), &o));
+    refused(MR_EINVAL, mr_call(m, "s", mr_str("x"), &o, NULL));
+    must(mr_done(job));
+    job = take_waiting(m, "s");
+    assert_string_equal(mr_job_body(job).data, "c");
+    must(mr_done(job));
+    o.last = 2;
+    refused(MR_EINVAL, mr_push(m, "s", mr_str("a"), &o, NULL));
+    must(mr_close(m));
+}
+
 static void E2_two_pushes_with_one_once_are_one_job(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -700,6 +722,7 @@ int main(void) {
         cmocka_unit_test(G9_a_job_is_released_for_a_while),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
         cmocka_unit_test(G12_metadata_reaches_the_worker_unchanged),
+        cmocka_unit_test(G10_a_debounced_push_has_the_last_body),
         cmocka_unit_test(E2_two_pushes_with_one_once_are_one_job),
         cmocka_unit_test(F13_exhausted_attempts_make_a_dead_job_that_is_listed_and_retryable),
         cmocka_unit_test(F6_F7_a_late_done_of_the_first_delivery_does_not_end_the_second),

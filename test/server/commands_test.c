@@ -582,6 +582,25 @@ static void A3_JOB_shows_a_job(void **state) {
     ask(d, 0, "JOB x", "-ERR *");
 }
 
+// G10: what comes last counts, until the job starts.
+static void G10_PUSH_with_LAST_debounces(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a ONCE o LAST DELAY 100", "\"1\"");
+    pass_ms(d, 60);
+    ask(d, 0, "PUSH s b ONCE o LAST DELAY 100 META m", "\"1\"");
+    pass_ms(d, 60);
+    ask(d, 0, "TAKE s", "[]");
+    ask(d, 0, "PUSH s c ONCE o DELAY 100", "\"1\""); // without LAST the first one counts
+    pass_ms(d, 40);
+    ask(d, 0, "TAKE s", "[[\"1\" * \"b\" :1 * :30000 \"m\"]]");
+    ask(d, 0, "PUSH s d ONCE o LAST", "\"2\"");
+    ask(d, 0, "PUSH s e LAST ONCE o", "\"2\"");
+    ask(d, 0, "TAKE s", "[[\"2\" * \"e\" *]]");
+    ask(d, 0, "PUSH s d LAST", "-ERR LAST *ONCE*");
+    ask(d, 0, "CALL s d ONCE o LAST", "-ERR unknown option 'LAST'*");
+    ask(d, 0, "PUSHMANY s LAST ITEMS k x", "-ERR unknown option 'LAST'*");
+}
+
 // G12: META is the tenth value of a job of TAKE, and shown by JOB with BODY.
 static void G12_META_reaches_the_worker_unchanged(void **state) {
     struct dialogue *d = *state;
@@ -1292,6 +1311,7 @@ int main(void) {
         DIALOGUE(E4_DONE_with_options_of_what_it_emits),
         DIALOGUE(A3_JOB_shows_a_job),
         DIALOGUE(G12_META_reaches_the_worker_unchanged),
+        DIALOGUE(G10_PUSH_with_LAST_debounces),
         DIALOGUE(A3_JOBS_lists_jobs_by_status_and_key),
         DIALOGUE(F13_DEAD_lists_dead_jobs),
         DIALOGUE(DEAD_knows_stages_from_options),

@@ -25,7 +25,7 @@ static void add(struct line *l, const char *format, ...) {
 static void add_job(struct line *l, const struct command_job *j) {
     add(l, " %s/%s \"%s\"", stage_names[j->stage], *j->key ? j->key : "-", j->body);
     if (*j->once)
-        add(l, " once %s", j->once);
+        add(l, " once %s%s", j->once, j->last ? " last" : "");
     if (j->delay_ms)
         add(l, " delay %" PRId64, j->delay_ms);
     if (j->deadline_ms)

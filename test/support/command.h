@@ -60,6 +60,7 @@ struct command_job {
     char key[TEXT], once[TEXT], body[TEXT], meta[TEXT];
     int64_t delay_ms, deadline_ms;
     uint32_t attempts;
+    bool last;
 };
 
 struct command {

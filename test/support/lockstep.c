@@ -304,6 +304,7 @@ static int say_push(struct lockstep *t, const struct command *c, struct answer *
         .job.deadline_ms = j->deadline_ms,
         .job.attempts = j->attempts,
         .job.meta = mr_str(j->meta),
+        .job.last = j->last,
         .conn = c->conn >= 0 ? &t->conns[c->conn] : NULL,
     };
     if (c->source >= 0) {

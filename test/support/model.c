@@ -466,6 +466,7 @@ static void grant(struct model *m, int lease, int job, int taker, bool first) {
     struct model_job *j = &m->jobs[job];
     struct model_lease *l = &m->leases[lease];
     j->status = JOB_RUNNING;
+    j->leased = true;
     j->wait_ms = 0;
     l->jobs[l->count++] = job;
     struct observed_event *h = observed_add(&m->observed);

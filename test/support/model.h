@@ -27,6 +27,7 @@ struct model_job {
     uint64_t end_order; // among all that ended
     bool halts;         // dead: its channel does not go past it
     uint32_t attempts, attempt, releases;
+    bool leased;       // a worker has had it since the latest crash
     bool call;         // wanted only while a caller waits for it
     uint64_t grace_ms; // until when a call counts as wanted after a crash
     uint64_t wait_ms;  // as head of its channel it may not start before

@@ -105,6 +105,28 @@ static int push_repeat(struct model *m, const struct command *c, int job, struct
     return 0;
 }
 
+// Rule 12, LAST: the job has not started and gets what the push says.
+static int push_replace(struct model *m, const struct command *c, int job, struct answer *out) {
+    struct model_job *j = &m->jobs[job];
+    if (m->stages[j->stage].draining)
+        return refuse(m, c, MR_EDRAINING);
+    out->repeat = true;
+    out->id = j->id;
+    j->call = false;
+    text_copy(j->body, c->job.body);
+    text_copy(j->meta, c->job.meta);
+    j->deadline_ms = c->job.deadline_ms ? m->now_ms + (uint64_t)c->job.deadline_ms : 0;
+    if (j->status == JOB_DELAYED && c->job.delay_ms)
+        j->joins_ms = m->now_ms + (uint64_t)c->job.delay_ms;
+    else if (j->status == JOB_DELAYED)
+        rule_join(m, job);
+    return 0;
+}
+
+static bool has_started(const struct model_job *j) {
+    return j->forgotten || j->status > JOB_WAITING || j->leased || j->attempt > 0;
+}
+
 static int push(struct model *m, const struct command *c, struct answer *out) {
     const struct model_stage *s = &m->stages[c->job.stage];
     if (c->source >= 0 && m->sources[c->source].accepted[c->number]) {
@@ -114,7 +136,10 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
         return 0;
     }
     int first = rule_once(m, c->job.stage, c->job.key, c->job.once);
-    if (first >= 0)
+    bool takes_name = first >= 0 && c->job.last && has_started(&m->jobs[first]);
+    if (first >= 0 && c->job.last && !takes_name)
+        return push_replace(m, c, first, out);
+    if (first >= 0 && !takes_name)
         return push_repeat(m, c, first, out);
     if (c->source >= 0 && gap_before(m, c))
         return MR_EGAP;
@@ -129,6 +154,8 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
         slot->arrival = ++m->last_arrival;
         return refuse(m, c, MR_EAGAIN);
     }
+    if (takes_name)
+        *m->jobs[first].once = 0;
     int job = rule_new_job(m, &c->job);
     if (job < 0)
         return MR_EFULL;

@@ -223,6 +223,7 @@ static void forget_unrecorded(struct model *m, uint64_t now_ms) {
         job->replayed = !job_unended(job);
         if (job->status == JOB_RUNNING && !m->leases[model_lease_of(m, j)].alive)
             job->status = JOB_WAITING;
+        job->leased = job->status == JOB_RUNNING;
         if (job->released)
             job->wait_ms = 0;
         job->releases = 0;

@@ -99,6 +99,8 @@ static bool resolve_push(const struct model *m, struct chance *c, unsigned featu
         out->caller = free_caller(m, c);
         if (out->caller < 0)
             return false;
+    } else {
+        out->job.last = *out->job.once && one_in(c, 2);
     }
     if ((features & FEATURE_ROOM) && one_in(c, 2))
         out->pusher = free_slot(m->pushers, c);

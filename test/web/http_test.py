@@ -244,6 +244,10 @@ def every_act_acts():
     equal(web.post("/api/jobs", {"stage": "late", "body": "", "delay": 3600000, "deadline": 7200000}), {"id": "4"})
     equal(web.post("/api/jobs", {"stage": "mail", "body": "nul \0 byte \u00e9"}), {"id": "5"})
     equal(web.get("/api/jobs/3?body=1")["job"]["body"], '{"to": ["ann", 7]}')
+    debounced = {"stage": "debounced", "body": "a", "once": "o", "last": True}  # G10
+    first = web.post("/api/jobs", debounced)["id"]
+    equal(web.post("/api/jobs", {**debounced, "body": "b"})["id"], first)
+    equal(web.get(f"/api/jobs/{first}?body=1")["job"]["body"], "b")
     traced = web.post("/api/jobs", {"stage": "traced", "body": "hello", "meta": "trace 7"})["id"]  # G12
     equal(web.get(f"/api/jobs/{traced}?body=1")["job"]["meta"], "trace 7")
     equal(client.ask("TAKE", "traced")[0][9], "trace 7")
