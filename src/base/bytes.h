@@ -25,6 +25,9 @@ static inline mr_bytes bytes_of(const void *data, size_t size) {
     return (mr_bytes){ data, size };
 }
 
+// Whether the text is this word, whose letters are small, in small or capital letters.
+bool bytes_are_word(mr_bytes text, const char *word);
+
 uint64_t bytes_hash(mr_bytes, uint64_t seed);
 struct hash128 bytes_hash128(mr_bytes, uint64_t seed);
 

@@ -38,10 +38,13 @@
     X(last, FLAG, "LAST", "", "last", NULL, 1,                                                     \
       "with ONCE: a job of that name that has not started gets the new body instead")
 
-// Those that every push and emit takes.
-#define COMMON_OPTIONS(X)                                                                          \
+// A schedule has no use for it.
+#define DELAY_OPTION(X)                                                                            \
     X(delay_ms, MS, "DELAY", "ms", "delay", "D", TIME_MOST_MS,                                     \
-      "start it after this time: 250ms, 30s, 5m, 2h, 7d")                                          \
+      "start it after this time: 250ms, 30s, 5m, 2h, 7d")
+
+// Those that every push, emit and schedule takes.
+#define LASTING_OPTIONS(X)                                                                         \
     X(deadline_ms, MS, "DEADLINE", "ms", "deadline", "D", TIME_MOST_MS,                            \
       "start it within this time, and stop it then")                                               \
     X(attempts, COUNT, "ATTEMPTS", "n", "attempts", "N", UINT16_MAX,                               \
@@ -54,6 +57,8 @@
     X(room_ms, WAIT, "ROOM", "ms", "room", "D", TIME_MOST_MS,                                      \
       "wait this long if a limit is reached")
 
+#define COMMON_OPTIONS(X) DELAY_OPTION(X) LASTING_OPTIONS(X)
+#define SCHEDULE_OPTIONS(X) KEY_OPTION(X) LASTING_OPTIONS(X)
 #define JOB_OPTIONS(X) KEY_OPTION(X) SINGLE_OPTIONS(X) LAST_OPTION(X) COMMON_OPTIONS(X)
 #define PUSH_OPTIONS(X) JOB_OPTIONS(X) ROOM_OPTION(X)
 #define CALL_OPTIONS(X) KEY_OPTION(X) SINGLE_OPTIONS(X) COMMON_OPTIONS(X)

@@ -13,6 +13,9 @@ enum {
     LAST_WORDS_MOST = 4096, // … and of the end of what a failed attempt has printed
     STAGE_NAME_MOST = 200,
     EPIC_NAME_MOST = 200,
+    SCHEDULE_NAME_MOST = 200,
+    CRON_MOST = 200,       // a cron expression
+    ZONE_NAME_MOST = 64,   // the name of a time zone
     SCOPE_MOST = 64,       // the scope of the names of clients' sources: a token's name
     TAKE_STAGES_MOST = 64, // stages that one TAKE names
     TAKE_MOST = 1000,      // jobs of one TAKE
@@ -34,6 +37,9 @@ enum {
 #define SOURCE_LEAST_S 60 // in a text, too: see command_table.c
 #define SOURCE_LEAST_MS (SOURCE_LEAST_S * 1000)
 #define SOURCE_REPEAT_MS (SOURCE_LEAST_MS / 2)
+
+// Schedules: the shortest interval, and how many ticks are made up for at most.
+enum { EVERY_LEAST_MS = 1000, MISSED_MOST = 1000 };
 
 // Delays, deadlines and waits: 100 years.
 #define TIME_MOST_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)

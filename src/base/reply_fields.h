@@ -163,6 +163,31 @@
     X(server, held_by, bytes, "held-by", "why none of its jobs starts")                            \
     X(server, expected, number, "expected", "pushes that its producer expects; -1: not known")
 
+// ---- Schedules ----------------------------------------------------------------------------------
+
+#define SCHEDULE_FIELDS(X)                                                                         \
+    X(core, name, bytes, "name", "its name")                                                       \
+    X(core, stage, bytes, "stage", "the stage that it pushes to")                                  \
+    X(core, cron, bytes, "cron", "its cron expression; empty: every-ms says when")                 \
+    X(core, every_ms, count, "every-ms", "its interval; 0: cron says when")                        \
+    X(core, zone, bytes, "tz", "the time zone of cron")                                            \
+    X(server, missed, bytes, "missed", "what happens to missed ticks: skip, one or all")           \
+    X(core, paused, flag, "paused", "1 after PAUSE")                                               \
+    X(core, next_at, number, "next-at", "its next tick, Unix time in ms; -1: none while paused")   \
+    X(core, last_at, number, "last-at", "its last tick, Unix time in ms; -1: none yet")            \
+    X(core, pushed, count, "pushed", "jobs that it has pushed")                                    \
+    X(core, last_id, id, "last-id", "the latest of these; 0: none yet")                            \
+    X(core, key, bytes, "key", "of its jobs; empty: none")                                         \
+    X(core, deadline_ms, count, "deadline-ms", "of its jobs, from their push; 0: none")            \
+    X(core, attempts, small, "attempts", "of its jobs; 0: as the stage says")                      \
+    X(core, body_size, count, "body-size", "bytes of the body of its jobs")
+
+// Only of SCHEDULE.
+#define SCHEDULE_MORE_FIELDS(X)                                                                    \
+    X(server, upcoming, other, "upcoming", "array of its next five ticks, Unix time in ms")        \
+    X(server, body, other, "body", "with BODY: the body of its jobs; nil: it cannot be read")      \
+    X(server, meta, other, "meta", "with BODY: what it says with META, if anything")
+
 #define WORKER_FIELDS(X)                                                                           \
     X(server, id, count, "id", "the id of the connection")                                         \
     X(server, name, bytes, "name", "as it calls itself")                                           \

@@ -198,13 +198,15 @@ static int check_stages(const struct core *c, struct tally *t) {
     return 0;
 }
 
-// The makers count exactly the stages and sources that have one.
+// The makers count exactly the stages, sources and schedules that have one.
 static bool makers_are_right(const struct core *c) {
     uint64_t made = 0;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         made += c->stages[i]->maker != 0;
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         made += source_at(c, i)->in_use && source_at(c, i)->maker;
+    for (uint32_t i = 1; i < c->schedules.next_new; i++)
+        made += schedule_at(c, i)->text && schedule_at(c, i)->maker;
     return c->makers.used == map_count(&c->maker_by_name) && made == c->made;
 }
 
@@ -215,6 +217,27 @@ static bool sources_are_right(const struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++)
         sources -= c->stages[i]->sources;
     return !sources;
+}
+
+// Each schedule is found by its name, and counted by its stage.
+static int check_schedules(const struct core *c, struct tally *t) {
+    uint64_t count = 0, of_stages = 0;
+    for (uint32_t i = 1; i < c->schedules.next_new; i++) {
+        const struct schedule *s = schedule_at(c, i);
+        if (!s->text)
+            continue;
+        count++;
+        t->live_bytes += s->size;
+        EXPECT(schedule_find(c, s->stage, s->name) == i, "a schedule is lost");
+        EXPECT(s->move.next_ms > s->move.last_ms || !s->move.next_ms, "a tick would come again");
+        EXPECT(s->move.paused || s->timer_ms != NO_TIMER, "a schedule has no timer");
+    }
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        of_stages += c->stages[i]->schedules;
+    EXPECT(count == of_stages && count == map_count(&c->schedule_by_name) &&
+               count == c->schedules.used,
+           "schedules are miscounted");
+    return 0;
 }
 
 // Entries are in order, and the stages count them.
@@ -265,6 +288,8 @@ int core_check(const struct core *c) {
     if ((err = check_stages(c, &t)) < 0)
         return err;
     if ((err = check_all_links(c, &t)) < 0)
+        return err;
+    if ((err = check_schedules(c, &t)) < 0)
         return err;
     uint64_t recorded = 0, leased = 0;
     for (uint32_t i = 1; i < c->leases.next_new; i++) {

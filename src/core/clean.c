@@ -294,6 +294,11 @@ int clean_state_record(struct core *c, uint64_t at, mr_bytes body, struct record
     return clean_state(c, at, body, r);
 }
 
+int clean_schedule_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    uint32_t number = schedule_find(c, r->stage, r->name);
+    return number && schedule_at(c, number)->at == at ? schedule_copy(c, number, body) : 0;
+}
+
 int clean_epoch_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     (void)body;
     return c->epoch_size && c->epoch_at == at ? clean_mark(c, r) : 0;

@@ -26,6 +26,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_channels, 100000000);
     LIMIT(max_stages, 10000);
     LIMIT(max_sources, 10000);
+    LIMIT(max_schedules, 100000);
     LIMIT(max_once_entries, 100000000);
     LIMIT(max_block, TAKE_MOST);
     LIMIT(max_take, TAKE_MOST);
@@ -80,6 +81,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->sources, sizeof(struct source), 0);
     slab_init(&c->outbox, sizeof(struct outbox), 0);
     slab_init(&c->makers, sizeof(struct maker), 0);
+    slab_init(&c->schedules, sizeof(struct schedule), 0);
     *out = c;
     return 0;
 }
@@ -99,6 +101,7 @@ static void finish_parts(struct core *c) {
         mem_free(c->stages[i]->runs);
         mem_free(c->stages[i]);
     }
+    schedules_finish(c);
     mem_free(c->links);
 }
 
@@ -108,19 +111,22 @@ void core_destroy(struct core *c) {
     finish_parts(c);
     struct slab *slabs[] = { &c->jobs,    &c->channels, &c->attrs,  &c->instants,
                              &c->onces,   &c->spents,   &c->states, &c->leases,
-                             &c->sources, &c->outbox,   &c->makers };
+                             &c->sources, &c->outbox,   &c->makers, &c->schedules };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
     pool_finish(&c->keys);
-    struct map *maps[] = { &c->by_key,           &c->once,           &c->source_by_name,
-                           &c->source_by_number, &c->stage_by_name,  &c->outbox_by_number,
-                           &c->maker_by_name,    &c->recorded_leases };
+    struct map *maps[] = { &c->by_key,          &c->once,
+                           &c->source_by_name,  &c->source_by_number,
+                           &c->stage_by_name,   &c->outbox_by_number,
+                           &c->maker_by_name,   &c->recorded_leases,
+                           &c->schedule_by_name };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);
     live_finish(&c->live);
     mem_free(c->stages);
     heap_finish(&c->timers);
+    heap_finish(&c->ticks);
     mem_free(c->out.entries);
     mem_free(c->out.at);
     buffer_finish(&c->out.heads);
@@ -128,6 +134,7 @@ void core_destroy(struct core *c) {
     buffer_finish(&c->scratch);
     buffer_finish(&c->reasons);
     buffer_finish(&c->grants);
+    buffer_finish(&c->tick_body);
     mem_free(c);
 }
 

@@ -84,17 +84,18 @@ struct core_sink {
 
 // Every limit of the core, in one place; zero means the default given here (names: base/limits.h).
 struct core_limits {
-    uint32_t max_body;     // BODY_MOST
-    uint32_t max_state;    // STATE_MOST
-    uint32_t max_reason;   // REASON_MOST: bytes kept of one reason
-    uint32_t max_reasons;  // reasons kept of a job's latest attempts: 10
-    uint32_t max_jobs;     // in total, ended ones included: 500 million
-    uint32_t max_channels; // 100 million
-    uint32_t max_stages;   // 10,000
-    uint32_t max_sources;  // 10,000
-    uint32_t maker_part;   // one maker may have 1 / maker_part of max_stages and of max_sources,
-                           // divided by the number of shards: 4 …
-    uint32_t maker_least;  // … but at least this many in a shard, if that part is not less: 250
+    uint32_t max_body;      // BODY_MOST
+    uint32_t max_state;     // STATE_MOST
+    uint32_t max_reason;    // REASON_MOST: bytes kept of one reason
+    uint32_t max_reasons;   // reasons kept of a job's latest attempts: 10
+    uint32_t max_jobs;      // in total, ended ones included: 500 million
+    uint32_t max_channels;  // 100 million
+    uint32_t max_stages;    // 10,000
+    uint32_t max_sources;   // 10,000
+    uint32_t max_schedules; // 100,000
+    uint32_t maker_part;  // one maker may have 1 / maker_part of max_stages, of max_sources and of
+                          // max_schedules, divided by the number of shards: 4 …
+    uint32_t maker_least; // … but at least this many in a shard, if that part is not less: 250
     uint32_t max_once_entries; // 100 million
     uint32_t max_block;        // jobs under one lease: 1,000
     uint32_t max_take;         // jobs in one answer: 1,000
@@ -458,6 +459,100 @@ uint32_t core_epic_places(const struct core *);
 int core_epic_place(struct core *, mr_bytes stage, mr_bytes name, uint32_t *out); // MR_EGONE
 bool core_epic_at(const struct core *, uint32_t place, mr_bytes *out_stage, mr_bytes *out_name);
 void core_epic_look_at(struct core *, uint32_t place, struct epic_info *out); // it is not empty
+
+// ---- Schedules --------------------------------------------------------------------------------
+//
+// A schedule is a push that repeats, with a name that is unique within its stage. Its instants, the
+// ticks, are of the wall clock, which the core does not know, and follow from a cron expression and
+// the rules of a time zone, which it cannot read. So the owner computes them (shard/ticks.h) and
+// passes each next one to the core, which records it:
+//
+//     wall clock ──► core_tick_due ──► owner: which instant, and which is next? ──► core_tick
+//                                                                                      │
+//                             PUSH and SCHEDULE_MOVE (last, next), one group of records ◄┘
+//
+// So each tick is pushed once, over any crash. No tick at or before the last one is ever pushed:
+// the owner never passes on such an instant, also when the clock went back. A tick is accepted like
+// an emit, whatever the room, pause or drain of its stage; while the log has no room for it, it
+// waits.
+
+enum missed { MISSED_SKIP, MISSED_ONE, MISSED_ALL };
+
+// "skip", "one", "all"; and the other way round, in small or capital letters: false, there is none
+// of this name.
+const char *missed_name(enum missed);
+bool missed_find(mr_bytes name, enum missed *out);
+
+struct schedule_spec {
+    mr_bytes stage, name;
+    mr_bytes cron;     // which the owner has checked; empty: an interval
+    uint64_t every_ms; // the interval; EVERY_LEAST_MS at least
+    mr_bytes zone;
+    enum missed missed;
+    mr_bytes body;
+    struct job_spec job; // all but its once and its delay
+};
+
+// Makes a schedule, or replaces the one of this name, which keeps its last tick, its counts and its
+// pause; if its instants are the same (core_schedule_keeps) also the next one. `next_ms`: the first
+// tick, later than the last one of the schedule that it replaces. MR_EINVAL, MR_ETOOBIG, MR_EFULL.
+int core_schedule_set(struct core *, const struct schedule_spec *, uint64_t next_ms);
+// Whether there is a schedule of this name with the same cron expression, interval and zone.
+bool core_schedule_keeps(struct core *, const struct schedule_spec *);
+int core_schedule_drop(struct core *, mr_bytes stage, mr_bytes name); // MR_EGONE, as all below
+int core_schedule_pause(struct core *, mr_bytes stage, mr_bytes name);
+// Ends a pause; the next tick is `next_ms`, later than the last one.
+int core_schedule_resume(struct core *, mr_bytes stage, mr_bytes name, uint64_t next_ms);
+// Asks for a job now, beside the ticks: core_tick_due returns the schedule until it was pushed.
+int core_schedule_now(struct core *, mr_bytes stage, mr_bytes name);
+
+// All texts are borrowed until the next command.
+struct schedule_info {
+    SCHEDULE_FIELDS(CORE_MEMBER)
+    enum missed missed;
+    uint64_t next_ms, last_ms; // 0: none
+    uint32_t shard;            // whose log `at` is in
+    uint64_t at;               // the entry whose body is that of its jobs …
+    uint32_t meta_size;        // … and META of this size behind it
+};
+
+int core_schedule(struct core *, mr_bytes stage, mr_bytes name, struct schedule_info *out);
+// Schedules have places, as epics have.
+uint32_t core_schedule_places(const struct core *);
+int core_schedule_place(struct core *, mr_bytes stage, mr_bytes name, uint32_t *out);
+bool core_schedule_at(const struct core *, uint32_t place, mr_bytes *out_stage, mr_bytes *out_name);
+void core_schedule_look_at(struct core *, uint32_t place, struct schedule_info *out);
+
+// When a schedule is due next, by the wall clock, if not earlier; UINT64_MAX: never.
+uint64_t core_tick_next(const struct core *);
+
+struct due_schedule {
+    uint32_t place;
+    mr_bytes cron, zone; // borrowed until the next command
+    uint64_t every_ms, next_ms, last_ms;
+    enum missed missed;
+    bool asked;       // by core_schedule_now
+    bool catching_up; // how many missed ticks to make up for was decided before
+    uint32_t body_size;
+};
+
+// The schedule that has been due longest; false: none is due. It has to be answered by core_tick or
+// core_tick_later before any other command.
+bool core_tick_due(struct core *, uint64_t wall_ms, struct due_schedule *out);
+
+struct tick {
+    bool pushes;      // a job is pushed
+    uint64_t last_ms; // the tick that is pushed, or the last one that is skipped; 0: as before
+    uint64_t next_ms; // the one after it; 0: as before
+    bool catching_up; // that one is due, too, and was counted
+};
+
+// Pushes the job of a due schedule, or only moves it on. After a failure nothing has changed, and
+// it is due again a little after `wall_ms`: MR_EFULL, MR_EAGAIN (its body is being read) and
+// others.
+int core_tick(struct core *, uint32_t place, uint64_t wall_ms, const struct tick *);
+// It cannot be decided now: it is due again at `wall_ms`.
+void core_tick_later(struct core *, uint32_t place, uint64_t wall_ms);
 
 // ---- Links ------------------------------------------------------------------------------------
 //

@@ -46,7 +46,7 @@ static int open_check_stage(struct core *c, uint32_t number) {
     uint64_t jobs = 0;
     for (int i = 0; i <= JOB_CANCELLED; i++)
         jobs += s->by_status[i];
-    if (jobs || s->states.count || s->first_spent || s->linked)
+    if (jobs || s->states.count || s->first_spent || s->linked || s->schedules)
         return error_set(MR_ECORRUPT, "stage %u is used but its record is missing", number);
     c->nameless_stages++;
     return 0;
@@ -160,6 +160,8 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     if (err < 0)
         return err;
     if ((err = sources_open(c)) < 0)
+        return err;
+    if ((err = schedules_open(c)) < 0)
         return err;
     if ((err = wake_jobs(c)) < 0)
         return err;

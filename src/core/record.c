@@ -33,6 +33,7 @@ static const struct {
                 [NUMBER_JOB_META] = { RECORD_JOB, FIELDS_OF_JOB | HAS_META },
                 [NUMBER_OUTBOX_META] = { RECORD_OUTBOX, FIELDS_OF_OUTBOX | HAS_META },
                 [NUMBER_ARRIVAL_META] = { RECORD_ARRIVAL, FIELDS_OF_ARRIVAL | HAS_META },
+                [NUMBER_SCHEDULE_MADE] = { RECORD_SCHEDULE, FIELDS_OF_SCHEDULE | HAS_MAKER },
                 RECORD_KINDS(NUMBER_ROW) };
 
 // Code that reads or writes the first byte of a head itself relies on these.
@@ -73,6 +74,8 @@ static uint8_t number_of_record(const struct record *r) {
         return number_with_meta(r->kind);
     if (r->maker && r->kind == RECORD_STAGE)
         return NUMBER_STAGE_MADE;
+    if (r->maker && r->kind == RECORD_SCHEDULE)
+        return NUMBER_SCHEDULE_MADE;
     return r->maker && r->kind == RECORD_SOURCE ? NUMBER_SOURCE_MADE : kinds[r->kind].number;
 }
 
@@ -113,6 +116,16 @@ static uint8_t *write_about_source(uint8_t *p, const struct record_source *a) {
     return p;
 }
 
+static uint8_t *write_about_schedule(uint8_t *p, const struct record_schedule *a) {
+    RECORD_SCHEDULE_FIELDS(WRITE_ABOUT)
+    return p;
+}
+
+static uint8_t *write_move(uint8_t *p, const struct record_move *a) {
+    RECORD_MOVE_FIELDS(WRITE_ABOUT)
+    return p;
+}
+
 static uint8_t *write_later_policies(uint8_t *p, const struct record_stage *a) {
     size_t end = record_policies_end(&a->policy, POLICIES_WITHIN_STAGE);
     return record_write_policies(p, &a->policy, POLICIES_WITHIN_STAGE, end);
@@ -129,6 +142,10 @@ size_t record_encode(const struct record *r, uint8_t *out) {
         p = write_about_stage(p, &r->about->stage);
     if (fields & HAS_ABOUT_SOURCE)
         p = write_about_source(p, &r->about->source);
+    if (fields & HAS_ABOUT_SCHEDULE)
+        p = write_about_schedule(p, &r->about->schedule);
+    if (fields & HAS_MOVE)
+        p = write_move(p, &r->about->move);
     p = write_optional(p, r, with);
     if (fields & HAS_ABOUT_STAGE)
         p = write_later_policies(p, &r->about->stage);
@@ -194,6 +211,10 @@ static inline void field_read_status(struct reader *in, enum job_status *out) {
     *out = (enum job_status)get_u8(in);
 }
 
+static inline void field_read_missed(struct reader *in, uint32_t *out) {
+    field_read_small(in, out);
+}
+
 static inline void field_read_hash(struct reader *in, struct hash128 *out) {
     out->low = get_u64(in);
     out->high = get_u64(in);
@@ -233,6 +254,14 @@ static void get_about_source(struct reader *in, struct record_source *a) {
     RECORD_SOURCE_FIELDS(READ_ABOUT)
 }
 
+static void get_about_schedule(struct reader *in, struct record_schedule *a) {
+    RECORD_SCHEDULE_FIELDS(READ_ABOUT)
+}
+
+static void get_move(struct reader *in, struct record_move *a) {
+    RECORD_MOVE_FIELDS(READ_ABOUT)
+}
+
 static void get_policy(struct reader *in, struct policy *policy, const struct policy_row *row) {
     for (size_t k = 0; k < policy_row_values(row); k++)
         *policy_at(policy, &row->values[k]) = get_number(in);
@@ -267,6 +296,10 @@ static void get_behind_front(struct reader *in, struct record *r, uint32_t field
         get_about_stage(in, &about->stage);
     if (fields & HAS_ABOUT_SOURCE)
         get_about_source(in, &about->source);
+    if (fields & HAS_ABOUT_SCHEDULE)
+        get_about_schedule(in, &about->schedule);
+    if (fields & HAS_MOVE)
+        get_move(in, &about->move);
     if (with)
         get_optional(in, r, with);
     if (fields & HAS_ABOUT_STAGE)
@@ -311,6 +344,8 @@ static int record_refuse_field(const struct record *r, const char *field, uint64
 #define SIZE_OF_status(v) ((uint64_t)(v))
 #define SIZE_OF_bytes(v) ((v).size)
 #define SIZE_OF_hash(v) 0
+#define SIZE_OF_flag(v) (v)
+#define SIZE_OF_missed(v) (v)
 
 #define CHECK_FIELD(bit, member, type, most, text)                                                 \
     if ((uint64_t)SIZE_OF_##type(r->member) > (uint64_t)(most))                                    \
@@ -325,9 +360,25 @@ int record_check_bounds(const struct record *r) {
     return 0;
 }
 
+#define CHECK_ABOUT(member, type, most, text)                                                      \
+    if ((uint64_t)SIZE_OF_##type(a->member) > (uint64_t)(most))                                    \
+        return record_refuse_field(r, #member, most);
+
+int record_check_schedule(const struct record *r) {
+    const struct record_schedule *a = &r->about->schedule;
+    RECORD_SCHEDULE_FIELDS(CHECK_ABOUT)
+    return record_check_move(r);
+}
+
+int record_check_move(const struct record *r) {
+    const struct record_move *a = &r->about->move;
+    RECORD_MOVE_FIELDS(CHECK_ABOUT)
+    return 0;
+}
+
 // ---- Printing ---------------------------------------------------------------------------------
 
-enum field_part { PART_HEAD, PART_STAGE, PART_SOURCE, PART_OPTIONAL };
+enum field_part { PART_HEAD, PART_STAGE, PART_SOURCE, PART_SCHEDULE, PART_MOVE, PART_OPTIONAL };
 
 struct record_field {
     const char *name;
@@ -347,12 +398,18 @@ struct record_field {
 #define SOURCE_ROW(member, type, merge, text)                                                      \
     ROW(PART_SOURCE, HAS_ABOUT_SOURCE, record_source, member, type, text)
 
+#define SCHEDULE_ROW(member, type, most, text)                                                     \
+    ROW(PART_SCHEDULE, HAS_ABOUT_SCHEDULE, record_schedule, member, type, text)
+#define MOVE_ROW(member, type, most, text) ROW(PART_MOVE, HAS_MOVE, record_move, member, type, text)
+
 static const struct record_field field_rows[] = {
     RECORD_FIXED_FIELDS(HEAD_ROW)        //
     RECORD_RARE_FIELDS(HEAD_ROW)         //
     RECORD_OPTIONAL_FIELDS(OPTIONAL_ROW) //
     RECORD_STAGE_FIELDS(STAGE_ROW)       //
     RECORD_SOURCE_FIELDS(SOURCE_ROW)     //
+    RECORD_SCHEDULE_FIELDS(SCHEDULE_ROW) //
+    RECORD_MOVE_FIELDS(MOVE_ROW)         //
 };
 
 enum { FIELD_ROWS = sizeof field_rows / sizeof *field_rows };
@@ -366,6 +423,10 @@ static const char *field_at(const struct record *r, const struct record_field *f
         return (const char *)&r->about->stage + f->offset;
     case PART_SOURCE:
         return (const char *)&r->about->source + f->offset;
+    case PART_SCHEDULE:
+        return (const char *)&r->about->schedule + f->offset;
+    case PART_MOVE:
+        return (const char *)&r->about->move + f->offset;
     }
     return NULL;
 }
@@ -383,6 +444,7 @@ static void field_get(const struct record *r, const struct record_field *f,
         out->number = *(const uint64_t *)at;
         break;
     case field_small:
+    case field_missed:
     case field_stage:
     case field_shard:
         out->number = *(const uint32_t *)at;

@@ -10,7 +10,8 @@
 //     job: PUSH, ARRIVAL, JOB or REPLACE        ended job: END       reasons of a failed job: FAIL
 //     stage: STAGE                   source: SOURCE            state of a channel: STATE
 //     `once` without its job: ONCE   emit not acknowledged: OUTBOX    link to a shard: LINK
-//     lease that outlives the engine: LEASE     epoch: EPOCH     trim mark: TRIM
+//     lease that outlives the engine: LEASE     schedule: SCHEDULE
+//     epoch: EPOCH                   trim mark: TRIM
 //
 // A record with `copy` set was written by the cleaner: it moves a thing's home and has no other
 // effect.
@@ -41,6 +42,9 @@
 //     REPLACE      a job that has not started, as JOB has it, after ONCE … LAST has changed it
 //     SNOOZE       a job was released and may not start before due_ms
 //     DUE          a delayed job or a job in backoff may start now; position: its place
+//     SCHEDULE     a push that repeats, and where it stands; body: the job's
+//     SCHEDULE_MOVE  where a schedule stands now; behind the PUSH of its tick, in one group
+//     SCHEDULE_DROP  a schedule is forgotten
 //
 // X(kind, number, name, fields, check, apply, clean, …), a new kind at the end:
 //     number         on disk: never used again for another kind; those below are taken
@@ -97,13 +101,20 @@
     X(DUE, 36, "due", HAS_ID | HAS_STAGE | HAS_POSITION, replay_check_due, replay_due,             \
       clean_nothing, .copy = RECORD_LEFT_OUT)                                                      \
     X(REPLACE, 34, "replace", FIELDS_OF_JOB | HAS_META, replay_check_replace, replay_replace,      \
-      clean_job_record, .copy = RECORD_COPIED, .body = "body")
+      clean_job_record, .copy = RECORD_COPIED, .body = "body")                                     \
+    X(SCHEDULE, 23, "schedule", FIELDS_OF_SCHEDULE, replay_check_schedule, replay_schedule,        \
+      clean_schedule_record, .copy = RECORD_COPIED, .body = "body")                                \
+    X(SCHEDULE_MOVE, 24, "schedule-move", FIELDS_OF_MOVE, replay_check_schedule_move,              \
+      replay_schedule_move, clean_nothing, .copy = RECORD_LEFT_OUT)                                \
+    X(SCHEDULE_DROP, 25, "schedule-drop", HAS_STAGE | HAS_NAME, replay_check_schedule_drop,        \
+      replay_schedule_drop, clean_nothing, .copy = RECORD_LEFT_OUT)
 
-// STAGE and SOURCE records with a maker, and records of jobs with META, have numbers of their own
+// Records with a maker, and records of jobs with META, have numbers of their own
 // on disk. No other code sees them.
 enum {
     NUMBER_STAGE_MADE = 21,
     NUMBER_SOURCE_MADE = 22,
+    NUMBER_SCHEDULE_MADE = 26,
     NUMBER_PUSH_META = 30,
     NUMBER_JOB_META = 31,
     NUMBER_OUTBOX_META = 32,
@@ -148,10 +159,29 @@ struct record_source {
     uint8_t bitmap[SOURCE_BITMAP]; // of the last SOURCE_WINDOW numbers n: bit n % SOURCE_WINDOW
 };
 
-// The counters and the policy that STAGE and SOURCE records have beyond the common fields.
+// When a schedule is due: instants of the wall clock.
+struct record_schedule {
+    uint64_t every_ms;    // 0: `cron` says when
+    uint32_t missed;      // an enum missed
+    uint64_t deadline_ms; // of its jobs, from their push; 0: none
+    mr_bytes cron, zone;
+    uint32_t meta_size; // how many bytes at the body's end are META
+};
+
+// Where a schedule stands. The instants are of the wall clock; 0: none.
+struct record_move {
+    uint64_t next_ms, last_ms;
+    uint64_t pushed, last_id; // jobs so far, and the latest of them
+    bool paused;
+    bool asked; // a job is to be pushed now, whatever the instant
+};
+
+// The fields of STAGE, SOURCE and SCHEDULE records beyond the common ones.
 struct record_about {
     struct record_stage stage;
     struct record_source source;
+    struct record_schedule schedule;
+    struct record_move move;
 };
 
 // One struct for all kinds; record.c says which kind has which fields, record_layout.h how each is
@@ -162,7 +192,7 @@ struct record {
     uint64_t time_ms; // engine time when it was written
     uint64_t id;
     uint32_t stage; // number
-    mr_bytes name;  // of a stage or source; OUTBOX: the `once`
+    mr_bytes name;  // of a stage, source or schedule; OUTBOX: the `once`
     mr_bytes key;
     bool has_once, call;
     struct hash128 once;
@@ -179,8 +209,8 @@ struct record {
     uint64_t source, number; // source's number; the push's number in it, or the emit's in its link
     uint32_t shard;          // the other end of a link
     uint64_t epoch, next_id, upto;
-    uint64_t maker;                   // STAGE, SOURCE: who made it; 0: not known
-    const struct record_about *about; // STAGE, SOURCE
+    uint64_t maker;                   // STAGE, SOURCE, SCHEDULE: who made it; 0: not known
+    const struct record_about *about; // STAGE, SOURCE, SCHEDULE
 };
 
 const char *record_kind_name(enum record_kind);
@@ -194,6 +224,9 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
 
 // Whether every field is within the bounds that hold for it in any kind. MR_ECORRUPT.
 int record_check_bounds(const struct record *);
+// The same for the fields of SCHEDULE and SCHEDULE_MOVE records; the first includes the second.
+int record_check_schedule(const struct record *);
+int record_check_move(const struct record *);
 
 // ---- A record as text -------------------------------------------------------------------------
 
@@ -210,6 +243,7 @@ enum field_type {
     field_present, // true where its bit is set
     field_time,
     field_status,
+    field_missed, // an enum missed
     field_bytes,
     field_hash,
     field_bitmap,
@@ -219,7 +253,7 @@ enum field_type {
 struct record_value {
     const char *name; // its name in this kind
     enum field_type type;
-    bool counter; // of a stage or a source
+    bool counter; // of a stage, a source or a schedule
     uint64_t number;
     mr_bytes bytes;
 };

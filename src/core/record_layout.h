@@ -40,8 +40,11 @@ enum {
     HAS_LEASE = 1 << 14,
     HAS_MAKER = 1 << 15,
     HAS_META = 1 << 16,
+    HAS_ABOUT_SCHEDULE = 1 << 17,
+    HAS_MOVE = 1 << 18,
     HAS_RARE = HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE |
-               HAS_SOURCE_NUMBER | HAS_LINK | HAS_LEASE | HAS_MAKER | HAS_META,
+               HAS_SOURCE_NUMBER | HAS_LINK | HAS_LEASE | HAS_MAKER | HAS_META |
+               HAS_ABOUT_SCHEDULE | HAS_MOVE,
 };
 
 // Fields that a record may have; written as a bit set in front.
@@ -65,6 +68,8 @@ enum {
     FIELDS_OF_SOURCE = HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE,
     FIELDS_OF_OUTBOX = HAS_STAGE | HAS_LINK | HAS_NAME,
     FIELDS_OF_ARRIVAL = FIELDS_OF_PUSH | HAS_LINK,
+    FIELDS_OF_MOVE = HAS_STAGE | HAS_NAME | HAS_MOVE,
+    FIELDS_OF_SCHEDULE = FIELDS_OF_MOVE | HAS_ABOUT_SCHEDULE,
     FIELDS_OF_LEASE =
         HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT | HAS_SERIAL | HAS_LEASE,
 };
@@ -132,6 +137,24 @@ enum {
     X(cancelled, number, sum, "cancelled")                                                         \
     X(expired, number, sum, "expired")                                                             \
     X(bitmap, bitmap, window, NULL)
+
+// X(member of struct record_schedule, type, bound, printed name)
+#define RECORD_SCHEDULE_FIELDS(X)                                                                  \
+    X(every_ms, number, TIME_MOST_MS, "every-ms")                                                  \
+    X(missed, missed, MISSED_ALL, "missed")                                                        \
+    X(deadline_ms, number, TIME_MOST_MS, "deadline-ms")                                            \
+    X(cron, bytes, CRON_MOST, "cron")                                                              \
+    X(zone, bytes, ZONE_NAME_MOST, "tz")                                                           \
+    X(meta_size, small, META_MOST, "meta-bytes")
+
+// X(member of struct record_move, …) likewise.
+#define RECORD_MOVE_FIELDS(X)                                                                      \
+    X(next_ms, time, INSTANT_MOST, "next")                                                         \
+    X(last_ms, time, INSTANT_MOST, "last")                                                         \
+    X(pushed, number, NUMBER_MOST, "pushed")                                                       \
+    X(last_id, id, NUMBER_MOST, "last-id")                                                         \
+    X(paused, flag, 1, "paused")                                                                   \
+    X(asked, flag, 1, "asked")
 
 // The first rows of the table of policies have fixed places within STAGE. Later ones are written at
 // its end, after the optional fields, up to the last that is not at its default: so a record that
@@ -210,6 +233,10 @@ RECORD_INLINE uint8_t *field_write_present(uint8_t *p, bool v) {
 RECORD_INLINE uint8_t *field_write_status(uint8_t *p, enum job_status v) {
     *p = (uint8_t)v;
     return p + 1;
+}
+
+RECORD_INLINE uint8_t *field_write_missed(uint8_t *p, uint32_t v) {
+    return field_write_number(p, v);
 }
 
 RECORD_INLINE uint8_t *field_write_hash(uint8_t *p, struct hash128 v) {

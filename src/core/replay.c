@@ -239,7 +239,8 @@ int replay_check_stage_drop(struct core *c, const struct record *r, const struct
     (void)e;
     ACCEPT_IF(r->stage, "a record names stage 0");
     const struct stage *s = r->stage < c->stage_capacity ? c->stages[r->stage] : NULL;
-    uint64_t jobs = s ? s->by_status[JOB_DEAD] + s->states.count + links_lead_to(c, s) : 0;
+    uint64_t jobs =
+        s ? s->by_status[JOB_DEAD] + s->states.count + s->schedules + links_lead_to(c, s) : 0;
     for (int status = JOB_DELAYED; s && status <= JOB_RUNNING; status++)
         jobs += s->by_status[status];
     ACCEPT_IF(!jobs, "stage %" PRIu32 " is forgotten, but is not empty", r->stage);
@@ -353,6 +354,26 @@ int replay_check_state(struct core *c, const struct record *r, const struct repl
 int replay_check_once(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->stage && r->id && r->has_once, "a once record without a name or a job");
+    return 0;
+}
+
+// ---- Schedules --------------------------------------------------------------------------------
+
+int replay_check_schedule(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)c;
+    return schedule_check(r, e->body_size);
+}
+
+int replay_check_schedule_move(struct core *c, const struct record *r,
+                               const struct replay_entry *e) {
+    (void)e;
+    return schedule_check_move(c, r);
+}
+
+int replay_check_schedule_drop(struct core *c, const struct record *r,
+                               const struct replay_entry *e) {
+    (void)c, (void)e;
+    ACCEPT_IF(r->stage, "a record names stage 0");
     return 0;
 }
 
@@ -810,6 +831,24 @@ int replay_link(struct core *c, const struct record *r, const struct replay_entr
 
 int replay_lease(struct core *c, const struct record *r, const struct replay_entry *e) {
     return lease_replay(c, r, e->at, e->size);
+}
+
+int replay_schedule(struct core *c, const struct record *r, const struct replay_entry *e) {
+    return schedule_restore(c, r, e->at, e->size, e->body_size);
+}
+
+int replay_schedule_move(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    schedule_restore_move(c, r);
+    return 0;
+}
+
+int replay_schedule_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    uint32_t number = schedule_find(c, r->stage, r->name);
+    if (number)
+        schedule_forget(c, number);
+    return 0;
 }
 
 int replay_stage_drop(struct core *c, const struct record *r, const struct replay_entry *e) {

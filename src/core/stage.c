@@ -285,6 +285,7 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
            : s->first_spent         ? "once names (they go with its dedupe-window)"
            : s->states.count        ? "states of channels"
            : s->sources             ? "epics or sources (EPIC … DROP)"
+           : s->schedules           ? "schedules (SCHEDULE … DROP)"
            : s->outboxed || s->over_at_peer || s->mark_at_peer ? "emits that are on their way to it"
            : !list_empty(&s->takers)                           ? "takes that wait"
            : !list_empty(&s->pushers) || s->granted_rooms      ? "pushes that wait for room"

@@ -184,6 +184,7 @@ struct stage {
     struct list of_starved; // its first push waits for memory or the log
     uint32_t taker_count, next_dirty;
     uint32_t sources; // epics and clients that number their pushes into it
+    uint32_t schedules;
     struct stage_edge edges[CORE_EDGES];
     uint32_t edge_count;
     struct list edges_here; // edges of other stages to it
@@ -243,7 +244,23 @@ struct source {
     bool dropped;         // kept only until the last of its jobs is forgotten
 };
 
-enum made { MADE_STAGE, MADE_SOURCE, MADE_KNOWN, MADE_END }; // KNOWN: stages with `known_only`
+#define NO_TIMER UINT64_MAX
+
+// A push that repeats: see schedule.c.
+struct schedule {
+    uint64_t at, timer_ms; // its home; when it is in `ticks`: NO_TIMER: it is not
+    uint32_t size, body_size, hash;
+    uint32_t stage, maker; // maker: 0: not known
+    struct record_schedule when;
+    struct record_move move;
+    mr_bytes name, key; // as are `when.cron` and `when.zone`, parts of `text`
+    uint8_t *text;      // NULL: this entry is free
+    uint32_t attempts;
+    bool catching_up;
+};
+
+// KNOWN: stages with `known_only`
+enum made { MADE_STAGE, MADE_SOURCE, MADE_KNOWN, MADE_SCHEDULE, MADE_END };
 
 struct maker {
     uint64_t name;           // as core_act_for set it
@@ -297,8 +314,11 @@ struct core {
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
-    struct slab makers;
-    uint64_t made; // by all makers
+    struct slab makers, schedules;
+    struct map schedule_by_name;
+    uint64_t schedule_bytes; // of their texts
+    struct heap ticks;       // schedules, by the wall clock
+    uint64_t made;           // by all makers
     struct pool keys;
     struct idmap by_id;
     struct map by_key, once, source_by_name, source_by_number, outbox_by_number;
@@ -321,7 +341,7 @@ struct core {
     uint32_t searches; // for cycles
     struct heap timers;
     struct out out;
-    struct buffer scratch, reasons, grants;
+    struct buffer scratch, reasons, grants, tick_body;
 };
 
 static inline struct job *job_at(const struct core *c, uint32_t number) {
@@ -338,6 +358,10 @@ static inline struct lease *lease_at(const struct core *c, uint32_t number) {
 
 static inline struct source *source_at(const struct core *c, uint32_t number) {
     return slab_at(&c->sources, number);
+}
+
+static inline struct schedule *schedule_at(const struct core *c, uint32_t number) {
+    return slab_at(&c->schedules, number);
 }
 
 static inline struct stage *stage_of(const struct core *c, const struct job *j) {
@@ -598,7 +622,7 @@ int sources_open(struct core *); // after replay
 void source_forget(struct core *, uint32_t source);
 void gaps_drop(struct core *, struct conn *);
 
-// ---- maker.c: stages and sources counted by maker ---------------------------------------------
+// ---- maker.c: stages, sources and schedules counted by maker -----------------------------------
 
 uint32_t maker_find(const struct core *); // the current one (core_act_for); 0: not known
 uint32_t maker_of_name(const struct core *, uint64_t name); // 0: it has made nothing
@@ -612,6 +636,19 @@ int maker_reserve(struct core *, uint64_t name);
 // After maker_reserve; returns the maker.
 uint32_t maker_add(struct core *, uint64_t name, enum made);
 void maker_remove(struct core *, uint32_t maker, enum made);
+
+// ---- schedule.c --------------------------------------------------------------------------------
+
+uint32_t schedule_find(const struct core *, uint32_t stage, mr_bytes name); // 0: not known
+int schedule_check(const struct record *, uint32_t body_size); // a SCHEDULE record: MR_ECORRUPT
+int schedule_check_move(const struct core *, const struct record *); // a SCHEDULE_MOVE record
+int schedule_restore(struct core *, const struct record *, uint64_t at, uint32_t size,
+                     uint32_t body_size);
+void schedule_restore_move(struct core *, const struct record *);
+void schedule_forget(struct core *, uint32_t number);
+int schedule_copy(struct core *, uint32_t number, mr_bytes body); // for the cleaner
+int schedules_open(struct core *);                                // after replay
+void schedules_finish(struct core *);
 
 // ---- state.c: what channels keep between their jobs -------------------------------------------
 

@@ -203,17 +203,9 @@ bool job_status_has_key(enum job_status status) {
     return status < JOB_DONE || status == JOB_DEAD;
 }
 
-static bool is_name(mr_bytes text, const char *small) {
-    const uint8_t *letters = text.data;
-    size_t i = 0;
-    while (i < text.size && small[i] && (letters[i] | 0x20) == small[i])
-        i++;
-    return i == text.size && !small[i];
-}
-
 bool job_status_find(mr_bytes name, enum job_status *out) {
     for (uint32_t i = 0; i < STATUSES; i++) {
-        if (!is_name(name, job_status_name(walk_order[i])))
+        if (!bytes_are_word(name, job_status_name(walk_order[i])))
             continue;
         *out = walk_order[i];
         return true;

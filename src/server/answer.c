@@ -5,6 +5,7 @@
 #include "base/hints.h"
 #include "base/mem.h"
 #include "core/record.h"
+#include "server/access.h"
 #include "server/fetch.h"
 #include "server/shards.h"
 #include "wire/code.h"
@@ -379,4 +380,43 @@ void list_run(struct session *s, const struct listing *list) {
     list_resume(s, l, WAKE_READY);
     if (!s->wait.kind)
         listing_free(l);
+}
+
+bool list_next_place(const struct host *h, uint32_t (*places)(const struct core *), uint64_t *at) {
+    uint32_t shard = (uint32_t)(*at >> LIST_SHARD_SHIFT);
+    ++*at;
+    for (; shard < h->end; *at = (uint64_t)++shard << LIST_SHARD_SHIFT)
+        if ((uint32_t)*at < places(own_part(h, shard)->core))
+            return true;
+    return false;
+}
+
+bool list_read_from(struct session *s, mr_bytes from, mr_bytes only, const char *what,
+                    int (*place)(struct core *, mr_bytes stage, mr_bytes name, uint32_t *out),
+                    uint64_t *out) {
+    const uint8_t *space = from.size ? memchr(from.data, ' ', from.size) : NULL;
+    *out = (uint64_t)s->host->first << LIST_SHARD_SHIFT;
+    if (!from.data)
+        return true;
+    if (!space) {
+        session_usage(s, "FROM takes the stage and the name of %s, with a space between them",
+                      what);
+        return false;
+    }
+    size_t size = (size_t)(space - (const uint8_t *)from.data);
+    mr_bytes stage = { from.data, size }, name = { space + 1, from.size - size - 1 };
+    uint32_t shard = route_of(s->host->shards, stage), found = 0;
+    if (!access_name(s, "stage", stage))
+        return false;
+    if (only.size && !bytes_equal(only, stage)) {
+        session_usage(s, "FROM takes %s of the stage that is listed", what);
+        return false;
+    }
+    if (!name.size)
+        return true; // from the first
+    int err = place(core_of_stage(s->host, stage), stage, name, &found);
+    if (err < 0)
+        answer_error(s, err);
+    *out = (uint64_t)shard << LIST_SHARD_SHIFT | found;
+    return err == 0;
 }

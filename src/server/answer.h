@@ -50,4 +50,17 @@ struct listing {
 // Makes the list and replies with it, in this turn or later.
 void list_run(struct session *, const struct listing *);
 
+// Lists of things that have a name within their stage and a place in their core (epics, schedules):
+// `at` is the shard, from LIST_SHARD_SHIFT on, and the place there that was looked at last.
+enum { LIST_SHARD_SHIFT = 32 };
+
+// The next place; false: there is none.
+bool list_next_place(const struct host *, uint32_t (*places)(const struct core *), uint64_t *at);
+
+// Where a list begins: behind FROM, which is 'stage name', if that is given. `only`: the stage that
+// it is about; empty: all. `what`: a word for errors. False: an error was answered.
+bool list_read_from(struct session *, mr_bytes from, mr_bytes only, const char *what,
+                    int (*place)(struct core *, mr_bytes stage, mr_bytes name, uint32_t *out),
+                    uint64_t *out);
+
 #endif

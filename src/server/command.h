@@ -159,6 +159,9 @@ void run_why(struct session *, struct arguments *); // command_why.c
 void run_epic(struct session *, struct arguments *); // command_epic.c
 void run_epics(struct session *, struct arguments *);
 
+void run_schedule(struct session *, struct arguments *); // command_schedule.c
+void run_schedules(struct session *, struct arguments *);
+
 void run_retry(struct session *, struct arguments *); // command_act.c
 void run_drop(struct session *, struct arguments *);
 void run_cancel(struct session *, struct arguments *);

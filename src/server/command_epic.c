@@ -181,9 +181,6 @@ static const struct option epics_options[] = {
     { 0 },
 };
 
-// Where a list of epics is: the shard, and the place there that was looked at last.
-enum { SHARD_SHIFT = 32 };
-
 static void write_row(struct session *s, struct listing *l, struct core *core, mr_bytes name) {
     struct epic_info e;
     core_epic_look_at(core, (uint32_t)l->at, &e);
@@ -192,23 +189,13 @@ static void write_row(struct session *s, struct listing *l, struct core *core, m
     budget_spend(s, STEPS_ROW + core_take_steps(core));
 }
 
-// The next place; false: there is none.
-static bool next_place(const struct host *h, uint64_t *at) {
-    uint32_t shard = (uint32_t)(*at >> SHARD_SHIFT);
-    ++*at;
-    for (; shard < h->end; *at = (uint64_t)++shard << SHARD_SHIFT)
-        if ((uint32_t)*at < core_epic_places(own_part(h, shard)->core))
-            return true;
-    return false;
-}
-
 // Those of one stage, unless that is empty.
 static bool list_epics(struct session *s, struct listing *l) {
     mr_bytes stage, name, only = mr_str(l->stage);
     while (l->count < l->most && budget_left(s)) {
-        if (!next_place(s->host, &l->at))
+        if (!list_next_place(s->host, core_epic_places, &l->at))
             return true;
-        struct core *core = s->host->parts[l->at >> SHARD_SHIFT].core;
+        struct core *core = s->host->parts[l->at >> LIST_SHARD_SHIFT].core;
         budget_spend(s, access_steps(s));
         if (core_epic_at(core, (uint32_t)l->at, &stage, &name) && access_sees(s, stage) &&
             (!only.size || bytes_equal(stage, only)))
@@ -217,40 +204,12 @@ static bool list_epics(struct session *s, struct listing *l) {
     return l->count == l->most;
 }
 
-// FROM is 'stage name'. False: an error was answered.
-static bool read_from(struct session *s, mr_bytes from, mr_bytes only, uint64_t *out) {
-    const uint8_t *space = from.size ? memchr(from.data, ' ', from.size) : NULL;
-    *out = (uint64_t)s->host->first << SHARD_SHIFT;
-    if (!from.data)
-        return true;
-    if (!space) {
-        session_usage(s, "FROM takes the stage and the name of an epic, with a space between them");
-        return false;
-    }
-    size_t size = (size_t)(space - (const uint8_t *)from.data);
-    mr_bytes stage = { from.data, size }, name = { space + 1, from.size - size - 1 };
-    uint32_t shard = route_of(s->host->shards, stage), place = 0;
-    if (!access_name(s, "stage", stage))
-        return false;
-    if (only.size && !bytes_equal(only, stage)) {
-        session_usage(s, "FROM takes an epic of the stage that STAGE names");
-        return false;
-    }
-    if (!name.size)
-        return true; // from the first
-    int err = core_epic_place(core_of_stage(s->host, stage), stage, name, &place);
-    if (err < 0)
-        answer_error(s, err);
-    *out = (uint64_t)shard << SHARD_SHIFT | place;
-    return err == 0;
-}
-
 void run_epics(struct session *s, struct arguments *a) {
     struct epics_options o = { .count = LIMIT_LISTED };
     struct listing l = { .more = list_epics };
     if (!options_read(s, a, epics_options, &o) ||
         (o.stage.size && !access_name(s, "stage", o.stage)) ||
-        !read_from(s, o.from, o.stage, &l.at))
+        !list_read_from(s, o.from, o.stage, "an epic", core_epic_place, &l.at))
         return;
     if (o.stage.size > STAGE_NAME_MOST) { // none has such a name
         reply_array(&s->reply, 0);

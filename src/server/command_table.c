@@ -65,6 +65,23 @@ const struct command command_table[] = {
       "the reason why none of its jobs starts; OF sets the number of jobs that the producer "
       "expects (-1 if it was not set); the name of an epic is unique within its stage, and "
       "needs the rights for that stage" },
+    { "SCHEDULE", 2, 0, ROLE_PUSH, SCOPE_STAGE, false, MULTI_QUEUED, false, run_schedule,
+      "stage name CRON expr|EVERY ms [TZ zone] [MISSED skip|one|all] PUSH body" SCHEDULE_OPTIONS(
+          OPTION_SYNTAX) " | stage name DROP|PAUSE|RESUME|NOW | stage name [BODY]",
+      "OK, or the last a map:" SCHEDULE_FIELDS(FIELD_NAMES) " upcoming, with BODY also body",
+      "pushes a job whenever a cron expression (five fields, or @hourly, @daily, @weekly, "
+      "@monthly, "
+      "@yearly) or an interval of at least 1 s says so; CRON names local times of the zone TZ "
+      "(UTC): "
+      "one that occurs twice because the clock is set back counts once, one that is left out "
+      "counts at the moment of the change; an expression for every hour goes by elapsed time; a "
+      "tick is pushed once, also over a crash, whatever the limits of the stage; ticks that are "
+      "more than a minute late, because the server was down or the clock was changed, are missed: "
+      "skip (the default) pushes none of them, one the last one, all each of them, the last 1000 "
+      "at most; a second SCHEDULE of that name replaces it; the schedule keeps its next tick if "
+      "its times "
+      "are the same; NOW pushes a job at once, beside its ticks; after PAUSE there are no ticks, "
+      "and RESUME does not make up for them; the name is unique within the stage" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_STAGES, true, MULTI_REFUSED, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
       "array of jobs: id" GRANT_OTHER_FIELDS(FIELD_LIST),
@@ -124,6 +141,10 @@ const struct command command_table[] = {
       "[STAGE stage] [COUNT n] [FROM 'stage name']", "array of maps: name, and as of EPIC",
       "lists the epics of one stage or of all, at most 1000; FROM continues after that epic: "
       "one argument, stage and name with a space between them" },
+    { "SCHEDULES", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_schedules,
+      "[stage] [COUNT n] [FROM 'stage name']", "array of maps:" SCHEDULE_FIELDS(FIELD_NAMES),
+      "lists the schedules of one stage or of all, at most 1000; FROM continues after that "
+      "schedule, as in EPICS" },
     { "WHY", 1, 1, ROLE_READ, SCOPE_EITHER, false, MULTI_QUEUED, true, run_why, "stage | id",
       "a sentence", "says why a stage or a job waits, with the command that changes it" },
     { "RETRY", 1, 0, ROLE_ADMIN, SCOPE_JOBS, true, MULTI_CHECKED, true, run_retry,
@@ -148,7 +169,8 @@ const struct command command_table[] = {
       "OK, or without values a map of the policies and their values",
       "sets policies, all or none, or shows them; durations are milliseconds or have a unit "
       "(30s); REMOVE removes an empty stage with its policy and counters: one without jobs, "
-      "results, once names, epics, states and waiting takes; an empty stage without policies "
+      "results, once names, epics, schedules, states and waiting takes; an empty stage without "
+      "policies "
       "of its own is removed automatically when its results are removed, or to make room for "
       "another stage" },
     { "BACKUP", 1, 3, ROLE_ADMIN, SCOPE_SHARD, false, MULTI_REFUSED, true, run_backup,

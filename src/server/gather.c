@@ -160,9 +160,11 @@ static uint64_t loops_with_shards(const struct host *h, uint32_t from) {
     return loops;
 }
 
-// Options of lists are pairs. DEAD has an optional stage before them, which is one word more.
+// Options of lists are pairs. DEAD and SCHEDULES have an optional stage before them, which is one
+// word more.
 static uint32_t list_options_at(const struct command *c, uint32_t count) {
-    return 1 + (word_is(mr_str(c->name), "DEAD") && count % 2 == 0);
+    bool takes_stage = word_is(mr_str(c->name), "DEAD") || word_is(mr_str(c->name), "SCHEDULES");
+    return 1 + (takes_stage && count % 2 == 0);
 }
 
 // The value of an option of a list, of several the last; NULL: it is not there.
@@ -189,7 +191,7 @@ static const mr_bytes *take_option(const mr_bytes *words, uint32_t count, const 
     return found;
 }
 
-// What names the only stage of a list: an option, but for DEAD.
+// What names the only stage of a list: an option, but for DEAD and SCHEDULES.
 static const mr_bytes *list_stage(const struct command *c, const mr_bytes *words, uint32_t count) {
     if (list_options_at(c, count) > 1)
         return &words[1];

@@ -64,9 +64,11 @@ static const struct {
     const char *name;
     const struct reply_table *fields;
 } described[] = {
-    { "EPIC", &epic_replies },        { "JOB", &job_replies },        { "STAGES", &stage_replies },
-    { "CHANNELS", &channel_replies }, { "WORKERS", &worker_replies }, { "TAKE", &grant_replies },
-    { "CLUSTER", &node_replies },     { "CLUSTER", &shard_replies },
+    { "EPIC", &epic_replies },        { "JOB", &job_replies },
+    { "STAGES", &stage_replies },     { "SCHEDULE", &schedule_replies },
+    { "CHANNELS", &channel_replies }, { "WORKERS", &worker_replies },
+    { "TAKE", &grant_replies },       { "CLUSTER", &node_replies },
+    { "CLUSTER", &shard_replies },
 };
 
 static void page_add(struct reply *r, const char *format, ...)

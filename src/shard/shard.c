@@ -10,6 +10,7 @@
 #include "shard/clean.h"
 #include "shard/reads.h"
 #include "shard/running.h"
+#include "shard/ticks.h"
 
 #include <errno.h>
 #include <string.h>
@@ -23,6 +24,7 @@ struct shard {
     struct peers *peers;     // NULL: the engine has no other shard
     struct cleaner cleaner;
     struct reads reads;
+    struct ticks ticks;
     struct shard_world world;
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
@@ -184,6 +186,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
         return err;
     if (s->peers)
         peers_start(s->peers, s->core);
+    s->ticks = (struct ticks){ .core = s->core, .world = &s->world };
     s->cleaner = (struct cleaner){ .log = s->log, .core = s->core, .last_at = &s->last_at };
     struct replaying replaying = { s->core, o->cancel };
     err = log_replay(s->log, shard_replay_entry, &replaying);
@@ -194,6 +197,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
 static void shard_free(struct shard *s, bool in_peace) {
     core_destroy(s->core);
     reads_finish(&s->reads);
+    ticks_finish(&s->ticks);
     peers_destroy(s->peers);
     running_close(s->running, in_peace);
     log_close(s->log);
@@ -248,6 +252,10 @@ struct core *shard_core(struct shard *s) {
     return s->core;
 }
 
+struct ticks *shard_ticks(struct shard *s) {
+    return &s->ticks;
+}
+
 struct peers *shard_peers(struct shard *s) {
     return s->peers;
 }
@@ -298,6 +306,8 @@ int shard_begin(struct shard *s) {
     int err = core_advance(s->core, shard_now_ms(s));
     if (core_ids_wait(s->core) || core_log_is_full(s->core))
         shard_follow_log(s);
+    if (ticks_are_due(&s->ticks))
+        ticks_run(&s->ticks);
     return err;
 }
 
@@ -387,6 +397,8 @@ int64_t shard_next_ms(struct shard *s) {
                               cleaner_next_ms(&s->cleaner, &log, now_ms));
     if (core_log_is_full(s->core))
         ms = wait_shorter(ms, LOG_ROOM_MS);
+    if (core_tick_next(s->core) != UINT64_MAX)
+        ms = wait_shorter(ms, wait_ms_until(s->ticks.look_ms, now_ms));
     return s->peers ? wait_shorter(ms, wait_ms_until(peers_due_ms(s->peers), now_ms)) : ms;
 }
 

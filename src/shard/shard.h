@@ -14,6 +14,7 @@
 #include "core/core.h"
 #include "log/open.h"
 #include "shard/peers.h"
+#include "shard/ticks.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -23,7 +24,7 @@ struct shard;
 
 // The sources of time and randomness; NULL functions: the system's.
 struct shard_world {
-    uint64_t (*wall_ms)(void *arg); // CLOCK_REALTIME: read once, at opening
+    uint64_t (*wall_ms)(void *arg); // CLOCK_REALTIME: read at opening, and for schedules
     uint64_t (*boot_ms)(void *arg); // CLOCK_BOOTTIME: followed from then on
     uint64_t (*random)(void *arg);
     void *arg;
@@ -63,6 +64,9 @@ void shard_abandon(struct shard *);
 void shard_close(struct shard *);
 
 struct core *shard_core(struct shard *);
+
+// Runs its schedules; what they need beside the core.
+struct ticks *shard_ticks(struct shard *);
 
 // Its messages to the other shards of the engine; NULL: there are no other shards.
 struct peers *shard_peers(struct shard *);

@@ -23,6 +23,7 @@
 #define REASON_FIELD(from, ...) FIELD(reason_reply, __VA_ARGS__)
 #define GRANT_FIELD(from, ...) FIELD(grant_reply, __VA_ARGS__)
 #define EPIC_FIELD(from, ...) FIELD(epic_reply, __VA_ARGS__)
+#define SCHEDULE_FIELD(from, ...) FIELD(schedule_reply, __VA_ARGS__)
 #define WORKER_FIELD(from, ...) FIELD(worker_reply, __VA_ARGS__)
 #define NODE_FIELD(from, ...) FIELD(node_reply, __VA_ARGS__)
 #define SHARD_FIELD(from, ...) FIELD(shard_reply, __VA_ARGS__)
@@ -39,6 +40,8 @@ static const struct reply_field grant_fields[] = { GRANT_FIELDS(GRANT_FIELD) };
 static const struct reply_field epic_fields[] = { EPIC_FIELDS(EPIC_FIELD) };
 static const struct reply_field epics_fields[] = { EPIC_NAME_FIELD(EPIC_FIELD)
                                                        EPIC_FIELDS(EPIC_FIELD) };
+static const struct reply_field schedule_fields[] = { SCHEDULE_FIELDS(SCHEDULE_FIELD)
+                                                          SCHEDULE_MORE_FIELDS(SCHEDULE_FIELD) };
 static const struct reply_field worker_fields[] = { WORKER_FIELDS(WORKER_FIELD) };
 static const struct reply_field node_fields[] = { NODE_FIELDS(NODE_FIELD) };
 static const struct reply_field shard_fields[] = { SHARD_FIELDS(SHARD_FIELD) };
@@ -54,6 +57,7 @@ const struct reply_table reason_replies = TABLE(reason_fields);
 const struct reply_table grant_replies = TABLE(grant_fields);
 const struct reply_table epic_replies = TABLE(epic_fields);
 const struct reply_table epics_replies = TABLE(epics_fields);
+const struct reply_table schedule_replies = TABLE(schedule_fields);
 const struct reply_table worker_replies = TABLE(worker_fields);
 const struct reply_table node_replies = TABLE(node_fields);
 const struct reply_table shard_replies = TABLE(shard_fields);

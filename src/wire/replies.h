@@ -61,6 +61,11 @@ struct epic_reply {
     EPIC_FIELDS(REPLY_MEMBER)
 };
 
+struct schedule_reply {
+    SCHEDULE_FIELDS(REPLY_MEMBER)
+    SCHEDULE_MORE_FIELDS(REPLY_MEMBER)
+};
+
 struct worker_reply {
     WORKER_FIELDS(REPLY_MEMBER)
 };
@@ -123,6 +128,7 @@ extern const struct reply_table stage_replies, channel_replies, job_replies, rea
 extern const struct reply_table grant_replies;               // for documentation: it is no map
 extern const struct reply_table epic_replies, epics_replies; // the second begins with the name
 extern const struct reply_table node_replies, shard_replies, cluster_replies; // of CLUSTER STATUS
+extern const struct reply_table schedule_replies;
 extern const struct reply_table worker_replies, hello_replies, docs_replies, argument_replies;
 
 // Writes the struct `from` as a map.

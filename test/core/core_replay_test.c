@@ -69,11 +69,18 @@ static void tell_everything(struct core_fixture *t) {
     try_take(t, (struct take){ .detached = true, .lease_ms = 100000 }, &held);
     pass_ms(t, 1500);
     must(beat(t, held));
+    schedule(t, "w", "k", "tick", 1000);
+    must(try_schedule(t, (struct schedule_spec){ .name = mr_str("v"), .cron = mr_str("@daily") },
+                      5000));
+    run_tick(t, 1000, (struct tick){ true, 1000, 2000, false });
     clean(t);
     push(t, "k", "f");
     struct taken f = take(t);
     must(snooze_job(t, f, 1000));
     assert_true(due(t, f.id));
+    run_tick(t, 2000, (struct tick){ true, 2000, 3000, false });
+    must(pause_schedule(t, "v"));
+    must(drop_schedule(t, "v"));
     must(core_epic(t->core, mr_str("s"), mr_str("e"), &e));
 }
 
@@ -163,6 +170,7 @@ static struct core *replay_some(struct record_about *about) {
         { .kind = RECORD_TRIM, .upto = 64 },
         { .kind = RECORD_LINK, .shard = 1, .number = 7 },
         { .kind = RECORD_OUTBOX, .shard = 1, .number = 8, .stage = 1 },
+        { .kind = RECORD_SCHEDULE, .stage = 1, .name = mr_str("w"), .about = about },
     };
     struct core_config config = { .sink = { .append = aside_append, .read = aside_read },
                                   .shards = 3 };
@@ -174,7 +182,7 @@ static struct core *replay_some(struct record_about *about) {
     return core;
 }
 
-static struct record_about good, bad;
+static struct record_about good, bad, back, stuck, both, untimed, unreal, vast, endless;
 
 static const struct record wrong[] = {
     { .kind = RECORD_DROP, .id = 2, .stage = 1, .status = JOB_DEAD },
@@ -258,12 +266,42 @@ static const struct record wrong[] = {
     { .kind = RECORD_LEASE, .id = 9, .stage = 1, .serial = 1 },
     { .kind = RECORD_LEASE, .stage = 1, .serial = UINT64_C(1) << 40 },
     { .kind = RECORD_LEASE, .id = 9, .stage = 1, .serial = UINT64_C(1) << 40, .due_ms = 9 },
+    { .kind = RECORD_SCHEDULE, .name = { "x", 1 }, .about = &good },
+    { .kind = RECORD_SCHEDULE, .stage = 1, .about = &good },
+    { .kind = RECORD_SCHEDULE, .stage = 1, .name = { "x", 1 }, .about = &stuck },
+    { .kind = RECORD_SCHEDULE, .stage = 1, .name = { "x", 1 }, .about = &both },
+    { .kind = RECORD_SCHEDULE, .stage = 1, .name = { "x", 1 }, .about = &untimed },
+    { .kind = RECORD_SCHEDULE, .stage = 1, .name = { "x", 1 }, .about = &unreal },
+    { .kind = RECORD_SCHEDULE, .stage = 1, .name = { "x", 1 }, .about = &vast },
+    { .kind = RECORD_SCHEDULE, .stage = 1, .name = { "x", 1 }, .about = &endless },
+    { .kind = RECORD_SCHEDULE_MOVE, .stage = 1, .name = { "w", 1 }, .about = &back },
+    { .kind = RECORD_SCHEDULE_MOVE, .stage = 1, .name = { "w", 1 }, .about = &stuck },
+    { .kind = RECORD_SCHEDULE_MOVE, .stage = 1, .name = { "w", 1 }, .about = &endless },
+    { .kind = RECORD_SCHEDULE_MOVE, .name = { "w", 1 }, .about = &good },
+    { .kind = RECORD_SCHEDULE_DROP, .name = { "w", 1 } },
+    { .kind = RECORD_STAGE_DROP, .stage = 1 },
 };
+
+// Schedules that cannot be: one goes back to an earlier tick, one has its next tick before its
+// last, one has both a cron expression and an interval, one neither, one never fires, and so on.
+static void make_schedules(void) {
+    good.schedule.every_ms = 1000;
+    good.move = (struct record_move){ .next_ms = 3000, .last_ms = 2000, .pushed = 5 };
+    back = stuck = both = untimed = unreal = vast = endless = good;
+    back.move.last_ms = 1999;
+    stuck.move.next_ms = 2000;
+    both.schedule.cron = mr_str("@daily");
+    untimed.schedule.every_ms = 0;
+    unreal.schedule = (struct record_schedule){ .cron = mr_str("0 0 31 2 *") };
+    vast.schedule.missed = MISSED_ALL + 1;
+    endless.move.next_ms = UINT64_C(1) << 44;
+}
 
 // U9: a record that cannot be true of the state it applies to is refused, and changes nothing.
 static void U9_records_that_cannot_be(void **state) {
     (void)state;
     good.stage.policy = policy_default();
+    make_schedules();
     bad = good;
     bad.stage.policy.retention_ms = UINT64_MAX;
     bad.source.highest = UINT64_MAX;

@@ -54,6 +54,17 @@ static struct record_about everything(void) {
                     .dead = 7,
                     .cancelled = 8,
                     .expired = 9 },
+        .schedule = { .every_ms = 60000,
+                      .missed = MISSED_ALL,
+                      .deadline_ms = 1234,
+                      .cron = mr_str("*/5 * * * *"),
+                      .zone = mr_str("Europe/Berlin") },
+        .move = { .next_ms = UINT64_C(1711846800000),
+                  .last_ms = UINT64_C(1711843200000),
+                  .pushed = 300,
+                  .last_id = UINT64_C(0x1122334455667788),
+                  .paused = true,
+                  .asked = true },
     };
     about.stage.policy.rate_per_h = 123456789;
     about.stage.policy.halt_on_dead = true;
@@ -221,6 +232,9 @@ static void the_longest_of_each_kind_fits(void **state) {
     memset(&about, 0xff, sizeof about);
     about.stage.paused = about.stage.draining = about.source.epic = true;
     about.stage.policy.halt_on_dead = about.stage.policy.overlap_never = true;
+    about.move.paused = about.move.asked = true;
+    about.schedule.cron = bytes_of(key, CRON_MOST);
+    about.schedule.zone = bytes_of(key, ZONE_NAME_MOST);
     for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
         struct record r = full(kind, &about);
         bool about_jobs = kind <= RECORD_END || kind == RECORD_STATE || kind >= RECORD_OUTBOX;
@@ -421,6 +435,10 @@ static struct record_about random_about(void) {
     a.stage.paused = roll() & 1, a.stage.draining = roll() & 1, a.source.epic = roll() & 1;
     for (size_t i = 0; (row = policy_row(i)) != NULL; i++)
         *policy_at(&a.stage.policy, &row->values[0]) = roll();
+    a.move.next_ms = roll() >> 16, a.move.last_ms = roll() >> 16;
+    a.move.paused = roll() & 1, a.move.asked = roll() & 1;
+    a.schedule.cron = bytes_of("* * * * *", roll() % 10);
+    a.schedule.zone = bytes_of("Asia/Tokyo", roll() % 11);
     return a;
 }
 

@@ -109,6 +109,7 @@ static void U4_looks_at_many_stages_share_their_turns(void **state) {
         "STAGES\r\n",
         "WORKERS\r\n",
         "EPICS\r\n",
+        "SCHEDULES\r\n",
         "JOBS stage-1 STATUS dead\r\n",
         "COMMAND\r\n",
         "COMMAND DOCS EPIC\r\n",

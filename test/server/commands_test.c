@@ -61,6 +61,8 @@ static void T1_an_unknown_option_is_named(void **state) {
         "DEAD s",
         "STAGES",
         "EPICS",
+        "SCHEDULE s n",
+        "SCHEDULES",
         "CHANNELS s",
         "WORKERS",
         "RETRY STAGE s DEAD",
@@ -992,6 +994,72 @@ static void EPICS_are_listed(void **state) {
     ask(d, 0, "EPICS FROM 's g'", "-GONE *");
 }
 
+// ---- Schedules --------------------------------------------------------------------------------
+
+static void G1_SCHEDULE_pushes_when_its_time_comes(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "SCHEDULE s n EVERY 10s PUSH hello KEY k ATTEMPTS 3 META trace-1", "+OK");
+    ask(d, 0, "SCHEDULE s n",
+        "[\"name\" \"n\" \"stage\" \"s\" \"cron\" \"\" \"every-ms\" :10000 \"tz\" \"UTC\" "
+        "\"missed\" \"skip\" \"paused\" :0 *\"last-at\" :-1 \"pushed\" :0 \"last-id\" \"0\" "
+        "\"key\" \"k\" \"deadline-ms\" :0 \"attempts\" :3 \"body-size\" :5 \"upcoming\" [:* :*]]");
+    pass_ms(d, 9999);
+    ask(d, 0, "TAKE s", "[]");
+    send_line(d, 1, "TAKE s WAIT -1");
+    pass_ms(d, 1);
+    expect_reply(d, 1, "[[* \"s\" \"k\" \"hello\" * \"trace-1\"]]");
+    ask(d, 0, "SCHEDULE s n BODY", "[*\"pushed\" :1 *\"body\" \"hello\" \"meta\" \"trace-1\"]");
+    ask(d, 0, "SCHEDULE s n PAUSE", "+OK");
+    pass_ms(d, 60000);
+    ask(d, 0, "SCHEDULE s n", "[*\"paused\" :1 \"next-at\" :-1 *\"upcoming\" []]");
+    ask(d, 0, "SCHEDULE s n NOW", "+OK");
+    ask(d, 0, "SCHEDULE s n", "[*\"paused\" :1 *\"pushed\" :2 *]");
+    ask(d, 0, "SCHEDULE s n RESUME", "+OK");
+    pass_ms(d, 10000);
+    ask(d, 0, "SCHEDULE s n", "[*\"pushed\" :3 *]");
+    ask(d, 0, "SCHEDULE s n DROP", "+OK");
+    ask(d, 0, "SCHEDULE s n", "-GONE stage s has no schedule 'n'");
+    ask(d, 0, "SCHEDULE s n DROP", "-GONE *");
+}
+
+static void SCHEDULE_refuses_what_it_cannot_do(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "SCHEDULE s n PUSH b", "-ERR * and has neither");
+    ask(d, 0, "SCHEDULE s n EVERY 1s CRON @daily PUSH b", "-ERR * not both");
+    ask(d, 0, "SCHEDULE s n EVERY 1s", "-ERR a schedule needs PUSH body*");
+    ask(d, 0, "SCHEDULE s n EVERY 1s TZ UTC PUSH b", "-ERR TZ is the time zone of CRON*");
+    ask(d, 0, "SCHEDULE s n EVERY 1s PUSH b BODY", "-ERR BODY shows *");
+    ask(d, 0, "SCHEDULE s n EVERY 1s MISSED some PUSH b", "-ERR MISSED must be skip, one or all");
+    ask(d, 0, "SCHEDULE s n EVERY 999 PUSH b", "-ERR an interval of 999 ms *1000 ms to 100 years");
+    ask(d, 0, "SCHEDULE s n EVERY 1s PUSH b DELAY 5", "-ERR unknown option 'DELAY' for SCHEDULE");
+    ask(d, 0, "SCHEDULE s n CRON '' PUSH b", "-ERR a cron expression has five fields*");
+    ask(d, 0, "SCHEDULE s n CRON '0 24 * * *' PUSH b", "-ERR the hour '24' *0 to 23*");
+    ask(d, 0, "SCHEDULE s n CRON '0 0 31 2 *' PUSH b", "-ERR * never fires*");
+    ask(d, 0, "SCHEDULE s n CRON @daily TZ Moon/Crater PUSH b",
+        "-ERR no time zone 'Moon/Crater' *");
+    ask(d, 0, "SCHEDULE s '' EVERY 1s PUSH b", "-ERR the name of a schedule has 1 to 200 bytes*");
+    ask(d, 0, "SCHEDULE s n NOW", "-GONE *");
+    ask(d, 0, "SCHEDULES", "[]");
+    ask(d, 0, "STAGES", "[]");
+}
+
+static void SCHEDULES_are_listed(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "SCHEDULE s a CRON '0 9 * * mon-fri' TZ Europe/Berlin MISSED one PUSH x", "+OK");
+    ask(d, 0, "SCHEDULE s b EVERY 1h PUSH x", "+OK");
+    ask(d, 0, "SCHEDULE other c EVERY 1h PUSH x", "+OK");
+    ask(d, 0, "SCHEDULES s", "[[\"name\" \"a\" *\"missed\" \"one\" *] [\"name\" \"b\" *]]");
+    ask(d, 0, "SCHEDULES s COUNT 1", "[[\"name\" \"a\" *]]");
+    ask(d, 0, "SCHEDULES s FROM 's a'", "[[\"name\" \"b\" *]]");
+    ask(d, 0, "SCHEDULES FROM 's z'", "-GONE *");
+    ask(d, 0, "SCHEDULES s FROM 'other c'", "-ERR FROM takes a schedule of the stage *");
+    ask(d, 0, "SCHEDULES unknown", "[]");
+    send_line(d, 0, "SCHEDULES");
+    const char *all = next_reply(d, 0);
+    assert_true(strstr(all, "\"a\"") && strstr(all, "\"b\"") && strstr(all, "\"c\""));
+    ask(d, 0, "STAGE other REMOVE", "-ERR * it has schedules (SCHEDULE * DROP)");
+}
+
 // ---- WHY
 // --------------------------------------------------------------------------------------------
 
@@ -1291,6 +1359,9 @@ int main(void) {
         DIALOGUE(D4_EPIC_LEFT_holds_up_its_pusher),
         DIALOGUE(D4_two_epics_do_not_wait_for_each_other),
         DIALOGUE(EPICS_are_listed),
+        DIALOGUE(G1_SCHEDULE_pushes_when_its_time_comes),
+        DIALOGUE(SCHEDULE_refuses_what_it_cannot_do),
+        DIALOGUE(SCHEDULES_are_listed),
         DIALOGUE(WHY_says_why_a_stage_waits),
         DIALOGUE(F13_RETRY_and_DROP_by_id),
         DIALOGUE(F13_RETRY_and_DROP_by_stage),

@@ -104,6 +104,12 @@ static void add_rest(struct line *l, const struct command *c) {
         [OP_EPIC_END] = "epic-end",
         [OP_EPIC_SKIP] = "epic-skip",
         [OP_EPIC_DROP] = "epic-drop",
+        [OP_SCHEDULE] = "schedule",
+        [OP_SCHEDULE_DROP] = "schedule-drop",
+        [OP_SCHEDULE_PAUSE] = "schedule-pause",
+        [OP_SCHEDULE_RESUME] = "schedule-resume",
+        [OP_SCHEDULE_NOW] = "schedule-now",
+        [OP_TICK] = "tick",
         [OP_CLEAN] = "clean",
         [OP_CRASH] = "crash",
     };
@@ -129,6 +135,13 @@ static void add_rest(struct line *l, const struct command *c) {
         add(l, "%s", c->died ? ", the engine died" : ", closed in peace");
     if (c->op == OP_CRASH && c->id)
         add(l, ", also of attempt %u of %" PRIu64, c->attempt, c->id);
+    if (c->op >= OP_SCHEDULE && c->op < OP_TICK)
+        add(l, " %d next %" PRIu64, c->schedule, c->next_ms);
+    if (c->op == OP_SCHEDULE)
+        add_job(l, &c->job);
+    if (c->op == OP_TICK)
+        add(l, " at %" PRIu64 " next %" PRIu64 "%s", c->wall_ms, c->next_ms,
+            c->skips ? " skipped" : "");
     if (c->op >= OP_EPIC_END && c->op <= OP_EPIC_DROP)
         add(l, " %d %" PRIu64, c->source, c->number);
 }

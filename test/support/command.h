@@ -12,6 +12,7 @@ enum {
     KEYS = 4, // the first is empty: no key
     ONCES = 4,
     SOURCES = 3, // the last two are epics
+    SCHEDULES = 3,
     CONNS = 4,
     SLOTS = 6, // takers, callers and pushers, each
     EMITS = 3,
@@ -50,6 +51,12 @@ enum op {
     OP_EPIC_END,
     OP_EPIC_SKIP,
     OP_EPIC_DROP,
+    OP_SCHEDULE,
+    OP_SCHEDULE_DROP,
+    OP_SCHEDULE_PAUSE,
+    OP_SCHEDULE_RESUME,
+    OP_SCHEDULE_NOW,
+    OP_TICK,
     OP_CLEAN,
     OP_CRASH,
     OPS,
@@ -67,9 +74,12 @@ struct command {
     enum op op;
     uint64_t now_ms; // when it is run
 
-    struct command_job job;    // PUSH; `stage` also for whatever acts on a stage
-    int source;                // of a numbered push, or of an epic; -1: none
-    uint64_t number;           // of the push; of EPIC_SKIP; the total of EPIC_END
+    struct command_job job; // PUSH; `stage` also for whatever acts on a stage
+    int source;             // of a numbered push, or of an epic; -1: none
+    uint64_t number;        // of the push; of EPIC_SKIP; the total of EPIC_END
+    int schedule;
+    uint64_t wall_ms, next_ms; // TICK: the clock; SCHEDULE, RESUME, TICK: the tick after it
+    bool skips;                // TICK: without a push
     int conn;                  // -1: none
     int caller, pusher, taker; // slots; -1: none
 
@@ -139,10 +149,16 @@ static inline struct observed_event *observed_add(struct observed *h) {
 extern const char *const stage_names[STAGES];
 extern const char *const key_names[KEYS];
 extern const char *const source_names[SOURCES];
+extern const char *const schedule_names[SCHEDULES];
 
 // All have one name: a client's source and an epic of one stage, and an epic of another.
 static inline int source_stage(int source) {
     return source == 2;
+}
+
+// Two have one name, in different stages.
+static inline int schedule_stage(int schedule) {
+    return schedule == 2;
 }
 
 static inline bool source_is_epic(int source) {

@@ -214,6 +214,21 @@ int end_epic(struct core_fixture *, const char *name, uint64_t total);
 int skip_number(struct core_fixture *, const char *name, uint64_t number);
 int watch_epic(struct core_fixture *, int watcher, const char *name, int64_t left);
 
+// ---- Schedules --------------------------------------------------------------------------------
+
+// Without a stage in "s"; without a cron expression and an interval every second.
+int try_schedule(struct core_fixture *, struct schedule_spec, uint64_t next_ms);
+void schedule(struct core_fixture *, const char *name, const char *key, const char *body,
+              uint64_t next_ms);
+int drop_schedule(struct core_fixture *, const char *name);
+int pause_schedule(struct core_fixture *, const char *name);
+int resume_schedule(struct core_fixture *, const char *name, uint64_t next_ms);
+int ask_schedule(struct core_fixture *, const char *name); // NOW
+// The schedule that is due at this instant of the wall clock is moved on.
+void run_tick(struct core_fixture *, uint64_t wall_ms, struct tick);
+void expect_no_tick(struct core_fixture *, uint64_t wall_ms);
+struct schedule_info look_schedule(struct core_fixture *, const char *name);
+
 // ---- Links ------------------------------------------------------------------------------------
 
 // At the beginning: this is the first of so many.

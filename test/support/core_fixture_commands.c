@@ -430,6 +430,98 @@ int watch_epic(struct core_fixture *t, int watcher, const char *name, int64_t le
                            &t->watchers[watcher]);
 }
 
+// ---- Schedules --------------------------------------------------------------------------------
+
+int try_schedule(struct core_fixture *t, struct schedule_spec spec, uint64_t next_ms) {
+    int err;
+    if (!spec.stage.size)
+        spec.stage = mr_str("s");
+    if (!spec.cron.size && !spec.every_ms)
+        spec.every_ms = 1000;
+    struct attempt s = attempt_begin(t);
+    do {
+        err = core_schedule_set(t->core, &spec, next_ms);
+        core_fixture_learn_key(t, spec.stage, spec.job.key);
+    } while (attempt_repeats(&s, err));
+    return err;
+}
+
+void schedule(struct core_fixture *t, const char *name, const char *key, const char *body,
+              uint64_t next_ms) {
+    struct schedule_spec spec = { .name = mr_str(name),
+                                  .job.key = mr_str(key),
+                                  .body = mr_str(body) };
+    must(try_schedule(t, spec, next_ms));
+}
+
+int drop_schedule(struct core_fixture *t, const char *name) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_schedule_drop(t->core, mr_str("s"), mr_str(name));
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
+int pause_schedule(struct core_fixture *t, const char *name) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_schedule_pause(t->core, mr_str("s"), mr_str(name));
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
+int resume_schedule(struct core_fixture *t, const char *name, uint64_t next_ms) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_schedule_resume(t->core, mr_str("s"), mr_str(name), next_ms);
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
+int ask_schedule(struct core_fixture *t, const char *name) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_schedule_now(t->core, mr_str("s"), mr_str(name));
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
+// A tick that is refused is due again a little later.
+void run_tick(struct core_fixture *t, uint64_t wall_ms, struct tick tick) {
+    struct due_schedule d;
+    mr_bytes stage, name;
+    struct schedule_info i;
+    int err;
+    struct attempt s = attempt_begin(t);
+    do {
+        assert_true(core_tick_due(t->core, wall_ms, &d));
+        assert_true(core_schedule_at(t->core, d.place, &stage, &name));
+        err = core_tick(t->core, d.place, wall_ms, &tick);
+        core_schedule_look_at(t->core, d.place, &i);
+        if (err == 0 && tick.pushes)
+            core_fixture_learn_job(t, i.last_id, mr_str(core_fixture_read(t, i.at)));
+        if (err < 0)
+            expect_no_tick(t, wall_ms);
+        wall_ms += 100;
+    } while (attempt_repeats(&s, err));
+    must(err);
+}
+
+void expect_no_tick(struct core_fixture *t, uint64_t wall_ms) {
+    struct due_schedule d;
+    assert_false(core_tick_due(t->core, wall_ms, &d));
+}
+
+struct schedule_info look_schedule(struct core_fixture *t, const char *name) {
+    struct schedule_info s;
+    must(core_schedule(t->core, mr_str("s"), mr_str(name), &s));
+    return s;
+}
+
 // ---- Links ------------------------------------------------------------------------------------
 
 void in_shards(struct core_fixture *t, uint32_t shards) {

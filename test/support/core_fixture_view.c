@@ -137,6 +137,41 @@ static void view_epic(const struct view *v, const char *name) {
     fprintf(v->out, ", maker %" PRIu64 "\n", e.maker);
 }
 
+static void view_schedule(const struct view *v, const struct schedule_info *s) {
+    fprintf(v->out, "schedule %.*s of %.*s: '%.*s' %" PRIu64 " '%.*s' missed %d", (int)s->name.size,
+            (const char *)s->name.data, (int)s->stage.size, (const char *)s->stage.data,
+            (int)s->cron.size, s->cron.size ? (const char *)s->cron.data : "", s->every_ms,
+            (int)s->zone.size, s->zone.size ? (const char *)s->zone.data : "", s->missed);
+    fprintf(v->out, " next %" PRId64 " last %" PRId64 " pushed %" PRIu64 " %" PRIu64 "%s",
+            s->next_at, s->last_at, s->pushed, s->last_id, s->paused ? " paused" : "");
+    fprintf(v->out, " key '%.*s' deadline %" PRIu64 " attempts %u body '%s' of %" PRIu64 "\n",
+            (int)s->key.size, s->key.size ? (const char *)s->key.data : "", s->deadline_ms,
+            s->attempts, core_fixture_read(v->fixture, s->at), s->body_size);
+}
+
+static int schedule_order(const void *a, const void *b) {
+    const struct schedule_info *x = a, *y = b;
+    char one[2 * FIXTURE_TEXT], other[2 * FIXTURE_TEXT];
+    (void)snprintf(one, sizeof one, "%.*s %.*s", (int)x->stage.size, (const char *)x->stage.data,
+                   (int)x->name.size, (const char *)x->name.data);
+    (void)snprintf(other, sizeof other, "%.*s %.*s", (int)y->stage.size,
+                   (const char *)y->stage.data, (int)y->name.size, (const char *)y->name.data);
+    return strcmp(one, other);
+}
+
+// By name: a restart may change their places.
+static void view_schedules(const struct view *v) {
+    struct schedule_info all[FIXTURE_KEYS];
+    mr_bytes stage, name;
+    size_t count = 0;
+    for (uint32_t i = 0; i < core_schedule_places(v->core); i++)
+        if (count < FIXTURE_KEYS && core_schedule_at(v->core, i, &stage, &name))
+            core_schedule_look_at(v->core, i, &all[count++]);
+    qsort(all, count, sizeof *all, schedule_order);
+    for (size_t i = 0; i < count; i++)
+        view_schedule(v, &all[i]);
+}
+
 static void view_link(const struct view *v, uint32_t shard) {
     struct link_entry e = { 0 };
     fprintf(v->out, "shard %u: up to %" PRIu64, shard, core_link_mark(v->core, shard));
@@ -159,6 +194,7 @@ char *core_fixture_view(struct core_fixture *t, struct core *core, bool restarte
         view_channel(&v, &t->keys[i]);
     for (size_t i = 0; i < t->epic_count; i++)
         view_epic(&v, t->epics[i]);
+    view_schedules(&v);
     for (uint32_t i = 1; i < t->shards; i++)
         view_link(&v, i);
     (void)fclose(v.out);

@@ -23,7 +23,8 @@ enum feature {
     FEATURE_CRASH = 64,
     FEATURE_CLEAN = 128,
     FEATURE_POLICY = 256,
-    FEATURE_ALL = 511,
+    FEATURE_SCHEDULES = 512,
+    FEATURE_ALL = 1023,
 };
 
 struct step {

@@ -459,6 +459,51 @@ static int say_on_stage(struct lockstep *t, const struct command *c) {
     return core_resume(t->core, stage);
 }
 
+static mr_bytes schedule_of(const struct command *c) {
+    return mr_str(stage_names[schedule_stage(c->schedule)]);
+}
+
+static int say_schedule(struct lockstep *t, const struct command *c) {
+    struct schedule_spec spec = { .stage = schedule_of(c),
+                                  .name = mr_str(schedule_names[c->schedule]),
+                                  .every_ms = 60000,
+                                  .zone = mr_str("UTC"),
+                                  .body = mr_str(c->job.body),
+                                  .job = { .key = mr_str(c->job.key),
+                                           .attempts = c->job.attempts } };
+    return core_schedule_set(t->core, &spec, c->next_ms);
+}
+
+static int say_on_schedule(struct lockstep *t, const struct command *c) {
+    mr_bytes stage = schedule_of(c), name = mr_str(schedule_names[c->schedule]);
+    if (c->op == OP_SCHEDULE)
+        return say_schedule(t, c);
+    if (c->op == OP_SCHEDULE_DROP)
+        return core_schedule_drop(t->core, stage, name);
+    if (c->op == OP_SCHEDULE_PAUSE)
+        return core_schedule_pause(t->core, stage, name);
+    if (c->op == OP_SCHEDULE_RESUME)
+        return core_schedule_resume(t->core, stage, name, c->next_ms);
+    return core_schedule_now(t->core, stage, name);
+}
+
+enum { TICK_RETRY_MS = 100 }; // of the core
+
+// A tick that fails is due again at the same instant: the clock that the core is given is as much
+// behind.
+static int say_tick(struct lockstep *t, const struct command *c, struct answer *out) {
+    struct due_schedule d;
+    if (!core_tick_due(t->core, c->wall_ms, &d))
+        return 0;
+    struct tick tick = { .pushes = d.asked || !c->skips };
+    if (!d.asked) {
+        tick.last_ms = d.next_ms;
+        tick.next_ms = c->next_ms;
+    }
+    out->changed = true;
+    return core_tick(t->core, d.place, d.asked ? 0 : d.next_ms - TICK_RETRY_MS, &tick);
+}
+
 int lockstep_send_core(struct lockstep *t, const struct command *c, struct answer *out) {
     mr_bytes source = mr_str(c->source >= 0 ? source_names[c->source] : "");
     mr_bytes stage = mr_str(stage_names[c->source >= 0 ? source_stage(c->source) : 0]);
@@ -511,6 +556,14 @@ int lockstep_send_core(struct lockstep *t, const struct command *c, struct answe
         return core_epic_skip(t->core, stage, source, c->number);
     case OP_EPIC_DROP:
         return core_epic_drop(t->core, stage, source);
+    case OP_SCHEDULE:
+    case OP_SCHEDULE_DROP:
+    case OP_SCHEDULE_PAUSE:
+    case OP_SCHEDULE_RESUME:
+    case OP_SCHEDULE_NOW:
+        return say_on_schedule(t, c);
+    case OP_TICK:
+        return say_tick(t, c, out);
     case OP_CLEAN:
         return say_clean(t, c);
     case OP_TIME:

@@ -346,6 +346,33 @@ static bool compare_epic(struct lockstep *t, int source) {
     return true;
 }
 
+// ---- Schedules --------------------------------------------------------------------------------
+
+static bool compare_schedule(struct lockstep *t, int schedule) {
+    const struct model_schedule *s = &t->model->schedules[schedule];
+    const char *what = schedule_names[schedule];
+    struct schedule_info info;
+    char body[TEXT];
+    int err =
+        core_schedule(t->core, mr_str(stage_names[schedule_stage(schedule)]), mr_str(what), &info);
+    SAME(t, what, err, s->known ? 0 : MR_EGONE);
+    if (!s->known)
+        return true;
+    SAME(t, what, info.paused, s->paused);
+    SAME(t, what, info.next_ms, s->paused ? 0 : s->next_ms);
+    SAME(t, what, info.last_ms, s->last_ms);
+    SAME(t, what, info.pushed, s->pushed);
+    SAME(t, what, info.last_id, s->last < 0 ? 0 : t->model->jobs[s->last].id);
+    SAME(t, what, info.attempts, s->job.attempts);
+    lockstep_text(t, info.at, body);
+    if (!bytes_equal(info.key, mr_str(s->job.key)) || strcmp(body, s->job.body) != 0)
+        return lockstep_differs(t, "schedule %s: its job is another", what);
+    uint64_t due_ms = 0;
+    if (model_first_due(t->model, &due_ms) >= 0 && core_tick_next(t->core) > due_ms)
+        return lockstep_differs(t, "core_tick_next is too late");
+    return true;
+}
+
 // ---- All --------------------------------------------------------------------------------------
 
 bool lockstep_compare(struct lockstep *t) {
@@ -363,6 +390,9 @@ bool lockstep_compare(struct lockstep *t) {
             return false;
     for (int e = 1; e < SOURCES; e++)
         if (!compare_epic(t, e))
+            return false;
+    for (int i = 0; i < SCHEDULES; i++)
+        if (!compare_schedule(t, i))
             return false;
     uint64_t next = model_next(t->model);
     if (core_next(t->core) > next)

@@ -507,6 +507,8 @@ bool lockstep_run(struct lockstep *t, const struct command *c) {
     if (t->model->ambiguous || t->late)
         return good;
     good = good && (c->op == OP_CRASH || say_to_both(t, c));
+    if (good && c->op == OP_SCHEDULE_DROP && !t->late)
+        good = forget_stages(t); // its stage may have been empty but for it
     if (!good || t->model->ambiguous || t->late)
         return good;
     good = push_again(t) && (t->model->ambiguous || t->late || lockstep_compare(t));

@@ -6,6 +6,7 @@
 const char *const stage_names[STAGES] = { "a", "b", "c" };
 const char *const key_names[KEYS] = { "", "k", "l", "m" };
 const char *const source_names[SOURCES] = { "same", "same", "same" };
+const char *const schedule_names[SCHEDULES] = { "hourly", "daily", "daily" };
 
 static uint64_t earlier(uint64_t a, uint64_t b) {
     return a < b ? a : b;

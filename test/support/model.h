@@ -76,6 +76,14 @@ struct model_source {
     uint64_t skipped;
 };
 
+// Instants of the wall clock, which the commands name; 0: none.
+struct model_schedule {
+    bool known, paused, asked;
+    uint64_t next_ms, last_ms, pushed;
+    int last; // the job that was pushed last
+    struct command_job job;
+};
+
 struct model_gap {
     int conn, source;
     uint64_t number;
@@ -98,6 +106,7 @@ struct model {
     struct model_lease leases[MANY];
     int lease_count;
     struct model_source sources[SOURCES];
+    struct model_schedule schedules[SCHEDULES];
     struct model_gap gaps[MANY];
     int gap_count;
     struct model_slot takers[SLOTS], callers[SLOTS], pushers[SLOTS];
@@ -146,6 +155,9 @@ bool model_halted(const struct model *, int channel);
 
 int model_depth(const struct model *, int channel);
 uint64_t model_count(const struct model *, int stage, enum job_status);
+
+// The schedule that is due first, and when: 0 if it was asked for; -1: none will be.
+int model_first_due(const struct model *, uint64_t *out_ms);
 
 // Whether the push of such a job would have room; the first in line if pushers wait, or -1.
 bool model_has_room(const struct model *, const struct command_job *);

@@ -445,6 +445,73 @@ static int epic(struct model *m, const struct command *c) {
     return 0;
 }
 
+// ---- Schedules --------------------------------------------------------------------------------
+
+int model_first_due(const struct model *m, uint64_t *out_ms) {
+    int first = -1;
+    for (int i = 0; i < SCHEDULES; i++) {
+        const struct model_schedule *s = &m->schedules[i];
+        uint64_t at_ms = s->asked ? 0 : s->next_ms;
+        if (!s->known || (s->paused && !s->asked) || (first >= 0 && at_ms >= *out_ms))
+            continue;
+        first = i;
+        *out_ms = at_ms;
+    }
+    return first;
+}
+
+// The definition of a schedule is always the same, but for its job.
+static int schedule_set(struct model *m, const struct command *c) {
+    struct model_schedule *s = &m->schedules[c->schedule];
+    if (!s->known)
+        *s = (struct model_schedule){ .known = true, .next_ms = c->next_ms, .last = -1 };
+    s->job = c->job;
+    m->stages[c->job.stage].known = true;
+    return 0;
+}
+
+static int tick(struct model *, const struct command *, struct answer *out);
+
+static int schedule_act(struct model *m, const struct command *c, struct answer *out) {
+    struct model_schedule *s = &m->schedules[c->schedule];
+    if (c->op == OP_SCHEDULE)
+        return schedule_set(m, c);
+    if (c->op == OP_TICK)
+        return tick(m, c, out);
+    if (!s->known)
+        return MR_EGONE;
+    if (c->op == OP_SCHEDULE_DROP)
+        *s = (struct model_schedule){ 0 };
+    if (c->op == OP_SCHEDULE_PAUSE)
+        s->paused = true;
+    if (c->op == OP_SCHEDULE_RESUME && s->paused) {
+        s->paused = false;
+        s->next_ms = c->next_ms;
+    }
+    if (c->op == OP_SCHEDULE_NOW)
+        s->asked = true;
+    return 0;
+}
+
+static int tick(struct model *m, const struct command *c, struct answer *out) {
+    uint64_t due_ms = 0;
+    int first = model_first_due(m, &due_ms);
+    out->changed = first >= 0 && due_ms <= c->wall_ms;
+    if (!out->changed)
+        return 0;
+    struct model_schedule *s = &m->schedules[first];
+    if (!s->asked) {
+        s->last_ms = s->next_ms;
+        s->next_ms = c->next_ms;
+    }
+    if (s->asked || !c->skips) {
+        s->pushed++;
+        s->last = rule_new_job(m, &s->job);
+    }
+    s->asked = false;
+    return 0;
+}
+
 // ---- All of them ------------------------------------------------------------------------------
 
 static int say(struct model *m, const struct command *c, struct answer *out) {
@@ -502,6 +569,13 @@ static int say(struct model *m, const struct command *c, struct answer *out) {
     case OP_EPIC_SKIP:
     case OP_EPIC_DROP:
         return epic(m, c);
+    case OP_SCHEDULE:
+    case OP_SCHEDULE_DROP:
+    case OP_SCHEDULE_PAUSE:
+    case OP_SCHEDULE_RESUME:
+    case OP_SCHEDULE_NOW:
+    case OP_TICK:
+        return schedule_act(m, c, out);
     case OP_TIME:
     case OP_CLEAN:
     case OP_CRASH:

@@ -158,6 +158,9 @@ static bool stage_is_empty(const struct model *m, int stage) {
     for (int c = 0; c < m->channel_count; c++)
         if (m->channels[c].known && m->channels[c].stage == stage)
             return false;
+    for (int i = 0; i < SCHEDULES; i++)
+        if (m->schedules[i].known && schedule_stage(i) == stage)
+            return false;
     return true;
 }
 

@@ -293,6 +293,34 @@ static uint32_t next_attempt(const struct model *m, uint64_t id) {
     return job < 0 ? 1 : m->jobs[job].attempt + 1;
 }
 
+// An instant after all ticks so far, at which no other schedule is due.
+static uint64_t some_tick(const struct model *m, struct chance *c) {
+    uint64_t at_ms = m->now_ms + 1000 + chance_below(c, 5000);
+    for (int i = 0; i < SCHEDULES; i++)
+        while (m->schedules[i].last_ms >= at_ms || m->schedules[i].next_ms >= at_ms)
+            at_ms += 1 + chance_below(c, 1000);
+    return at_ms;
+}
+
+// One that was asked for is pushed before another is: the rules do not order them.
+static bool resolve_schedule(const struct model *m, struct chance *c, struct command *out) {
+    uint64_t due_ms = 0;
+    int first = model_first_due(m, &due_ms);
+    out->schedule = (int)chance_below(c, SCHEDULES);
+    out->next_ms = some_tick(m, c);
+    out->skips = one_in(c, 4);
+    out->wall_ms = first < 0 ? out->now_ms : due_ms + chance_below(c, 20);
+    if (out->op == OP_TICK)
+        return one_in(c, 20) || first >= 0;
+    if (out->op == OP_SCHEDULE) {
+        out->job = (struct command_job){ .stage = schedule_stage(out->schedule) };
+        text_copy(out->job.key, key_names[chance_below(c, KEYS)]);
+        snprintf(out->job.body, TEXT, "tick%u", (unsigned)chance_below(c, 1000000));
+        out->job.attempts = one_in(c, 3) ? 1 + (uint32_t)chance_below(c, 3) : 0;
+    }
+    return out->op != OP_SCHEDULE_NOW || first < 0 || due_ms > 0;
+}
+
 static bool resolve_rest(const struct model *m, struct chance *c, struct command *out) {
     switch (out->op) {
     case OP_AWAIT:
@@ -362,6 +390,13 @@ bool resolve(const struct model *m, const struct step *step, unsigned features,
     case OP_SET:
         resolve_set(c, features, out);
         return !((features & FEATURE_CRASH) && raises_retention(m, out));
+    case OP_SCHEDULE:
+    case OP_SCHEDULE_DROP:
+    case OP_SCHEDULE_PAUSE:
+    case OP_SCHEDULE_RESUME:
+    case OP_SCHEDULE_NOW:
+    case OP_TICK:
+        return resolve_schedule(m, c, out);
     default:
         return resolve_rest(m, c, out);
     }

@@ -32,6 +32,7 @@ static bool is_none(const struct record_value *v) {
     case field_shard:
     case field_present:
     case field_status:
+    case field_missed:
         return false;
     case field_hash:
     case field_bitmap:
@@ -87,6 +88,9 @@ static void print_value(const struct dump_entry *e, const struct record_value *v
     case field_status:
         printf("%s", job_status_name((enum job_status)v->number));
         break;
+    case field_missed:
+        printf("%s %s", v->name, missed_name((enum missed)v->number));
+        break;
     case field_bytes:
         printf("%s ", v->name);
         print_quoted(v->bytes);
@@ -133,9 +137,13 @@ static void print_last_reason(mr_bytes body) {
 }
 
 // META stands behind the body of a job.
+static uint32_t meta_size_of(const struct record *r) {
+    return r->kind == RECORD_SCHEDULE ? r->about->schedule.meta_size : r->meta_size;
+}
+
 static uint32_t size_without_meta(const struct dump_entry *e) {
     return e->body_size -
-           (e->record->meta_size < e->body_size ? e->record->meta_size : e->body_size);
+           (meta_size_of(e->record) < e->body_size ? meta_size_of(e->record) : e->body_size);
 }
 
 static mr_bytes dumped_body(const struct dump_entry *e) {
@@ -157,7 +165,7 @@ static void print_body(const struct dump_entry *e) {
         return;
     }
     print_quoted(dumped_body(e));
-    if (e->record->meta_size) {
+    if (meta_size_of(e->record)) {
         printf(", meta ");
         print_quoted(dumped_meta(e));
     }
@@ -220,6 +228,9 @@ static void json_value(struct json *j, const struct dump_entry *e, const struct 
     case field_status:
         json_text(j, v->name, job_status_name((enum job_status)v->number));
         break;
+    case field_missed:
+        json_text(j, v->name, missed_name((enum missed)v->number));
+        break;
     case field_bytes:
         json_bytes(j, v->name, v->bytes);
         break;
@@ -259,7 +270,7 @@ static void json_body(struct json *j, const struct dump_entry *e) {
         json_number(j, "size", size_without_meta(e));
     if (name && e->with_body)
         json_bytes(j, name, dumped_body(e));
-    if (e->record->meta_size && e->with_body)
+    if (meta_size_of(e->record) && e->with_body)
         json_bytes(j, "meta", dumped_meta(e));
 }
 
