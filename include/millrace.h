@@ -488,6 +488,10 @@ int mr_stage_set(mr *, const char *stage, const char *policy, const char *value)
 int mr_stage_pause(mr *, const char *stage);  // it accepts pushes and starts nothing
 int mr_stage_drain(mr *, const char *stage);  // it finishes its jobs; pushes get MR_EDRAINING
 int mr_stage_resume(mr *, const char *stage); // ends both
+// The same for the jobs of one key, of at most 1000 keys of a stage. mr_stage_resume does not end
+// it.
+int mr_stage_pause_key(mr *, const char *stage, mr_bytes key);
+int mr_stage_resume_key(mr *, const char *stage, mr_bytes key);
 
 // Waits until nothing of the stage is waiting, delayed or running. A stage that was never used is
 // empty. MR_EAGAIN: not in time.

@@ -57,6 +57,18 @@ int mr_stage_pause(mr *m, const char *stage) {
     return err < 0 ? err : m->engine->impl->stage_pause(m->engine, name);
 }
 
+int mr_stage_pause_key(mr *m, const char *stage, mr_bytes key) {
+    mr_bytes name;
+    int err = check_named(m, stage, &name);
+    return err < 0 ? err : m->engine->impl->stage_pause_key(m->engine, name, key);
+}
+
+int mr_stage_resume_key(mr *m, const char *stage, mr_bytes key) {
+    mr_bytes name;
+    int err = check_named(m, stage, &name);
+    return err < 0 ? err : m->engine->impl->stage_resume_key(m->engine, name, key);
+}
+
 int mr_stage_drain(mr *m, const char *stage) {
     mr_bytes name;
     int err = check_named(m, stage, &name);

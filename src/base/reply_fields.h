@@ -102,7 +102,8 @@
     X(core, oldest_ms, number, "oldest-ms", "age of its first job; -1: none")                      \
     X(core, parked_ms, number, "parked-ms", "until it is ready again; -1: not by itself")          \
     X(core, halted, flag, "halted", "1 if a dead job halts it")                                    \
-    X(core, has_state, flag, "has-state", "1 if it has a state")
+    X(core, has_state, flag, "has-state", "1 if it has a state")                                   \
+    X(core, paused, flag, "paused", "1 if it is paused")
 
 #define JOB_FIELDS(X)                                                                              \
     X(core, id, id, "id", "its id")                                                                \

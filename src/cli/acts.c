@@ -172,6 +172,7 @@ static enum cli_exit print_done(const struct input *in, bool is_new, const char 
 struct policy_change {
     const char *command;
     const char *known, *unknown; // unknown NULL: such a stage is refused
+    const char *key;             // NULL: the whole stage
 };
 
 static enum cli_exit ask_change(const struct input *in, struct talk *t, struct words *w,
@@ -192,6 +193,7 @@ static enum cli_exit ask_change(const struct input *in, struct talk *t, struct w
     }
     words_clear(w);
     words_option(w, change->command, stage);
+    words_option(w, "KEY", change->key);
     enum cli_exit code = talk_get(t, w, &reply);
     return code == CLI_DONE ? print_done(in, is_new, is_new ? change->unknown : change->known)
                             : code;
@@ -211,21 +213,24 @@ static enum cli_exit change_stage(const struct input *in, const struct policy_ch
 }
 
 enum cli_exit pause_run(const struct input *in) {
-    static const struct policy_change change = { "PAUSE",
-                                                 "is paused: it accepts jobs and starts none",
-                                                 "is new: paused before its first job" };
-    return change_stage(in, &change);
+    const char *key = input_option(in, "--key");
+    const struct policy_change of_stage = { "PAUSE", "is paused: it accepts jobs and starts none",
+                                            "is new: paused before its first job", NULL };
+    const struct policy_change of_key = { "PAUSE", "starts no jobs of this key",
+                                          "is new: this key is paused before its first job", key };
+    return change_stage(in, key ? &of_key : &of_stage);
 }
 
 enum cli_exit resume_run(const struct input *in) {
-    static const struct policy_change change = { "RESUME", "goes on", NULL };
+    const char *key = input_option(in, "--key");
+    const struct policy_change change = { "RESUME", "goes on", NULL, key };
     return change_stage(in, &change);
 }
 
 enum cli_exit drain_run(const struct input *in) {
     static const struct policy_change change = {
         "DRAIN", "drains: it finishes what it has and accepts no jobs",
-        "is new: it accepts no jobs until it is resumed"
+        "is new: it accepts no jobs until it is resumed", NULL
     };
     return change_stage(in, &change);
 }

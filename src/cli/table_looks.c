@@ -143,8 +143,9 @@ const struct cli_command looks_commands[] = {
         .doc = "start no more jobs of a stage",
         .help = "The stage still accepts jobs, and running ones continue. millrace resume starts\n"
                 "jobs again.\n",
-        .examples = "millrace pause mail\n",
-        .options = { AT, JSON },
+        .examples = "millrace pause mail\n"
+                    "millrace pause mail --key ann\n",
+        .options = { { "--key", "K", "only the jobs of this key" }, AT, JSON },
         .run = pause_run,
     },
     {
@@ -155,7 +156,7 @@ const struct cli_command looks_commands[] = {
         .doc = "end pause or drain",
         .help = "The stage accepts and starts jobs again.\n",
         .examples = "millrace resume mail\n",
-        .options = { AT, JSON },
+        .options = { { "--key", "K", "only the jobs of this key" }, AT, JSON },
         .run = resume_run,
     },
     {

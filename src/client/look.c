@@ -468,6 +468,24 @@ static int client_act_on_stage(struct engine *base, const char *command, mr_byte
     return exchange_do(c, x, NULL, NULL);
 }
 
+static int act_on_key(struct engine *base, const char *command, mr_bytes stage, mr_bytes key) {
+    struct exchange *x = exchange_new(command);
+    if (x) {
+        exchange_bytes(x, stage);
+        exchange_word(x, "KEY");
+        exchange_bytes(x, key);
+    }
+    return exchange_do((struct client *)base, x, NULL, NULL);
+}
+
+int client_stage_pause_key(struct engine *base, mr_bytes stage, mr_bytes key) {
+    return act_on_key(base, "PAUSE", stage, key);
+}
+
+int client_stage_resume_key(struct engine *base, mr_bytes stage, mr_bytes key) {
+    return act_on_key(base, "RESUME", stage, key);
+}
+
 int client_stage_pause(struct engine *base, mr_bytes stage) {
     return client_act_on_stage(base, "PAUSE", stage);
 }

@@ -396,6 +396,8 @@ int client_stages(struct engine *, int (*each)(const mr_stage_info *, void *arg)
 int client_stage_why(struct engine *, mr_bytes stage, char *out, size_t size);
 int client_stage_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int client_stage_pause(struct engine *, mr_bytes stage);
+int client_stage_pause_key(struct engine *, mr_bytes stage, mr_bytes key);
+int client_stage_resume_key(struct engine *, mr_bytes stage, mr_bytes key);
 int client_stage_drain(struct engine *, mr_bytes stage);
 int client_stage_resume(struct engine *, mr_bytes stage);
 int client_jobs(struct engine *, mr_bytes stage, const mr_job_filter *,

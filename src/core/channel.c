@@ -1,6 +1,7 @@
 // Channels: found by stage and key, moved between states by channel_move, put in the right state by
 // channel_resolve. A channel without work is kept while it holds state or is pinned by a delayed or
-// dead job. A few idle ones are cached for their next job, but are reported as unknown.
+// dead job, or is paused. A few idle ones are cached for their next job, but are reported as
+// unknown.
 //
 // Ready order. After an end a channel goes to the tail of ready. A job that comes back unserved
 // (released, connection lost) returns to the head. After a restart channels are ordered by their
@@ -92,7 +93,8 @@ int channel_get(struct core *c, uint32_t stage, mr_bytes key, chan *out) {
 }
 
 static bool is_used(const struct channel *ch) {
-    return ch->channel_state != CHANNEL_DORMANT || ch->jobs.count || ch->pins || ch->state;
+    return ch->channel_state != CHANNEL_DORMANT || ch->jobs.count || ch->pins || ch->state ||
+           ch->paused;
 }
 
 bool channel_is_known(const struct core *c, chan ref) {
@@ -177,6 +179,8 @@ static enum channel_state right_state(const struct core *c, chan ref) {
     uint32_t head = chan_head(c, ref);
     if (!head || job_at(c, head)->status != JOB_WAITING)
         return CHANNEL_DORMANT;
+    if (ref & CHAN_KEYED && channel_at(c, ref)->paused)
+        return CHANNEL_PARKED;
     return job_due(c, job_at(c, head)) > c->now_ms ? CHANNEL_PARKED : CHANNEL_READY;
 }
 

@@ -51,20 +51,23 @@ static int check_channel(const struct core *c, chan ref, struct tally *t) {
     int err = check_line(c, &ch->jobs, "channel");
     if (err < 0)
         return err;
+    EXPECT(ch->paused == (pause_find(c, ref) != 0), "a channel and its pause disagree");
     switch ((enum channel_state)ch->channel_state) {
     case CHANNEL_DORMANT:
         EXPECT(!head && !ch->halted, "a dormant channel has work");
-        EXPECT(ch->idle == (!ch->pins && !ch->state), "an idle channel is not listed as such");
+        EXPECT(ch->idle == (!ch->pins && !ch->state && !ch->paused),
+               "an idle channel is not listed as such");
         break;
     case CHANNEL_READY:
         t->ready++;
         EXPECT(head && head->status == JOB_WAITING, "a ready channel has no work");
-        EXPECT(!channel_is_halted(c, ch) && job_due(c, head) <= c->now_ms,
+        EXPECT(!channel_is_halted(c, ch) && !ch->paused && job_due(c, head) <= c->now_ms,
                "a ready channel may not start");
         break;
     case CHANNEL_PARKED:
         t->parked++;
-        EXPECT(channel_is_halted(c, ch) || is_late(c) || (head && job_due(c, head) > c->now_ms),
+        EXPECT(channel_is_halted(c, ch) || is_late(c) || (head && ch->paused) ||
+                   (head && job_due(c, head) > c->now_ms),
                "a parked channel has no reason to be");
         break;
     case CHANNEL_IN_PROGRESS:
@@ -309,6 +312,12 @@ int core_check(const struct core *c) {
         EXPECT(!c->stages[i]->known_only || (c->stages[i]->name_size && !c->stages[i]->recorded),
                "stage %u is used, but counts as known only", i);
     EXPECT(sources_are_right(c), "sources of stages are miscounted");
+    uint64_t paused = c->pauses.used;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        paused -= c->stages[i]->paused_keys;
+    EXPECT(!paused, "paused channels are miscounted");
+    for (uint32_t i = 1; i < c->pauses.next_new; i++)
+        t.live_bytes += pause_at(c, i)->size;
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         t.live_bytes += source_at(c, i)->in_use ? source_at(c, i)->size : 0;
     EXPECT(t.live_bytes == c->live_bytes, "%" PRIu64 " bytes live, %" PRIu64 " are counted",

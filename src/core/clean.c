@@ -123,6 +123,18 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
     return 0;
 }
 
+int clean_pause_record(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
+    (void)body;
+    chan ref = channel_find(c, old->stage, old->key);
+    uint32_t number = ref ? pause_find(c, ref) : 0;
+    if (!number || pause_at(c, number)->at != at)
+        return 0;
+    int err = write_copy(c, old, (mr_bytes){ 0 });
+    if (err == 0)
+        pause_set_home(c, number, c->out.at[0], out_size(c, 0));
+    return err;
+}
+
 int clean_outbox_record(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
     uint32_t entry = outbox_find(c, old->number);
     if (!entry || outbox_at(c, entry)->at != at)

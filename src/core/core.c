@@ -82,6 +82,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->outbox, sizeof(struct outbox), 0);
     slab_init(&c->makers, sizeof(struct maker), 0);
     slab_init(&c->schedules, sizeof(struct schedule), 0);
+    slab_init(&c->pauses, sizeof(struct pause), 0);
     *out = c;
     return 0;
 }
@@ -109,17 +110,17 @@ void core_destroy(struct core *c) {
     if (!c)
         return;
     finish_parts(c);
-    struct slab *slabs[] = { &c->jobs,    &c->channels, &c->attrs,  &c->instants,
-                             &c->onces,   &c->spents,   &c->states, &c->leases,
-                             &c->sources, &c->outbox,   &c->makers, &c->schedules };
+    struct slab *slabs[] = { &c->jobs,   &c->channels,  &c->attrs,  &c->instants, &c->onces,
+                             &c->spents, &c->states,    &c->leases, &c->sources,  &c->outbox,
+                             &c->makers, &c->schedules, &c->pauses };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
     pool_finish(&c->keys);
-    struct map *maps[] = { &c->by_key,          &c->once,
-                           &c->source_by_name,  &c->source_by_number,
-                           &c->stage_by_name,   &c->outbox_by_number,
-                           &c->maker_by_name,   &c->recorded_leases,
-                           &c->schedule_by_name };
+    struct map *maps[] = { &c->by_key,           &c->once,
+                           &c->source_by_name,   &c->source_by_number,
+                           &c->stage_by_name,    &c->outbox_by_number,
+                           &c->maker_by_name,    &c->recorded_leases,
+                           &c->schedule_by_name, &c->pause_by_channel };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);

@@ -393,6 +393,11 @@ int core_stage_remove(struct core *, mr_bytes stage);
 int core_pause(struct core *, mr_bytes stage);
 int core_drain(struct core *, mr_bytes stage);
 int core_resume(struct core *, mr_bytes stage);
+// The same for one channel: its jobs are kept and not started; running ones go on. RESUME of the
+// stage does not end it. A second PAUSE, or a RESUME of a channel that is not paused, changes
+// nothing. MR_EINVAL: no key; MR_EFULL: too many are paused.
+int core_pause_key(struct core *, mr_bytes stage, mr_bytes key);
+int core_resume_key(struct core *, mr_bytes stage, mr_bytes key);
 // Learns that one stage emits to another (core_peers.edge). Stages that are not known here yet
 // count for the maker, apart from those it has made. An edge of a stage that belongs to this shard
 // of several and is not known changes nothing: it was removed. MR_ENOMEM, MR_EFULL: it was not

@@ -7,9 +7,22 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const char *held_without_work(const struct stage *s) {
+enum { PARKED_LOOKED = 16 };
+
+// Whether the first parked channels are all paused.
+static bool waits_for_paused_keys(const struct core *c, const struct stage *s) {
+    chan ref = s->parked.head;
+    for (uint32_t i = 0; ref && i < PARKED_LOOKED; i++, ref = link_of(c, ref)->next)
+        if (!(ref & CHAN_KEYED) || !channel_at(c, ref)->paused)
+            return false;
+    return s->paused_keys && s->parked.count;
+}
+
+static const char *held_without_work(const struct core *c, const struct stage *s) {
     if (s->draining)
         return "draining";
+    if (waits_for_paused_keys(c, s))
+        return "paused-keys";
     if (s->halted)
         return "halted";
     if (s->parked.count)
@@ -40,7 +53,7 @@ static void write_held_by(struct core *c, const struct stage *s, char *out, size
     if (hold == HOLD_PAUSED)
         why = "paused";
     else if (!s->ready.head)
-        why = held_without_work(s);
+        why = held_without_work(c, s);
     else if (hold == HOLD_LIMIT)
         why = "limit";
     else if (hold == HOLD_RATE)
@@ -152,9 +165,10 @@ static void channel_info_fill(const struct core *c, chan ref, struct channel_inf
         .oldest_ms = head ? (int64_t)(c->now_ms - head->time_ms) : -1,
         .halted = channel_is_halted(c, ch),
         .has_state = ch->state != 0,
+        .paused = ch->paused,
         .parked_ms = -1,
     };
-    if (ch->channel_state == CHANNEL_PARKED && !out->halted && head)
+    if (ch->channel_state == CHANNEL_PARKED && !out->halted && !out->paused && head)
         out->parked_ms = left_until(c, job_due(c, head));
 }
 

@@ -46,7 +46,7 @@ static int open_check_stage(struct core *c, uint32_t number) {
     uint64_t jobs = 0;
     for (int i = 0; i <= JOB_CANCELLED; i++)
         jobs += s->by_status[i];
-    if (jobs || s->states.count || s->first_spent || s->linked || s->schedules)
+    if (jobs || s->states.count || s->first_spent || s->linked || s->schedules || s->paused_keys)
         return error_set(MR_ECORRUPT, "stage %u is used but its record is missing", number);
     c->nameless_stages++;
     return 0;

@@ -11,7 +11,7 @@
 //     stage: STAGE                   source: SOURCE            state of a channel: STATE
 //     `once` without its job: ONCE   emit not acknowledged: OUTBOX    link to a shard: LINK
 //     lease that outlives the engine: LEASE     schedule: SCHEDULE
-//     epoch: EPOCH                   trim mark: TRIM
+//     epoch: EPOCH                   trim mark: TRIM            paused channel: PAUSE
 //
 // A record with `copy` set was written by the cleaner: it moves a thing's home and has no other
 // effect.
@@ -45,6 +45,8 @@
 //     SCHEDULE     a push that repeats, and where it stands; body: the job's
 //     SCHEDULE_MOVE  where a schedule stands now; behind the PUSH of its tick, in one group
 //     SCHEDULE_DROP  a schedule is forgotten
+//     PAUSE        a channel starts no jobs
+//     UNPAUSE      it does again
 //
 // X(kind, number, name, fields, check, apply, clean, …), a new kind at the end:
 //     number         on disk: never used again for another kind; those below are taken
@@ -107,7 +109,11 @@
     X(SCHEDULE_MOVE, 24, "schedule-move", FIELDS_OF_MOVE, replay_check_schedule_move,              \
       replay_schedule_move, clean_nothing, .copy = RECORD_LEFT_OUT)                                \
     X(SCHEDULE_DROP, 25, "schedule-drop", HAS_STAGE | HAS_NAME, replay_check_schedule_drop,        \
-      replay_schedule_drop, clean_nothing, .copy = RECORD_LEFT_OUT)
+      replay_schedule_drop, clean_nothing, .copy = RECORD_LEFT_OUT)                                \
+    X(PAUSE, 37, "pause", HAS_STAGE, replay_check_pause, replay_pause, clean_pause_record,         \
+      .copy = RECORD_COPIED)                                                                       \
+    X(UNPAUSE, 38, "unpause", HAS_STAGE, replay_check_pause, replay_unpause, clean_nothing,        \
+      .copy = RECORD_LEFT_OUT)
 
 // Records with a maker, and records of jobs with META, have numbers of their own
 // on disk. No other code sees them.

@@ -241,6 +241,7 @@ int replay_check_stage_drop(struct core *c, const struct record *r, const struct
     const struct stage *s = r->stage < c->stage_capacity ? c->stages[r->stage] : NULL;
     uint64_t jobs =
         s ? s->by_status[JOB_DEAD] + s->states.count + s->schedules + links_lead_to(c, s) : 0;
+    jobs += s ? s->paused_keys : 0;
     for (int status = JOB_DELAYED; s && status <= JOB_RUNNING; status++)
         jobs += s->by_status[status];
     ACCEPT_IF(!jobs, "stage %" PRIu32 " is forgotten, but is not empty", r->stage);
@@ -348,6 +349,15 @@ int replay_check_state(struct core *c, const struct record *r, const struct repl
     (void)c, (void)e;
     ACCEPT_IF(r->stage && r->key.size, "a state without a stage or a key");
     ACCEPT_IF(r->due_ms <= r->time_ms, "a state that was set after its record was written");
+    return 0;
+}
+
+int replay_check_pause(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    ACCEPT_IF(r->stage && r->key.size, "a pause without a stage or a key");
+    const struct stage *s = r->stage < c->stage_capacity ? c->stages[r->stage] : NULL;
+    ACCEPT_IF(r->kind == RECORD_UNPAUSE || !s || s->paused_keys <= PAUSED_KEYS_MOST,
+              "stage %" PRIu32 " has too many paused keys", r->stage);
     return 0;
 }
 
@@ -802,6 +812,28 @@ int replay_state(struct core *c, const struct record *r, const struct replay_ent
     if ((err = slab_reserve(&c->states, 1)) < 0)
         return err;
     state_set(c, ref, e->at, e->size, r->due_ms ? r->due_ms : r->time_ms);
+    return 0;
+}
+
+int replay_pause(struct core *c, const struct record *r, const struct replay_entry *e) {
+    struct stage *s;
+    chan ref = 0;
+    int err = stage_get_number(c, r->stage, &s);
+    if (err < 0)
+        return err;
+    if ((err = pause_reserve(c)) < 0)
+        return err;
+    if ((err = channel_get(c, r->stage, r->key, &ref)) < 0)
+        return err;
+    pause_set(c, ref, e->at, e->size);
+    return 0;
+}
+
+int replay_unpause(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    chan ref = channel_find(c, r->stage, r->key);
+    if (ref)
+        pause_drop(c, ref);
     return 0;
 }
 

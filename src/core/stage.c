@@ -284,6 +284,7 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
            : s->ended.count         ? "ended jobs and results (they go with its retention)"
            : s->first_spent         ? "once names (they go with its dedupe-window)"
            : s->states.count        ? "states of channels"
+           : s->paused_keys         ? "paused keys (RESUME … KEY)"
            : s->sources             ? "epics or sources (EPIC … DROP)"
            : s->schedules           ? "schedules (SCHEDULE … DROP)"
            : s->outboxed || s->over_at_peer || s->mark_at_peer ? "emits that are on their way to it"

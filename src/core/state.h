@@ -123,6 +123,7 @@ struct channel {
     uint8_t channel_state; // an enum channel_state
     bool idle : 1;         // dormant and unused: in the stage's line `idle`
     bool halts_again : 1;  // more dead jobs may halt it further on
+    bool paused : 1;       // it starts no jobs: see pause.c
 };
 
 _Static_assert(sizeof(struct channel) == 48, "with its share of a map: 64 bytes and its key");
@@ -133,6 +134,15 @@ struct state {
     uint32_t size, channel;
     struct line_link link; // in the stage's line of states, least recently set first
 };
+
+// Where the log has that a channel is paused.
+struct pause {
+    uint64_t at;
+    uint32_t size;
+    chan channel;
+};
+
+enum { PAUSED_KEYS_MOST = 1000 }; // of a stage
 
 struct stage_edge {
     uint32_t from, to;
@@ -179,6 +189,7 @@ struct stage {
     uint64_t outboxed;              // emits to it in outboxes, arrived or not
     uint64_t last_emit;             // the number of the latest one, as far as it is known
     uint64_t halted;                // channels that a dead job halts
+    uint32_t paused_keys;           // channels that are paused
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
     struct list of_starved; // its first push waits for memory or the log
@@ -314,7 +325,7 @@ struct core {
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
-    struct slab makers, schedules;
+    struct slab makers, schedules, pauses;
     struct map schedule_by_name;
     uint64_t schedule_bytes; // of their texts
     struct heap ticks;       // schedules, by the wall clock
@@ -323,7 +334,8 @@ struct core {
     struct idmap by_id;
     struct map by_key, once, source_by_name, source_by_number, outbox_by_number;
     struct map recorded_leases; // by serial
-    struct stage **stages;      // by number, from 1
+    struct map pause_by_channel;
+    struct stage **stages; // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages;
     uint32_t least_nameless; // no lower number is nameless
     struct map stage_by_name, maker_by_name;
@@ -354,6 +366,10 @@ static inline struct channel *channel_at(const struct core *c, chan ch) {
 
 static inline struct lease *lease_at(const struct core *c, uint32_t number) {
     return SLAB_AT(&c->leases, struct lease, number);
+}
+
+static inline struct pause *pause_at(const struct core *c, uint32_t number) {
+    return slab_at(&c->pauses, number);
 }
 
 static inline struct source *source_at(const struct core *c, uint32_t number) {
@@ -657,6 +673,14 @@ void state_set(struct core *, chan, uint64_t at, uint32_t size, uint64_t time_ms
 void state_drop(struct core *, chan);
 int state_expire(struct core *, chan); // records that it is dropped
 void states_sort(struct core *, struct stage *);
+
+// ---- pause.c: paused channels -----------------------------------------------------------------
+
+uint32_t pause_find(const struct core *, chan); // 0: it is not paused
+int pause_reserve(struct core *);
+void pause_set(struct core *, chan, uint64_t at, uint32_t size); // after pause_reserve
+void pause_drop(struct core *, chan);                            // if it is paused
+void pause_set_home(struct core *, uint32_t pause, uint64_t at, uint32_t size);
 
 // ---- record_out.c: groups of records on their way out -----------------------------------------
 

@@ -12,6 +12,8 @@ static const struct {
     const char *held_by, *sentence;
 } sentences[] = {
     { "paused", "%1$s is paused, with %2$s waiting: RESUME %1$s starts them." },
+    { "paused-keys", "%1$s has %2$s waiting, of keys that are paused: RESUME %1$s KEY k starts "
+                     "those of a key; CHANNELS %1$s shows the keys with the most." },
     { "draining", "%1$s is draining and has no job left: RESUME %1$s lets it accept jobs again." },
     { "halted", "%1$s has channels that are halted by a dead job: DEAD %1$s shows these jobs, "
                 "RETRY or DROP ends the halt." },

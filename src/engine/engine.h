@@ -120,6 +120,8 @@ struct engine_impl {
     int (*stage_why)(struct engine *, mr_bytes stage, char *out, size_t size);
     int (*stage_set)(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
     int (*stage_pause)(struct engine *, mr_bytes stage);
+    int (*stage_pause_key)(struct engine *, mr_bytes stage, mr_bytes key);
+    int (*stage_resume_key)(struct engine *, mr_bytes stage, mr_bytes key);
     int (*stage_drain)(struct engine *, mr_bytes stage);
     int (*stage_resume)(struct engine *, mr_bytes stage);
     // `status` of the filter is checked by the engine.

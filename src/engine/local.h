@@ -299,6 +299,8 @@ int local_stages(struct engine *, int (*each)(const mr_stage_info *, void *arg),
 int local_stage_why(struct engine *, mr_bytes stage, char *out, size_t size);
 int local_stage_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int local_stage_pause(struct engine *, mr_bytes stage);
+int local_stage_pause_key(struct engine *, mr_bytes stage, mr_bytes key);
+int local_stage_resume_key(struct engine *, mr_bytes stage, mr_bytes key);
 int local_stage_drain(struct engine *, mr_bytes stage);
 int local_stage_resume(struct engine *, mr_bytes stage);
 int local_jobs(struct engine *, mr_bytes stage, const mr_job_filter *,

@@ -441,6 +441,18 @@ int local_stage_pause(struct engine *base, mr_bytes stage) {
     return err < 0 ? err : local_end_durable(s, core_pause(s->core, stage));
 }
 
+int local_stage_pause_key(struct engine *base, mr_bytes stage, mr_bytes key) {
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_pause_key(s->core, stage, key));
+}
+
+int local_stage_resume_key(struct engine *base, mr_bytes stage, mr_bytes key) {
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_resume_key(s->core, stage, key));
+}
+
 int local_stage_drain(struct engine *base, mr_bytes stage) {
     struct local_shard *s = shard_of_stage(base, stage);
     int err = local_begin(s);

@@ -339,12 +339,32 @@ void run_due(struct session *s, struct arguments *a) {
 
 // ---- Stages -----------------------------------------------------------------------------------
 
+struct pause_options {
+    mr_bytes key;
+};
+
+static const struct option pause_options[] = {
+    { "KEY", OPTION_BYTES, offsetof(struct pause_options, key) },
+    { 0 },
+};
+
+// Of the stage, or with KEY of one channel.
+static void pause_or_resume(struct session *s, struct arguments *a,
+                            int (*of_stage)(struct core *, mr_bytes stage),
+                            int (*of_key)(struct core *, mr_bytes stage, mr_bytes key)) {
+    struct pause_options o = { 0 };
+    struct core *core = core_of_stage(s->host, a->words[1]);
+    a->at = 2;
+    if (options_read(s, a, pause_options, &o))
+        answer_ok(s, o.key.data ? of_key(core, a->words[1], o.key) : of_stage(core, a->words[1]));
+}
+
 void run_pause(struct session *s, struct arguments *a) {
-    answer_ok(s, core_pause(core_of_stage(s->host, a->words[1]), a->words[1]));
+    pause_or_resume(s, a, core_pause, core_pause_key);
 }
 
 void run_resume(struct session *s, struct arguments *a) {
-    answer_ok(s, core_resume(core_of_stage(s->host, a->words[1]), a->words[1]));
+    pause_or_resume(s, a, core_resume, core_resume_key);
 }
 
 void run_drain(struct session *s, struct arguments *a) {

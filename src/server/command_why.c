@@ -58,6 +58,14 @@ static bool why_channel(struct session *s, const struct job_info *i) {
                        i->id, shown, key, (int)i->stage.size, (const char *)i->stage.data);
         return true;
     }
+    if (channel.paused) {
+        write_sentence(s,
+                       "Job %" PRIu64 " waits because its key '%.*s' is paused: RESUME %.*s KEY "
+                       "%.*s starts its jobs.",
+                       i->id, shown, key, (int)i->stage.size, (const char *)i->stage.data, shown,
+                       key);
+        return true;
+    }
     if (core_walk(core, &w, first_id, &first) < 0)
         return false;
     w.status = JOB_WAITING;

@@ -51,8 +51,8 @@ static const struct route routes[] = {
       .member = "count" },
     { HTTP_POST, "/api/stages/*/cancel", "CANCEL STAGE *", "key status max dry!",
       .member = "count" },
-    { HTTP_POST, "/api/stages/*/pause", "PAUSE *", .member = NULL },
-    { HTTP_POST, "/api/stages/*/resume", "RESUME *", .member = NULL },
+    { HTTP_POST, "/api/stages/*/pause", "PAUSE *", "key", .member = NULL },
+    { HTTP_POST, "/api/stages/*/resume", "RESUME *", "key", .member = NULL },
     { HTTP_POST, "/api/stages/*/drain", "DRAIN *", .member = NULL },
     { HTTP_POST, "/api/stages/*/policy", "STAGE * %", .member = NULL },
 };

@@ -385,6 +385,20 @@ static void T6_T7_removing_a_keys_jobs_leaves_the_others(void **state) {
     must(mr_close(m));
 }
 
+static void rule15_one_key_is_paused(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    push(m, "s", "k", "a");
+    push(m, "s", "l", "b");
+    refused(MR_EINVAL, mr_stage_pause_key(m, "s", mr_str("")));
+    must(mr_stage_pause_key(m, "s", mr_str("k")));
+    must(mr_done(take(m, "s", "b")));
+    nothing_to_take(m, "s");
+    must(mr_stage_resume_key(m, "s", mr_str("k")));
+    must(mr_done(take(m, "s", "a")));
+    must(mr_close(m));
+}
+
 static void G9_a_job_is_released_for_a_while(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -720,6 +734,7 @@ int main(void) {
         cmocka_unit_test(C9_a_worker_does_not_continue_with_a_refused_state),
         cmocka_unit_test(T6_T7_removing_a_keys_jobs_leaves_the_others),
         cmocka_unit_test(G9_a_job_is_released_for_a_while),
+        cmocka_unit_test(rule15_one_key_is_paused),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
         cmocka_unit_test(G12_metadata_reaches_the_worker_unchanged),
         cmocka_unit_test(G10_a_debounced_push_has_the_last_body),

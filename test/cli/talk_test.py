@@ -293,6 +293,16 @@ def _():
     equal(ok("cancel", "many", "--all"), "1 cancelled\n")
 
 
+@case("pause and resume act on one key, too")
+def _():
+    ok("push", "keyed", "x", "--key", "k")
+    equal(ok("pause", "keyed", "--key", "k"), "keyed starts no jobs of this key\n")
+    check("paused" in ok("why", "keyed"))
+    equal(Worker().ask("TAKE", "keyed"), [])
+    equal(ok("resume", "keyed", "--key", "k"), "keyed goes on\n")
+    equal(len(Worker().ask("TAKE", "keyed")), 1)
+
+
 @case("due lets delayed jobs start now")
 def _():
     late = ok("push", "later", "x", "--delay", "1h").strip()

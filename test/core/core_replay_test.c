@@ -81,6 +81,9 @@ static void tell_everything(struct core_fixture *t) {
     run_tick(t, 2000, (struct tick){ true, 2000, 3000, false });
     must(pause_schedule(t, "v"));
     must(drop_schedule(t, "v"));
+    must(pause_key(t, "paused"));
+    must(pause_key(t, "k"));
+    must(resume_key(t, "k"));
     must(core_epic(t->core, mr_str("s"), mr_str("e"), &e));
 }
 
@@ -214,6 +217,9 @@ static const struct record wrong[] = {
     { .kind = RECORD_RETRY, .id = 1, .stage = 1 },
     { .kind = RECORD_RETRY, .id = 2, .stage = 1 },
     { .kind = RECORD_WANT },
+    { .kind = RECORD_PAUSE, .stage = 1 },
+    { .kind = RECORD_PAUSE, .key = { "k", 1 } },
+    { .kind = RECORD_UNPAUSE, .stage = 1 },
     { .kind = RECORD_DUE, .id = 1, .stage = 1, .position = 2 },
     { .kind = RECORD_DUE, .id = 2, .stage = 1, .position = 3 },
     { .kind = RECORD_DUE, .id = 3, .stage = 1, .position = 4 },

@@ -159,6 +159,71 @@ static void rule15_what_waits_after_an_attempt_is_made_due(void **state) {
     expect_events(t, "taker 0: a\n");
 }
 
+static void rule15_a_paused_key_waits_alone(void **state) {
+    struct core_fixture *t = *state;
+    push(t, "k", "a");
+    push(t, "k", "b");
+    push(t, "l", "c");
+    struct taken a = take(t);
+    must(pause_key(t, "k")); // what runs may end
+    done(t, a);
+    expect_state(t, "k", CHANNEL_PARKED);
+    expect_take(t, "c");
+    expect_no_work(t);
+    expect_held(t, "s", "paused-keys");
+    push(t, "k", "d");
+    clean(t);
+    crash(t);
+    expect_no_work(t);
+    resume_stage(t, "s"); // is about the stage only
+    expect_no_work(t);
+    must(resume_key(t, "k"));
+    must(resume_key(t, "k"));
+    expect_take(t, "b");
+    expect_take(t, "d");
+    crash(t);
+    push(t, "k", "e");
+    expect_take(t, "e");
+}
+
+static void rule15_an_empty_key_stays_paused(void **state) {
+    struct core_fixture *t = *state;
+    must(pause_key(t, "k"));
+    must(pause_key(t, "k"));
+    expect_state(t, "k", CHANNEL_DORMANT);
+    crash(t);
+    uint64_t a = push(t, "k", "a");
+    expect_state(t, "k", CHANNEL_PARKED);
+    push_with(t, (struct push){ .job.key = mr_str("k"), .body = mr_str("b"), .job.delay_ms = 10 });
+    pass_ms(t, 10);
+    expect_no_work(t);
+    assert_false(due(t, a));
+    assert_true(cancel(t, a));
+    expect_order(t, "k", "b");
+    wait_for_work(t, 0, "s");
+    must(resume_key(t, "k"));
+    expect_events(t, "taker 0: b\n");
+    refused(MR_EINVAL, pause_key(t, ""));
+    refused(MR_EINVAL, resume_key(t, ""));
+    must(resume_key(t, "unknown"));
+    expect_unknown(t, "unknown");
+}
+
+static void rule15_so_many_keys_are_paused(void **state) {
+    struct core_fixture *t = *state;
+    char key[16];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        must(core_pause_key(t->core, mr_str("t"), mr_str(key)));
+    }
+    refused(MR_EFULL, core_pause_key(t->core, mr_str("t"), mr_str("one more")));
+    must(core_pause_key(t->core, mr_str("t"), mr_str("k0")));
+    must(core_resume_key(t->core, mr_str("t"), mr_str("k0")));
+    must(core_pause_key(t->core, mr_str("t"), mr_str("one more")));
+    refused(MR_EINVAL, core_stage_remove(t->core, mr_str("t")));
+    core_fixture_check(t->core, "many paused keys");
+}
+
 static void rule15_equal_instants_join_by_id(void **state) {
     struct core_fixture *t = *state;
     push_with(t, (struct push){ .job.key = mr_str("k"), .body = mr_str("a"), .job.delay_ms = 100 });
@@ -829,6 +894,9 @@ int main(void) {
         CORE_TEST(rule15_a_delayed_job_joins_when_due),
         CORE_TEST(rule15_a_delayed_job_is_made_due),
         CORE_TEST(rule15_what_waits_after_an_attempt_is_made_due),
+        CORE_TEST(rule15_a_paused_key_waits_alone),
+        CORE_TEST(rule15_an_empty_key_stays_paused),
+        CORE_TEST(rule15_so_many_keys_are_paused),
         CORE_TEST(rule15_equal_instants_join_by_id),
         CORE_TEST(rule15_due_in_the_engines_absence),
         CORE_TEST(rule15_pause_accepts_and_does_not_start),

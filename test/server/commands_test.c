@@ -470,6 +470,23 @@ static void CANCEL_of_several_ids(void **state) {
     ask(d, 0, "CANCEL 1 x", "-ERR *");
 }
 
+static void PAUSE_of_a_key(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a KEY k", "\"*\"");
+    ask(d, 0, "PUSH s b KEY k", "\"*\"");
+    ask(d, 0, "PAUSE s KEY k", "+OK");
+    ask(d, 0, "TAKE s", "[]");
+    ask(d, 0, "CHANNELS s", "[[\"key\" \"k\" \"state\" \"parked\" *\"paused\" :1]]");
+    ask(d, 0, "STAGES NAME s", "[[*\"held-by\" \"paused-keys\" *]]");
+    ask(d, 0, "WHY s", "\"*RESUME s KEY k*");
+    ask(d, 0, "RESUME s", "+OK");
+    ask(d, 0, "TAKE s", "[]");
+    ask(d, 0, "PAUSE s KEY ''", "-ERR *");
+    ask(d, 0, "PAUSE s LATER", "-ERR *LATER*");
+    ask(d, 0, "RESUME s KEY k", "+OK");
+    (void)take(d, 0, "s");
+}
+
 static void DUE(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "PUSH s a DELAY 1000", "\"1\"");
@@ -784,7 +801,7 @@ static void CHANNELS_lists_the_deepest(void **state) {
     pass_ms(d, 5);
     ask(d, 0, "CHANNELS s",
         "[[\"key\" \"k\" \"state\" \"ready\" \"depth\" :3 \"oldest-ms\" :5 \"parked-ms\" :-1 "
-        "\"halted\" :0 \"has-state\" :0] [\"key\" \"l\" *]]");
+        "\"halted\" :0 \"has-state\" :0 *] [\"key\" \"l\" *]]");
     ask(d, 0, "CHANNELS s TOP 1", "[[\"key\" \"k\" *]]");
     ask(d, 0, "CHANNELS s TOP 0", "[]");
     struct job job = take(d, 0, "s");
@@ -1343,6 +1360,7 @@ int main(void) {
         DIALOGUE(STAGES_by_name),
         DIALOGUE(G6_CANCEL_of_a_stage),
         DIALOGUE(CANCEL_of_several_ids),
+        DIALOGUE(PAUSE_of_a_key),
         DIALOGUE(DUE),
         DIALOGUE(DONEMANY),
         DIALOGUE(FAIL_and_RELEASE),

@@ -117,7 +117,7 @@ static void add_rest(struct line *l, const struct command *c) {
     if (c->op == OP_SET)
         add(l, " %s %s %s", stage_names[c->job.stage], c->name, c->text);
     if (c->op == OP_PAUSE || c->op == OP_DRAIN || c->op == OP_RESUME)
-        add(l, " %s", stage_names[c->job.stage]);
+        add(l, " %s/%s", stage_names[c->job.stage], c->job.key);
     if (c->op == OP_LINK)
         add(l, " %s to %s", stage_names[c->stages[0]], stage_names[c->stages[1]]);
     if (c->op == OP_CANCEL || c->op == OP_RETRY || c->op == OP_DROP || c->op == OP_AWAIT ||

@@ -208,6 +208,8 @@ void set_on(struct core_fixture *, const char *stage, const char *name, const ch
 void pause_stage(struct core_fixture *, const char *stage);
 void drain_stage(struct core_fixture *, const char *stage);
 void resume_stage(struct core_fixture *, const char *stage);
+int pause_key(struct core_fixture *, const char *key); // of stage s
+int resume_key(struct core_fixture *, const char *key);
 void link_stages(struct core_fixture *, const char *from, const char *to);
 #define FIXTURE_EPICS "s" // the stage that epics belong to
 int end_epic(struct core_fixture *, const char *name, uint64_t total);

@@ -341,6 +341,25 @@ int retry(struct core_fixture *t, uint64_t id) {
     return err;
 }
 
+int pause_key(struct core_fixture *t, const char *key) {
+    int err;
+    core_fixture_learn_key(t, mr_str("s"), mr_str(key));
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_pause_key(t->core, mr_str("s"), mr_str(key));
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
+int resume_key(struct core_fixture *t, const char *key) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_resume_key(t->core, mr_str("s"), mr_str(key));
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
 bool due(struct core_fixture *t, uint64_t id) {
     int err;
     bool changed = false;

@@ -115,12 +115,13 @@ static void view_channel(struct view *v, const struct core_fixture_key *key) {
     bool unsure = core_look_channel(v->fixture->core, stage, name, &now) == 0 &&
                   (now.state == CHANNEL_IN_PROGRESS ||
                    core_each_job(v->fixture->core, stage, name, note_unsure, v->fixture) == 1);
-    if (v->restarted && unsure && !ch.depth && !ch.has_state && !ch.halted)
+    if (v->restarted && unsure && !ch.depth && !ch.has_state && !ch.halted && !ch.paused)
         return;
     fprintf(v->out, "channel %s:%s", key->stage, key->key);
     if (!v->restarted || !unsure)
         fprintf(v->out, " %s for %" PRId64, names[ch.state], ch.parked_ms);
-    fprintf(v->out, "%s%s", ch.halted ? " halted" : "", ch.has_state ? " with state" : "");
+    fprintf(v->out, "%s%s%s", ch.halted ? " halted" : "", ch.has_state ? " with state" : "",
+            ch.paused ? " paused" : "");
     (void)core_each_job(v->core, stage, name, view_in_order, v);
     fprintf(v->out, "\n");
 }
@@ -284,13 +285,16 @@ static bool work_off_one(struct core *core, mr_bytes stage) {
 }
 
 // Every live job of a log can still end, within a few days.
-static void finish_all(struct core *core) {
+static void finish_all(const struct core_fixture *t, struct core *core) {
     uint64_t until = core_now(core) + UINT64_C(3) * 24 * 3600 * 1000;
     struct stage_info s;
     size_t stages = core_stage_places(core);
     for (size_t i = 0; i < stages; i++)
         if (core_stage_at(core, i, &s))
             free_stage(core, s.name);
+    for (size_t i = 0; i < t->key_count; i++)
+        if (*t->keys[i].key)
+            must(core_resume_key(core, mr_str(t->keys[i].stage), mr_str(t->keys[i].key)));
     for (uint64_t next = 0; next <= until;) {
         for (size_t i = 0; i < stages; i++)
             while (core_stage_at(core, i, &s) && work_off_one(core, s.name)) {
@@ -311,7 +315,7 @@ void core_fixture_finish_every_prefix(struct core_fixture *t) {
             continue;
         struct aside a = { t, t->log_end };
         struct core *core = second_core(&a, i + 1);
-        finish_all(core);
+        finish_all(t, core);
         core_destroy(core);
     }
 }

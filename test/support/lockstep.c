@@ -452,6 +452,11 @@ static int say_on_stage(struct lockstep *t, const struct command *c) {
     mr_bytes stage = mr_str(stage_names[c->job.stage]);
     if (c->op == OP_SET)
         return core_set(t->core, stage, mr_str(c->name), mr_str(c->text));
+    mr_bytes key = mr_str(c->job.key);
+    if (c->op == OP_PAUSE && key.size)
+        return core_pause_key(t->core, stage, key);
+    if (c->op == OP_RESUME && key.size)
+        return core_resume_key(t->core, stage, key);
     if (c->op == OP_PAUSE)
         return core_pause(t->core, stage);
     if (c->op == OP_DRAIN)

@@ -133,7 +133,8 @@ static int walk_one(void *arg, const struct job_info *job) {
 
 static int parked_ms(const struct model *m, int channel) {
     int head = model_nth(m, channel, 0);
-    return model_halted(m, channel) ? -1 : (int)(m->jobs[head].wait_ms - m->now_ms);
+    bool is_held = m->channels[channel].paused || model_halted(m, channel);
+    return is_held ? -1 : (int)(m->jobs[head].wait_ms - m->now_ms);
 }
 
 static bool compare_order(struct lockstep *t, int stage, int channel) {
@@ -180,6 +181,7 @@ static bool compare_channel(struct lockstep *t, int stage, int key) {
     SAME(t, channel_name(stage, key), info.depth, model_depth(m, c));
     SAME(t, channel_name(stage, key), info.halted, model_halted(m, c));
     SAME(t, channel_name(stage, key), info.has_state, *ch->kept != 0);
+    SAME(t, channel_name(stage, key), info.paused, ch->paused);
     int head = model_nth(m, c, 0);
     SAME(t, channel_name(stage, key), info.oldest_ms,
          head < 0 ? -1 : (int64_t)(m->now_ms - m->jobs[head].pushed_ms));

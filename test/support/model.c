@@ -153,7 +153,7 @@ static void channel_move(struct model *m, int channel, enum channel_state to, bo
             s->ready[kept++] = s->ready[i];
     s->ready_count = kept;
     ch->state = to;
-    ch->known = to != CHANNEL_DORMANT || *ch->kept;
+    ch->known = to != CHANNEL_DORMANT || *ch->kept || ch->paused;
     if (to != CHANNEL_READY)
         return;
     rule_touch(m, ch->stage);
@@ -169,7 +169,8 @@ static enum channel_state right_state(const struct model *m, int channel) {
         return CHANNEL_PARKED;
     if (head < 0)
         return CHANNEL_DORMANT;
-    bool waits = m->jobs[head].unsure || m->jobs[head].wait_ms > m->now_ms;
+    bool waits =
+        m->channels[channel].paused || m->jobs[head].unsure || m->jobs[head].wait_ms > m->now_ms;
     return waits ? CHANNEL_PARKED : CHANNEL_READY;
 }
 
@@ -182,16 +183,16 @@ void rule_correct(struct model *m, int channel, bool at_head) {
         rule_place(m, channel, at_head);
 }
 
-static int channel_make(struct model *m, int job) {
+static int channel_make(struct model *m, int stage, const char *key, uint64_t solo) {
     int c = 0;
     while (c < m->channel_count && m->channels[c].known)
         c++;
     if (c == m->channel_count)
         m->channel_count++;
     struct model_channel *ch = &m->channels[c];
-    *ch = (struct model_channel){ .known = true, .stage = m->jobs[job].stage };
-    text_copy(ch->key, m->jobs[job].key);
-    ch->solo = *ch->key ? 0 : (uint64_t)job + 1;
+    *ch = (struct model_channel){ .known = true, .stage = stage };
+    text_copy(ch->key, key);
+    ch->solo = *ch->key ? 0 : solo;
     return c;
 }
 
@@ -203,9 +204,22 @@ void rule_join(struct model *m, int job) {
     j->position = ++m->last_position;
     int c = rule_channel_of(m, job);
     if (c < 0)
-        c = channel_make(m, job);
+        c = channel_make(m, j->stage, j->key, (uint64_t)job + 1);
     if (m->channels[c].state == CHANNEL_DORMANT)
-        channel_move(m, c, CHANNEL_READY, false);
+        rule_place(m, c, false);
+}
+
+void rule_pause_key(struct model *m, int stage, const char *key, bool pauses) {
+    int c = model_channel_of(m, stage, key, 0);
+    if (c < 0 && !pauses)
+        return;
+    if (c < 0)
+        c = channel_make(m, stage, key, 0);
+    struct model_channel *ch = &m->channels[c];
+    ch->paused = pauses;
+    if (ch->state != CHANNEL_IN_PROGRESS)
+        rule_correct(m, c, false);
+    ch->known = ch->state != CHANNEL_DORMANT || *ch->kept || pauses;
 }
 
 void rule_left_channel(struct model *m, int job) {

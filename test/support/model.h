@@ -47,6 +47,7 @@ struct model_channel {
     uint64_t solo; // index + 1 of its only job, when there is no key
     enum channel_state state;
     char kept[TEXT]; // its state; "": none
+    bool paused;
 };
 
 struct model_lease {

@@ -376,6 +376,21 @@ static int set(struct model *m, const struct command *c) {
     return err;
 }
 
+static void pause_or_resume(struct model *m, const struct command *c) {
+    struct model_stage *s = &m->stages[c->job.stage];
+    bool pauses = c->op == OP_PAUSE;
+    s->known |= pauses;
+    if (*c->job.key) {
+        rule_pause_key(m, c->job.stage, c->job.key, pauses);
+        return;
+    }
+    s->paused = pauses;
+    if (pauses)
+        return;
+    s->draining = false;
+    rule_touch(m, c->job.stage);
+}
+
 static int first_caller_of(const struct model *m, int conn) {
     int first = -1;
     for (int i = 0; i < SLOTS; i++)
@@ -550,14 +565,11 @@ static int say(struct model *m, const struct command *c, struct answer *out) {
     case OP_SET:
         return set(m, c);
     case OP_PAUSE:
-        s->known = s->paused = true;
+    case OP_RESUME:
+        pause_or_resume(m, c);
         return 0;
     case OP_DRAIN:
         s->known = s->draining = true;
-        return 0;
-    case OP_RESUME:
-        s->paused = s->draining = false;
-        rule_touch(m, c->job.stage);
         return 0;
     case OP_LINK:
         m->stages[c->stages[0]].edges[c->stages[1]] = true;

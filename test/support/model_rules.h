@@ -18,6 +18,9 @@ void rule_place(struct model *, int channel, bool at_head);
 // The same, but a channel that is in its right state keeps its place.
 void rule_correct(struct model *, int channel, bool at_head);
 
+// Rule 15, for a key.
+void rule_pause_key(struct model *, int stage, const char *key, bool pauses);
+
 // Rule 1. The job joins its channel; a dormant one goes to the tail of ready.
 void rule_join(struct model *, int job);
 

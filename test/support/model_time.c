@@ -43,8 +43,8 @@ static void plan_job(const struct model *m, int job, struct planned *best, bool 
     if (j->deadline_ms)
         plan(best, j->deadline_ms, DUE_DEADLINE, job, tie);
     int c = j->status == JOB_WAITING ? rule_channel_of(m, job) : -1;
-    if (c >= 0 && m->channels[c].state == CHANNEL_PARKED && !model_halted(m, c) &&
-        model_nth(m, c, 0) == job)
+    if (c >= 0 && m->channels[c].state == CHANNEL_PARKED && !m->channels[c].paused &&
+        !model_halted(m, c) && model_nth(m, c, 0) == job)
         plan(best, j->wait_ms, DUE_BACKOFF, job, tie);
     if (j->call && j->grace_ms)
         plan(best, j->grace_ms, DUE_GRACE, job, tie);

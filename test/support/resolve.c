@@ -334,6 +334,11 @@ static bool resolve_rest(const struct model *m, struct chance *c, struct command
         return some_id(m, c, JOB_DEAD, &out->id);
     case OP_DUE:
         return some_id(m, c, one_in(c, 2) ? JOB_DELAYED : JOB_WAITING, &out->id);
+    case OP_PAUSE:
+    case OP_RESUME:
+        if (one_in(c, 2))
+            text_copy(out->job.key, key_names[1 + chance_below(c, KEYS - 1)]);
+        return true;
     case OP_LINK:
         out->stages[0] = (int)chance_below(c, STAGES - 1);
         out->stages[1] = out->stages[0] + 1;

@@ -36,6 +36,10 @@ const HELD = {
     'Channels are halted by a dead job.',
     { text: 'Retry or drop it', href: deadPath(s.name) },
   ],
+  'paused-keys': (s) => [
+    'The keys of its jobs are paused.',
+    { command: `millrace resume ${s.name} --key KEY` },
+  ],
   stopped: () => ['The log has stopped: no job is started until the server is restarted.', null],
   downstream: () => ['A stage that its jobs emit to has too many waiting jobs.', null],
 };

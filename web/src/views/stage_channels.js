@@ -13,9 +13,11 @@ const LOOKED_AT = 200;
 const until = (c) =>
   c.state !== 'parked'
     ? '–'
-    : c.halted || c['parked-ms'] < 0
-      ? 'after retry or drop'
-      : `in ${duration(c['parked-ms'])}`;
+    : c.paused
+      ? 'after resume of its key'
+      : c.halted || c['parked-ms'] < 0
+        ? 'after retry or drop'
+        : `in ${duration(c['parked-ms'])}`;
 
 const ORDERS = {
   depth: (a, b) => b.depth - a.depth,
