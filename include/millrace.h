@@ -424,6 +424,11 @@ int mr_release(mr_job *, int64_t delay_ms);
 // leased and must be ended.
 int mr_beat(mr_job *);
 
+// As mr_beat, and says how far the job is: `done` of `total` (0: not known) and, unless `text` is
+// NULL, what it is doing, of which 200 bytes are kept. JOB shows it while the job runs; nothing of
+// it is recorded.
+int mr_job_progress(mr_job *, uint64_t done, uint64_t total, const char *text);
+
 // ---- A leased job -----------------------------------------------------------------------------
 // What these return lives as long as the job. For NULL they answer 0, "", empty. The setters belong
 // to one thread at a time; they answer MR_EINVAL once the job was ended.

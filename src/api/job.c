@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/errors.h"
 
+#include <inttypes.h>
+
 // ---- Taking -----------------------------------------------------------------------------------
 
 static int check_take(const mr_take_options *o) {
@@ -109,6 +111,15 @@ int mr_release(mr_job *job, int64_t delay_ms) {
 int mr_beat(mr_job *job) {
     int err = check_job(job);
     return err < 0 ? err : impl_of_job(job)->beat(job);
+}
+
+int mr_job_progress(mr_job *job, uint64_t done, uint64_t total, const char *text) {
+    struct job_progress said = { done, total, mr_str(text) };
+    int err = check_job(job);
+    if (err >= 0 && (done > INT64_MAX || total > INT64_MAX))
+        err = error_set(MR_EINVAL, "a progress of %" PRIu64 " of %" PRIu64 " is too large", done,
+                        total);
+    return err < 0 ? err : impl_of_job(job)->progress(job, &said);
 }
 
 // ---- Reading ----------------------------------------------------------------------------------

@@ -90,6 +90,12 @@ static inline struct job_spec job_spec_of(const mr_push_options *o) {
     return (struct job_spec){ JOB_OPTIONS(JOB_FROM_OPTION) };
 }
 
+// How far a worker is with a job, as it says.
+struct job_progress {
+    uint64_t done, total; // total 0: not known
+    mr_bytes text;
+};
+
 // A job that a commit pushes.
 struct emit {
     mr_bytes stage, body;

@@ -9,6 +9,7 @@ enum {
     KEY_MOST = 1 << 10,
     ONCE_MOST = 256,
     META_MOST = 1 << 10,    // metadata of a job
+    PROGRESS_MOST = 200,    // bytes kept of the text of a PROGRESS
     REASON_MOST = 512,      // bytes kept of one reason …
     LAST_WORDS_MOST = 4096, // … and of the end of what a failed attempt has printed
     STAGE_NAME_MOST = 200,

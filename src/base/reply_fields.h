@@ -118,13 +118,20 @@
     X(core, due_ms, number, "due-ms", "until it may start; -1: it may")                            \
     X(core, running_ms, number, "running-ms", "since its start; -1: it does not run")              \
     X(server, worker, count, "worker", "the id of the connection that has it, or 0")               \
-    X(server, reasons, other, "reasons", "array of maps: why its latest attempts failed")
+    X(server, reasons, other, "reasons", "array of maps: why its latest attempts failed")          \
+    X(server, progress, other, "progress",                                                         \
+      "map: what PROGRESS has said of it, while it runs; left out if nothing")
 
 // The one or the other, and only if it is asked for.
 #define JOB_BODY_FIELDS(X)                                                                         \
     X(server, body, other, "body", "its body, with BODY; nil: it is not kept")                     \
     X(server, result, other, "result", "instead of the body, once it is done")                     \
     X(server, meta, other, "meta", "with BODY: what its push said with META, if anything")
+
+#define PROGRESS_FIELDS(X)                                                                         \
+    X(server, done, count, "done", "how much is done")                                             \
+    X(server, total, count, "total", "of how much; 0: not known")                                  \
+    X(server, text, bytes, "text", "what the worker says")
 
 #define REASON_FIELDS(X)                                                                           \
     X(server, attempt, small, "attempt", "which attempt failed")                                   \

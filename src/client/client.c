@@ -38,6 +38,7 @@ static const struct engine_impl client_impl = {
     .release = client_release,
     .unpin = client_unpin,
     .beat = client_beat,
+    .progress = client_progress,
     .beat_all = client_beat_all,
     .epic = client_epic,
     .epic_wait = client_epic_wait,

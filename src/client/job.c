@@ -485,13 +485,18 @@ void beat_add(struct exchange *x, struct mr_job *job, uint64_t now_ms) {
     job->beat_ms = now_ms;
 }
 
-int client_beat(mr_job *job) {
+int client_progress(mr_job *job, const struct job_progress *said) {
     struct client *c = client_of_job(job);
-    struct exchange *x = exchange_new("BEAT");
+    struct exchange *x = exchange_new(said ? "PROGRESS" : "BEAT");
     if (!x)
         return MR_ENOMEM;
     pthread_mutex_lock(&c->lock);
     beat_add(x, job, monotonic_ms());
+    if (said) {
+        exchange_number(x, said->done);
+        exchange_number(x, said->total);
+        exchange_text_option(x, "SAY", said->text);
+    }
     x->hook = beat_hook;
     int err = exchange_send(beat_link(c), x);
     if (err >= 0)
@@ -502,6 +507,10 @@ int client_beat(mr_job *job) {
     if (err >= 0 && why < 0)
         return error_set(why, "job %" PRIu64 ": %s", job->id, error_meaning(why));
     return err;
+}
+
+int client_beat(mr_job *job) {
+    return client_progress(job, NULL);
 }
 
 bool lease_is_due(const struct mr_job *job, uint64_t now_ms) {

@@ -91,6 +91,7 @@ static void finish_parts(struct core *c) {
     for (uint32_t i = 1; i < c->leases.next_new; i++) {
         mem_free(lease_at(c, i)->block);
         mem_free(lease_at(c, i)->record);
+        mem_free(lease_at(c, i)->progress);
     }
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         if (source_at(c, i)->in_use)

@@ -378,6 +378,10 @@ int core_unreadable(struct core *, uint64_t id, const struct token *, mr_bytes r
 // Extends the lease. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop working on it.
 int core_beat(struct core *, uint64_t id, const struct token *);
 
+// As core_beat, and notes the progress of the job, in memory only, until the lease ends. The text
+// is copied, and cut at PROGRESS_MOST bytes. MR_ENOMEM: neither was done.
+int core_progress(struct core *, uint64_t id, const struct token *, const struct job_progress *);
+
 // ---- Operator commands ------------------------------------------------------------------------
 
 int core_retry(struct core *, uint64_t id); // MR_EGONE; MR_EINVAL: it is not dead
@@ -662,6 +666,8 @@ struct job_info {
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
     uint32_t meta_size;      // bytes of META behind its body
     uint64_t state_at;       // the entry of its channel's state; 0: none
+    bool has_progress;
+    struct job_progress progress; // its text is borrowed until the next command
 };
 
 int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // MR_EGONE

@@ -64,6 +64,12 @@ void lease_leave_conn(struct lease *l) {
     list_remove(&l->of_conn);
 }
 
+APART static void progress_forget(struct core *c, struct lease *l) {
+    c->progresses--;
+    mem_free(l->progress);
+    l->progress = NULL;
+}
+
 static void lease_free(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     if (l->next < l->count)
@@ -73,6 +79,8 @@ static void lease_free(struct core *c, uint32_t number) {
     l->next = l->count;
     lease_leave_conn(l);
     mem_free(l->block);
+    if (l->progress)
+        progress_forget(c, l);
     struct stage *s = c->stages[l->stage];
     s->leases--;
     l->block = NULL;
@@ -259,6 +267,42 @@ int core_beat(struct core *c, uint64_t id, const struct token *t) {
             return err;
     }
     l->until_ms = until_ms; // its timer checks this when it fires
+    return 0;
+}
+
+// ---- Progress ---------------------------------------------------------------------------------
+
+// Without line breaks, and without a part of a character at its end.
+static void progress_set_text(struct lease_progress *p, mr_bytes text) {
+    const uint8_t *from = text.data;
+    size_t size = text.size < PROGRESS_MOST ? text.size : PROGRESS_MOST;
+    while (size && size < text.size && (from[size] & 0xc0) == 0x80)
+        size--;
+    p->size = (uint32_t)size;
+    for (size_t i = 0; i < size; i++)
+        p->text[i] = from[i] < ' ' ? ' ' : (char)from[i];
+}
+
+int core_progress(struct core *c, uint64_t id, const struct token *t,
+                  const struct job_progress *said) {
+    uint32_t number = lease_of_token(c, t);
+    struct lease_progress *p = number ? lease_at(c, number)->progress : NULL;
+    struct lease_progress *made = p ? NULL : mem_alloc(sizeof *made);
+    if (!p && !made)
+        return error_set(MR_ENOMEM, "no memory for the progress of a job");
+    int err = core_beat(c, id, t);
+    if (err < 0) {
+        mem_free(made);
+        return err;
+    }
+    if (made) {
+        p = lease_at(c, number)->progress = made;
+        c->progresses++;
+    }
+    p->id = id;
+    p->done = said->done;
+    p->total = said->total;
+    progress_set_text(p, said->text);
     return 0;
 }
 

@@ -230,6 +230,8 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
     uint64_t deadline = job_deadline(c, j), due = job_due(c, j);
     const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
     const struct lease *lease = lease_of_job(c, j);
+    const struct lease_progress *p = lease ? lease->progress : NULL;
+    p = p && p->id == j->id ? p : NULL;
     return (struct job_info){
         .id = j->id,
         .stage = bytes_of(s->name, s->name_size),
@@ -247,6 +249,9 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .meta_size = job_meta_size(c, j),
         .reasons_at = reasons ? reasons->value : 0,
         .state_at = state_at(c, j),
+        .has_progress = p != NULL,
+        .progress = p ? (struct job_progress){ p->done, p->total, bytes_of(p->text, p->size) }
+                      : (struct job_progress){ 0 },
     };
 }
 

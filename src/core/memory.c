@@ -40,6 +40,7 @@ uint64_t core_memory(const struct core *c) {
              of_map(&c->recorded_leases) + of_map(&c->schedule_by_name) +
              of_map(&c->pause_by_channel);
     bytes += map_count(&c->recorded_leases) * sizeof(struct lease_record);
+    bytes += c->progresses * sizeof(struct lease_progress);
     bytes += (uint64_t)c->sources.used * SOURCE_WINDOW * sizeof(uint64_t);
     bytes += (uint64_t)c->stage_count * STAGE_BYTES;
     bytes += c->schedule_bytes + c->ticks.capacity * sizeof *c->ticks.entries;

@@ -218,13 +218,14 @@ struct lease {
     uint64_t timer_ms;           // when its timer fires; kept after the lease's end, see lease_plan
     uint32_t timer_order, order; // ties among timers; ties among ends at one instant
     uint32_t number, lease_ms, stage;
-    chan channel;                // 0: its only job, an unkeyed one, was cancelled or expired
-    uint32_t count, next;        // jobs under it; the first unanswered one
-    struct leased only, *block;  // the only job, or all of a block
-    struct conn *conn;           // NULL: it is gone, and the lease runs out
-    bool detached, lost;         // survives its connection; lost with it, not yet recorded
-    uint32_t attempt;            // of the first unanswered job, as passed to `running`
-    struct lease_record *record; // NULL: the lease ends with the engine
+    chan channel;                    // 0: its only job, an unkeyed one, was cancelled or expired
+    uint32_t count, next;            // jobs under it; the first unanswered one
+    struct leased only, *block;      // the only job, or all of a block
+    struct conn *conn;               // NULL: it is gone, and the lease runs out
+    bool detached, lost;             // survives its connection; lost with it, not yet recorded
+    uint32_t attempt;                // of the first unanswered job, as passed to `running`
+    struct lease_record *record;     // NULL: the lease ends with the engine
+    struct lease_progress *progress; // of one of its jobs; NULL: its worker has said nothing
     struct list of_conn;
 };
 
@@ -234,6 +235,13 @@ struct lease_record {
     uint64_t last_id, last_position; // of the last job under it, when it was leased
     uint32_t size;
     bool restored; // the lease comes from an earlier epoch
+};
+
+// What PROGRESS has said of a job.
+struct lease_progress {
+    uint64_t id, done, total;
+    uint32_t size;
+    char text[PROGRESS_MOST];
 };
 
 struct source {
@@ -315,6 +323,7 @@ struct core {
     bool log_is_full;       // it has refused a push
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
+    uint32_t progresses; // leases that have one
     bool replaying, sources_timer;
     uint32_t swept;             // sources that the current sweep has looked at …
     bool sources_kept;          // … and whether the next sweep has to look at some of them again

@@ -28,6 +28,7 @@ static const struct engine_impl local_impl = {
     .release = local_release,
     .unpin = local_unpin,
     .beat = local_beat,
+    .progress = local_progress,
     .beat_all = local_beat_all,
     .epic = local_epic,
     .epic_wait = local_epic_wait,

@@ -289,23 +289,30 @@ void local_unpin(mr_job *job) {
 
 // ---- Beats ------------------------------------------------------------------------------------
 
-static int beat_one(struct local_shard *s, struct mr_job *job, uint64_t now_ms) {
+// `said`: NULL for a plain beat.
+static int beat_saying(struct local_shard *s, struct mr_job *job, uint64_t now_ms,
+                       const struct job_progress *said) {
     struct token token = token_of(job);
-    int err = core_beat(s->core, job->id, &token);
+    int err =
+        said ? core_progress(s->core, job->id, &token, said) : core_beat(s->core, job->id, &token);
     if (err >= 0)
         atomic_store_explicit(&job->lease_from_ms, now_ms, memory_order_relaxed);
     return err;
 }
 
-int local_beat(mr_job *job) {
+int local_progress(mr_job *job, const struct job_progress *said) {
     struct local_shard *s = local_shard_of_job(job);
     int err = local_begin(s);
     if (err < 0)
         return err;
-    err = local_end_durable(s, beat_one(s, job, monotonic_ms()));
+    err = local_end_durable(s, beat_saying(s, job, monotonic_ms(), said));
     if (job_is_lost(err))
         leased_job_stop(job, err);
     return err;
+}
+
+int local_beat(mr_job *job) {
+    return local_progress(job, NULL);
 }
 
 static int64_t beat_at(struct shard_puller *p) {
@@ -317,7 +324,7 @@ static int64_t beat_at(struct shard_puller *p) {
     for (struct list *l = p->jobs.next; l != &p->jobs; l = l->next) {
         struct mr_job *job = list_entry(l, struct mr_job, of_puller);
         uint64_t due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
-        if (due_ms <= now_ms && beat_one(s, job, now_ms) < 0)
+        if (due_ms <= now_ms && beat_saying(s, job, now_ms, NULL) < 0)
             continue; // an event reports it
         due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
         next_ms = wait_shorter(next_ms, due_ms > now_ms ? (int64_t)(due_ms - now_ms) : 1);

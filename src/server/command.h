@@ -145,6 +145,7 @@ void run_donemany(struct session *, struct arguments *);
 void run_fail(struct session *, struct arguments *);
 void run_release(struct session *, struct arguments *);
 void run_beat(struct session *, struct arguments *);
+void run_progress(struct session *, struct arguments *);
 
 void run_job(struct session *, struct arguments *); // command_job.c
 void run_jobs(struct session *, struct arguments *);

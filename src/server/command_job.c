@@ -68,6 +68,13 @@ static void write_reasons(void *arg) {
             write_reason(s, &r);
 }
 
+static void write_progress(void *arg) {
+    const struct shown_job *job = arg;
+    const struct job_progress *p = &job->info->progress;
+    struct progress_reply r = { .done = p->done, .total = p->total, .text = p->text };
+    reply_write(&job->session->reply, &progress_replies, &r);
+}
+
 static void write_body(void *arg) {
     struct shown_job *job = arg;
     const struct job_info *i = job->info;
@@ -88,6 +95,8 @@ static void write_job(struct session *s, const struct job_info *info, bool whole
     r.status = mr_str(job_status_name(info->status));
     r.worker = info->conn ? router_id(session_of(info->conn)) : 0;
     r.reasons = (struct reply_other){ write_reasons, &job, NULL };
+    if (info->has_progress)
+        r.progress = (struct reply_other){ write_progress, &job, NULL };
     r.key = ended_key_of(s, info); // may be in `scratch`: JOB_FIELDS has it before the reasons
     if (body)
         *(info->status == JOB_DONE ? &r.result : &r.body) =

@@ -111,6 +111,11 @@ const struct command command_table[] = {
     { "BEAT", 2, 0, ROLE_WORK, SCOPE_LEASES, true, MULTI_QUEUED, false, run_beat,
       "id token [id token …]", "array of the ids to stop, in the order given",
       "extends leases; a job in the reply has lost its lease, or was cancelled or has expired" },
+    { "PROGRESS", 4, 0, ROLE_WORK, SCOPE_JOB, true, MULTI_CHECKED, false, run_progress,
+      "id token done total [SAY text]", "as BEAT: array with the id if the job must stop",
+      "extends the lease as BEAT does, and says how far the job is: done of total (0: not known), "
+      "and a text, of which 200 bytes are kept; JOB and JOBS show it while the lease lasts; it is "
+      "kept in memory only" },
     { "JOB", 1, 0, ROLE_READ, SCOPE_JOB, false, MULTI_CHECKED, true, run_job, "id [BODY]",
       "map:" JOB_FIELDS(FIELD_NAMES) ", with BODY also body, or result if it is done, and meta "
                                      "if it has META",

@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/hints.h"
 #include "base/mem.h"
+#include "wire/number.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -471,4 +472,55 @@ void run_beat(struct session *s, struct arguments *a) {
     reply_array(&s->reply, stops);
     for (uint32_t i = 0; i < stops; i++)
         reply_bulk(&s->reply, h->arguments[i]);
+}
+
+static bool read_amount(struct session *s, const char *what, mr_bytes word, uint64_t *out) {
+    if (number_parse(word, out) == 0 && *out <= INT64_MAX)
+        return true;
+    session_usage(s, "%s must be a number", what);
+    return false;
+}
+
+struct progress_options {
+    mr_bytes text;
+};
+
+static const struct option progress_options[] = {
+    { "SAY", OPTION_BYTES, offsetof(struct progress_options, text) },
+    { 0 },
+};
+
+static int progress_note(struct session *s, uint64_t id, mr_bytes text,
+                         const struct job_progress *p) {
+    struct token token;
+    int err = token_read(text, &token);
+    return err < 0 ? err : core_progress(core_of_job(s->host, id), id, &token, p);
+}
+
+void run_progress(struct session *s, struct arguments *a) {
+    struct progress_options o = { 0 };
+    struct job_progress p;
+    uint64_t id;
+    if (!read_id(s, a->words[1], &id) || !read_amount(s, "done", a->words[3], &p.done) ||
+        !read_amount(s, "total", a->words[4], &p.total))
+        return;
+    a->at = 5;
+    if (!options_read(s, a, progress_options, &o) || s->checks)
+        return;
+    struct job_info job;
+    if (access_is_limited(s) && shards_look_job(s->host, id, &job) < 0) { // as one out of bounds
+        answer_error(s, access_no_job(id));
+        return;
+    }
+    p.text = o.text;
+    uint64_t written = shards_written(s->host);
+    int err = progress_note(s, id, a->words[2], &p);
+    if (err < 0 && !must_stop(err)) {
+        answer_error(s, err);
+        return;
+    }
+    s->is_prompt = shards_written(s->host) == written && !s->multi.runs; // as BEAT
+    reply_array(&s->reply, err < 0);
+    if (err < 0)
+        reply_bulk(&s->reply, a->words[1]);
 }

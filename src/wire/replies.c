@@ -21,6 +21,7 @@
 #define CHANNEL_FIELD(from, ...) FIELD(channel_reply, __VA_ARGS__)
 #define JOB_FIELD(from, ...) FIELD(job_reply, __VA_ARGS__)
 #define REASON_FIELD(from, ...) FIELD(reason_reply, __VA_ARGS__)
+#define PROGRESS_FIELD(from, ...) FIELD(progress_reply, __VA_ARGS__)
 #define GRANT_FIELD(from, ...) FIELD(grant_reply, __VA_ARGS__)
 #define EPIC_FIELD(from, ...) FIELD(epic_reply, __VA_ARGS__)
 #define SCHEDULE_FIELD(from, ...) FIELD(schedule_reply, __VA_ARGS__)
@@ -36,6 +37,7 @@ static const struct reply_field stage_fields[] = { STAGE_FIELDS(STAGE_FIELD) };
 static const struct reply_field channel_fields[] = { CHANNEL_FIELDS(CHANNEL_FIELD) };
 static const struct reply_field job_fields[] = { JOB_FIELDS(JOB_FIELD) JOB_BODY_FIELDS(JOB_FIELD) };
 static const struct reply_field reason_fields[] = { REASON_FIELDS(REASON_FIELD) };
+static const struct reply_field progress_fields[] = { PROGRESS_FIELDS(PROGRESS_FIELD) };
 static const struct reply_field grant_fields[] = { GRANT_FIELDS(GRANT_FIELD) };
 static const struct reply_field epic_fields[] = { EPIC_FIELDS(EPIC_FIELD) };
 static const struct reply_field epics_fields[] = { EPIC_NAME_FIELD(EPIC_FIELD)
@@ -54,6 +56,7 @@ const struct reply_table stage_replies = TABLE(stage_fields);
 const struct reply_table channel_replies = TABLE(channel_fields);
 const struct reply_table job_replies = TABLE(job_fields);
 const struct reply_table reason_replies = TABLE(reason_fields);
+const struct reply_table progress_replies = TABLE(progress_fields);
 const struct reply_table grant_replies = TABLE(grant_fields);
 const struct reply_table epic_replies = TABLE(epic_fields);
 const struct reply_table epics_replies = TABLE(epics_fields);

@@ -44,6 +44,10 @@ struct job_reply {
     JOB_BODY_FIELDS(REPLY_MEMBER)
 };
 
+struct progress_reply {
+    PROGRESS_FIELDS(REPLY_MEMBER)
+};
+
 struct reason_reply {
     REASON_FIELDS(REPLY_MEMBER)
 };
@@ -125,6 +129,7 @@ struct reply_table {
 };
 
 extern const struct reply_table stage_replies, channel_replies, job_replies, reason_replies;
+extern const struct reply_table progress_replies;
 extern const struct reply_table grant_replies;               // for documentation: it is no map
 extern const struct reply_table epic_replies, epics_replies; // the second begins with the name
 extern const struct reply_table node_replies, shard_replies, cluster_replies; // of CLUSTER STATUS

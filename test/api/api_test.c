@@ -485,6 +485,21 @@ static void G12_metadata_reaches_the_worker_unchanged(void **state) {
     must(mr_close(m));
 }
 
+static void G11_a_worker_says_how_far_it_is(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_id id = push(m, "s", "k", "x");
+    mr_job *job = take(m, "s", "x");
+    must(mr_job_progress(job, 1, 3, "the first"));
+    must(mr_job_progress(job, 2, 3, NULL));
+    refused(MR_EINVAL, mr_job_progress(job, UINT64_MAX, 3, NULL));
+    must(mr_cancel(m, id));
+    refused(MR_ECANCELLED, mr_job_progress(job, 3, 3, NULL));
+    assert_true(mr_job_stopped(job));
+    refused(MR_ECANCELLED, mr_done(job));
+    must(mr_close(m));
+}
+
 static void G10_a_debounced_push_has_the_last_body(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -737,6 +752,7 @@ int main(void) {
         cmocka_unit_test(rule15_one_key_is_paused),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
         cmocka_unit_test(G12_metadata_reaches_the_worker_unchanged),
+        cmocka_unit_test(G11_a_worker_says_how_far_it_is),
         cmocka_unit_test(G10_a_debounced_push_has_the_last_body),
         cmocka_unit_test(E2_two_pushes_with_one_once_are_one_job),
         cmocka_unit_test(F13_exhausted_attempts_make_a_dead_job_that_is_listed_and_retryable),

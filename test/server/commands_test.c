@@ -601,6 +601,32 @@ static void A3_JOB_shows_a_job(void **state) {
     ask(d, 0, "JOB x", "-ERR *");
 }
 
+// G11: progress is shown while the lease lasts.
+static void G11_PROGRESS_is_shown_and_extends_the_lease(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "HELLO 3", "{*}");
+    push(d, "s a ATTEMPTS 5");
+    struct job job = take(d, 0, "s LEASE 1000");
+    ask(d, 0, "JOB 1", "{*\"reasons\" []}");
+    pass_ms(d, 900);
+    send_linef(d, 0, "PROGRESS %s %s 3 10 SAY 'three\nlines'", job.id, job.token);
+    expect_reply(d, 0, "[]");
+    pass_ms(d, 900);
+    ask(d, 1, "JOB 1",
+        "[*\"running\"*\"progress\" [\"done\" :3 \"total\" :10 \"text\" \"three lines\"]]");
+    ask(d, 0, "JOBS s", "[{*\"progress\" {\"done\" :3 *}}]");
+    send_linef(d, 0, "PROGRESS %s %s 4 0", job.id, job.token);
+    expect_reply(d, 0, "[]");
+    ask(d, 0, "JOB 1 BODY", "{*\"progress\" {\"done\" :4 \"total\" :0 \"text\" \"\"} \"body\" *}");
+    send_linef(d, 0, "PROGRESS %s %s x 10", job.id, job.token);
+    expect_reply(d, 0, "-ERR done must be a number");
+    fail_job(d, job, "no");
+    ask(d, 0, "JOB 1", "{*\"reasons\" [*]}"); // gone with the lease
+    send_linef(d, 0, "PROGRESS %s %s 5 10", job.id, job.token);
+    expect_reply(d, 0, "[\"1\"]");
+    ask(d, 0, "PROGRESS 1 nonsense 5 10", "[\"1\"]");
+}
+
 // G10: what comes last counts, until the job starts.
 static void G10_PUSH_with_LAST_debounces(void **state) {
     struct dialogue *d = *state;
@@ -1401,6 +1427,7 @@ int main(void) {
         DIALOGUE(A3_JOB_shows_a_job),
         DIALOGUE(G12_META_reaches_the_worker_unchanged),
         DIALOGUE(G10_PUSH_with_LAST_debounces),
+        DIALOGUE(G11_PROGRESS_is_shown_and_extends_the_lease),
         DIALOGUE(A3_JOBS_lists_jobs_by_status_and_key),
         DIALOGUE(F13_DEAD_lists_dead_jobs),
         DIALOGUE(DEAD_knows_stages_from_options),
