@@ -35,8 +35,7 @@
 
 // What a push makes of its `once`. Not for PUSHMANY, CALL and EMIT.
 #define LAST_OPTION(X)                                                                             \
-    X(last, FLAG, "LAST", "", "last", NULL, 1,                                                     \
-      "with ONCE: a job of that name that has not started gets the new body instead")
+    X(last, FLAG, "LAST", "", "last", NULL, 1, "a job of that name not yet started gets this body")
 
 // A schedule has no use for it.
 #define DELAY_OPTION(X)                                                                            \
@@ -50,7 +49,7 @@
     X(attempts, COUNT, "ATTEMPTS", "n", "attempts", "N", UINT16_MAX,                               \
       "number of attempts (0: policy of the stage)")                                               \
     X(meta, BYTES, "META", "bytes", "meta", "TEXT", META_MOST,                                     \
-      "metadata that its worker gets beside the body, such as a trace id: up to 1 KiB")
+      "for its worker, such as a trace id: up to 1 KiB")
 
 // About the push rather than the job: it is no member of struct job_spec.
 #define ROOM_OPTION(X)                                                                             \

@@ -314,17 +314,17 @@ static const struct cli_command work_commands[] = {
         .least = 1,
         .most = 1,
         .doc = "give the running job back and try it again later",
-        .help =
-            "For commands of millrace work: when the command then exits with 0, its job is not\n"
-            "committed but given back, and it may start again after this time. It keeps its\n"
-            "place before the other jobs of its key, which wait with it, and no attempt\n"
-            "counts. Its result, and what it emits and sets, are discarded. If the command\n"
-            "exits with another code, that is a failed attempt as usual.\n"
-            "\n"
-            "In commands of millrace run or flow the attempt fails. Outside a job it exits\n"
-            "with 2.\n",
-        .examples = "./send || millrace snooze 10m\n"
-                    "    if it cannot be sent, tries again in ten minutes, as often as needed\n",
+        .help = "For commands of millrace work: when the command then exits with 0, its job is\n"
+                "not committed but given back, and it may start again after this time. It keeps\n"
+                "its place before the other jobs of its key, which wait with it, and no attempt\n"
+                "counts. Its result, and what it emits and sets, are discarded. If the command\n"
+                "exits with another code, that is a failed attempt as usual.\n"
+                "\n"
+                "In commands of millrace run or flow the attempt fails. Outside a job it exits\n"
+                "with 2.\n",
+        .examples = "millrace snooze 10m\n"
+                    "./send || millrace snooze 10m\n"
+                    "    if it cannot be sent, tries again in ten minutes\n",
         .run = snooze_run,
     },
     { 0 },
@@ -412,31 +412,30 @@ static const struct cli_command store_commands[] = {
         .least = 2,
         .most = 2,
         .doc = "copy the live content of a store into a new one",
-        .help =
-            "Copies jobs in their order, results, states, names given with --once, policies,\n"
-            "counters and epics from FROM to TO, without what is no longer needed, so the\n"
-            "copy can be much smaller. FROM and TO are file:DIR, or postgres://USER@HOST/DB\n"
-            "or nats://HOST for a cluster; FROM may also be millrace://HOST, a running server.\n"
-            "FROM is not changed.\n"
-            "\n"
-            "A directory that is copied must not be in use. A server goes on serving, and so\n"
-            "does a cluster: the copy is of the moment when it began, the same moment for all\n"
-            "shards. The token for a server needs the role admin for all stages; until the\n"
-            "copy is complete the server keeps what it would remove from its logs. In NATS\n"
-            "there is such a moment only while no shard changes; a copy waits ten seconds for\n"
-            "one.\n"
-            "\n"
-            "TO must be new or empty: a missing or empty directory, or a cluster that was\n"
-            "made (millrace store init) and never used. With --shards it has that many\n"
-            "shards, and a missing cluster is made; ids stay the same. A copy that ends\n"
-            "early leaves nothing in TO: a directory gets its name, and a cluster its\n"
-            "content, when everything was written and checked. If a copy into NATS is killed,\n"
-            "nodes refuse the cluster until the copy was repeated.\n"
-            "\n"
-            "Both stores then have the same jobs: use only one of them, or each job will run\n"
-            "twice. Exits 1 if FROM is damaged, 3 if a store cannot be opened or TO holds\n"
-            "something, 5 if the disk is full. Of a cluster, 2 means that it was not made or\n"
-            "has another number of shards, 4 that the store refuses this user.\n",
+        .help = "Copies jobs in their order, results, states, names given with --once, policies,\n"
+                "counters and epics from FROM to TO, without what is no longer needed, so the\n"
+                "copy can be much smaller. FROM and TO are file:DIR, or postgres://USER@HOST/DB\n"
+                "or nats://HOST for a cluster; FROM may also be millrace://HOST, a running\n"
+                "server. FROM is not changed.\n"
+                "\n"
+                "A directory that is copied must not be in use. A server goes on serving, and so\n"
+                "does a cluster: the copy is of the moment when it began, the same for all\n"
+                "shards. The token for a server needs the role admin for all stages; until the\n"
+                "copy is complete the server keeps what it would remove from its logs. In NATS\n"
+                "there is such a moment only while no shard changes; a copy waits ten seconds\n"
+                "for one.\n"
+                "\n"
+                "TO must be new or empty: a missing or empty directory, or a cluster that was\n"
+                "made (millrace store init) and never used. With --shards it has that many\n"
+                "shards, and a missing cluster is made; ids stay the same. A copy that ends\n"
+                "early leaves nothing in TO: a directory gets its name, and a cluster its\n"
+                "content, when everything was written and checked. If a copy into NATS is killed,\n"
+                "nodes refuse the cluster until the copy was repeated.\n"
+                "\n"
+                "Both stores then have the same jobs: use only one of them, or each job will run\n"
+                "twice. Exits 1 if FROM is damaged, 3 if a store cannot be opened or TO holds\n"
+                "something, 5 if the disk is full. Of a cluster, 2 means that it was not made or\n"
+                "has another number of shards, 4 that the store refuses this user.\n",
         .examples = "millrace store copy file:./data file:/backup/data\n"
                     "millrace store copy millrace://127.0.0.1:7411 file:/backup/today\n"
                     "    a backup of a server while it serves\n"

@@ -128,9 +128,9 @@ const struct cli_command looks_commands[] = {
         .least = 1,
         .most = CLI_ANY,
         .doc = "let delayed jobs start now",
-        .help =
-            "Jobs that are delayed, or that wait after a failed attempt or a snooze, may start\n"
-            "at once. Prints the number of jobs; exits with 1 if some waited for nothing.\n",
+        .help = "Jobs that are delayed, or that wait after a failed attempt or a snooze, may\n"
+                "start at once. Prints the number of jobs; exits with 1 if some waited for\n"
+                "nothing.\n",
         .examples = "millrace due 4711\n",
         .options = { AT, JSON },
         .run = due_run,

@@ -116,12 +116,15 @@ class Load(threading.Thread):
 
     def run(self):
         try:
+            self.client.ask("STAGE", "b", "high-mark", 10**9)  # nothing works there: else it would hold a back
             while not self.ending:
                 for i in range(20):
                     self.client.ask("PUSH", "a", 20 * (self.moved // 10) + i)
-                for job in self.client.ask("TAKE", "a", "COUNT", 10):
+                jobs = self.client.ask("TAKE", "a", "COUNT", 10)
+                equal(len(jobs), 10)
+                for job in jobs:
                     self.client.ask("DONE", job[0], job[1], "EMIT", "b", "", job[4])
-                self.moved += 10
+                self.moved += len(jobs)
         except Exception as error:  # the case reports it
             self.error = error
 
