@@ -488,6 +488,12 @@ int mr_stage_why(mr *, const char *stage, char *out, size_t size);
 // max-channel, concurrency, rate (N/s), max-states, state-ttl: none. Durations are milliseconds or
 // carry a unit (250ms 30s 5m 2h 7d). MR_EINVAL says what is possible. `overlap never`: a job
 // whose worker was lost starts again only when its lease has ended, also after a server's crash.
+//
+// group off|on · group-concurrency, group-rate: none. `group on`: the part of a key before its
+// first / is its group, such as a tenant; groups take turns, however many jobs one has, and each
+// may run group-concurrency jobs and start group-rate. A key without a / is a group itself; jobs
+// without a key are one group. A key with nothing behind the / ("acme/") belongs to the group, but
+// has no order and no state. `group` can be changed while the stage has neither jobs nor states.
 int mr_stage_set(mr *, const char *stage, const char *policy, const char *value);
 
 int mr_stage_pause(mr *, const char *stage);  // it accepts pushes and starts nothing

@@ -32,6 +32,19 @@ static inline void list_append(struct list *l, struct list *node) {
     l->prev = node;
 }
 
+// Moves all nodes of another list to the end, in their order.
+static inline void list_append_all(struct list *l, struct list *from) {
+    if (list_empty(from))
+        return;
+    if (!l->next)
+        list_init(l);
+    from->next->prev = l->prev;
+    l->prev->next = from->next;
+    from->prev->next = l;
+    l->prev = from->prev;
+    list_init(from);
+}
+
 static inline void list_remove(struct list *node) {
     if (!node->next)
         return;

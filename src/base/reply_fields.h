@@ -93,7 +93,10 @@
       "jobs that its workers run at once, as far as they report it")                               \
     X(core, paused, flag, "paused", "1 after PAUSE")                                               \
     X(core, draining, flag, "draining", "1 after DRAIN")                                           \
-    X(server, feeds, names, "feeds", "array of the stages that its jobs emitted to")
+    X(server, feeds, names, "feeds", "array of the stages that its jobs emitted to")               \
+    X(core, groups, count, "groups", "groups that have jobs, if its policy group is on")           \
+    X(server, top_groups, other, "top-groups",                                                     \
+      "array of maps: 5 of its groups with the most jobs, as CHANNELS with GROUPS lists them")
 
 #define CHANNEL_FIELDS(X)                                                                          \
     X(core, key, bytes, "key", "its key")                                                          \
@@ -104,6 +107,13 @@
     X(core, halted, flag, "halted", "1 if a dead job halts it")                                    \
     X(core, has_state, flag, "has-state", "1 if it has a state")                                   \
     X(core, paused, flag, "paused", "1 if it is paused")
+
+#define GROUP_FIELDS(X)                                                                            \
+    X(core, group, bytes, "group", "its name: what its keys have before the first slash")          \
+    X(core, depth, count, "depth", "jobs that wait or run")                                        \
+    X(core, running, count, "running", "jobs that are leased")                                     \
+    X(core, ready, count, "ready", "channels whose first job can start")                           \
+    X(server, held_by, bytes, "held-by", "group-limit, group-rate, or empty: no limit holds it")
 
 #define JOB_FIELDS(X)                                                                              \
     X(core, id, id, "id", "its id")                                                                \

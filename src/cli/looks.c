@@ -44,11 +44,25 @@ static const struct column channel_columns[] = {
 static const struct cli_listing channels_listing = { &channel_replies, channel_columns,
                                                      "no key of this stage has two jobs or more" };
 
+#define GROUP(member) offsetof(struct group_reply, member)
+
+static const struct column group_columns[] = {
+    { GROUP(group), "GROUP", SHAPE_TEXT },       { GROUP(depth), "DEPTH", SHAPE_NUMBER },
+    { GROUP(running), "RUNNING", SHAPE_NUMBER }, { GROUP(ready), "READY", SHAPE_NUMBER },
+    { GROUP(held_by), "HELD BY", SHAPE_TEXT },   { 0 },
+};
+
+static const struct cli_listing groups_listing = { &group_replies, group_columns,
+                                                   "no group of this stage has two jobs or more" };
+
 enum cli_exit channels_run(const struct input *in) {
     struct words w = { 0 };
     words_text(&w, "CHANNELS");
     words_text(&w, in->arguments[0]);
-    return talk_page(in, &w, "TOP", &channels_listing);
+    if (!input_option(in, "--groups"))
+        return talk_page(in, &w, "TOP", &channels_listing);
+    words_text(&w, "GROUPS");
+    return talk_page(in, &w, "TOP", &groups_listing);
 }
 
 #define WORKER(member) offsetof(struct worker_reply, member)

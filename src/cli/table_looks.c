@@ -44,9 +44,11 @@ const struct cli_command looks_commands[] = {
         .least = 1,
         .most = 1,
         .doc = "list the keys of a stage with most jobs",
-        .help = "The deepest first; keys with a single job are not listed.\n",
-        .examples = "millrace channels mail --top 5\n",
-        .options = { TOP, AT, JSON },
+        .help = "The deepest first; keys with a single job are not listed. With --groups, lists\n"
+                "groups of keys instead: the tenants of a stage with the policy group on.\n",
+        .examples = "millrace channels mail --top 5\n"
+                    "millrace channels reports --groups\n",
+        .options = { TOP, { "--groups", NULL, "groups of keys instead of keys" }, AT, JSON },
         .run = channels_run,
     },
     {

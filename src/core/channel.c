@@ -6,7 +6,7 @@
 // Ready order. After an end a channel goes to the tail of ready. A job that comes back unserved
 // (released, connection lost) returns to the head. After a restart channels are ordered by their
 // first jobs.
-#include "core/state.h"
+#include "core/group.h"
 
 #include "base/errors.h"
 
@@ -16,10 +16,6 @@ enum { IDLE_KEPT = 1024 };
 
 static uint32_t channel_hash(uint32_t stage, mr_bytes key) {
     return (uint32_t)bytes_hash(key, stage);
-}
-
-mr_bytes channel_key(const struct core *c, const struct channel *ch) {
-    return pool_at(&c->keys, ch->key);
 }
 
 struct channel_name {
@@ -43,7 +39,10 @@ APART static void channel_free(struct core *c, chan ref) {
     struct channel *ch = channel_at(c, ref);
     job_line_remove(c, &c->stages[ch->stage]->idle, ref);
     map_remove(&c->by_key, channel_hash(ch->stage, channel_key(c, ch)), ref & ~CHAN_KEYED);
+    uint32_t group = ch->grouped ? channel_group(c, ch) : 0;
     pool_remove(&c->keys, ch->key);
+    if (group)
+        group_release(c, group);
     ch->key = 0;
     slab_give(&c->channels, ref & ~CHAN_KEYED);
 }
@@ -70,13 +69,15 @@ APART static int channel_create(struct core *c, uint32_t stage, mr_bytes key, ch
         forget_an_idle_one(c);
     if ((err = slab_reserve(&c->channels, 1)) < 0)
         return err;
-    uint32_t copy = pool_add(&c->keys, key);
+    bool grouped = c->stages[stage]->groups;
+    uint32_t copy = grouped ? group_add_key(c, stage, key, &err) : pool_add(&c->keys, key);
     if (!copy)
-        return error_set(MR_ENOMEM, "no memory for a channel");
+        return err < 0 ? err : error_set(MR_ENOMEM, "no memory for a channel");
     uint32_t number = slab_take(&c->channels);
     struct channel *ch = channel_at(c, number);
     ch->stage = (uint16_t)stage;
     ch->key = copy;
+    ch->grouped = grouped;
     ch->channel_state = CHANNEL_DORMANT;
     map_put(&c->by_key, channel_hash(stage, key), number);
     channel_check_idle(c, number | CHAN_KEYED);
@@ -141,12 +142,7 @@ static struct job_line *line_of_state(struct stage *s, enum channel_state state)
     return NULL;
 }
 
-void channel_move(struct core *c, chan ref, enum channel_state to, enum place place) {
-    struct stage *s = chan_stage(c, ref);
-    struct job_line *before = line_of_state(s, chan_state(c, ref));
-    struct job_line *after = line_of_state(s, to);
-    if (before)
-        job_line_remove(c, before, ref);
+static void chan_set_state(struct core *c, chan ref, enum channel_state to) {
     if (ref & CHAN_KEYED) {
         channel_at(c, ref)->channel_state = (uint8_t)to;
         channel_check_idle(c, ref);
@@ -154,6 +150,37 @@ void channel_move(struct core *c, chan ref, enum channel_state to, enum place pl
         struct job *j = job_at(c, ref);
         j->flags = (uint8_t)((j->flags & ~JOB_CHANNEL_STATE) | to);
     }
+}
+
+// The same as channel_move for a stage with groups, which have the ready channels.
+APART static void channel_move_in_group(struct core *c, struct stage *s, chan ref,
+                                        enum channel_state to, enum place place) {
+    enum channel_state was = chan_state(c, ref);
+    struct key_group *g = group_of(c, s, ref);
+    if (was == CHANNEL_READY)
+        group_remove_ready(c, s, g, ref);
+    else if (was == CHANNEL_PARKED)
+        job_line_remove(c, &s->parked, ref);
+    chan_set_state(c, ref, to);
+    if (!(ref & CHAN_KEYED) && (was == CHANNEL_DORMANT) != (to == CHANNEL_DORMANT))
+        group_count_jobs(c, s, g, to == CHANNEL_DORMANT ? -1 : 1);
+    if (to == CHANNEL_READY)
+        group_add_ready(c, s, g, ref, place);
+    else if (to == CHANNEL_PARKED)
+        job_line_add(c, &s->parked, ref, place);
+}
+
+void channel_move(struct core *c, chan ref, enum channel_state to, enum place place) {
+    struct stage *s = chan_stage(c, ref);
+    if (s->groups) {
+        channel_move_in_group(c, s, ref, to, place);
+        return;
+    }
+    struct job_line *before = line_of_state(s, chan_state(c, ref));
+    struct job_line *after = line_of_state(s, to);
+    if (before)
+        job_line_remove(c, before, ref);
+    chan_set_state(c, ref, to);
     if (!after)
         return;
     job_line_add(c, after, ref, place);
@@ -190,8 +217,7 @@ void channel_resolve(struct core *c, chan ref, enum place place) {
         channel_move(c, ref, right, place);
 }
 
-// Depths are grouped into classes a sixteenth apart, so that the deepest channels are found without
-// a scan.
+// Depths are divided into classes a sixteenth apart, each with a list.
 static uint32_t depth_class(uint32_t depth) {
     if (depth < 32)
         return depth;
@@ -200,38 +226,78 @@ static uint32_t depth_class(uint32_t depth) {
     return class < DEPTHS ? class : DEPTHS - 1;
 }
 
-static void deep_add(struct core *c, struct stage *s, chan ref, uint32_t class) {
-    chan *first = &s->deep[class];
-    channel_at(c, ref)->deep = (struct line_link){ .prev = 0, .next = *first };
+static struct line_link *deep_link(const struct core *c, uint32_t ref) {
+    return ref & CHAN_KEYED ? &channel_at(c, ref)->deep : &group_at(c, ref)->deep;
+}
+
+static void deep_add(struct core *c, struct depths *d, uint32_t ref, uint32_t class) {
+    uint32_t *first = &d->first[class];
+    *deep_link(c, ref) = (struct line_link){ .prev = 0, .next = *first };
     if (*first)
-        channel_at(c, *first)->deep.prev = ref;
+        deep_link(c, *first)->prev = ref;
     *first = ref;
-    s->deep_bits[class / 64] |= UINT64_C(1) << class % 64;
+    d->bits[class / 64] |= UINT64_C(1) << class % 64;
 }
 
-static void deep_remove(struct core *c, struct stage *s, chan ref, uint32_t class) {
-    struct line_link link = channel_at(c, ref)->deep;
+static void deep_remove(struct core *c, struct depths *d, uint32_t ref, uint32_t class) {
+    struct line_link link = *deep_link(c, ref);
     if (link.prev)
-        channel_at(c, link.prev)->deep.next = link.next;
+        deep_link(c, link.prev)->next = link.next;
     else
-        s->deep[class] = link.next;
+        d->first[class] = link.next;
     if (link.next)
-        channel_at(c, link.next)->deep.prev = link.prev;
-    if (!s->deep[class])
-        s->deep_bits[class / 64] &= ~(UINT64_C(1) << class % 64);
+        deep_link(c, link.next)->prev = link.prev;
+    if (!d->first[class])
+        d->bits[class / 64] &= ~(UINT64_C(1) << class % 64);
 }
 
-// Channels with fewer than two jobs are not listed: they are by far the most.
-void channel_set_depth(struct core *c, chan ref, uint32_t before) {
-    uint32_t after = channel_at(c, ref)->jobs.count;
-    uint32_t old_class = depth_class(before), new_class = depth_class(after);
-    if ((before > 1) == (after > 1) && old_class == new_class)
+// Those with fewer than two jobs are not listed: they are by far the most.
+static bool depths_differ(uint32_t before, uint32_t after) {
+    return (before > 1) != (after > 1) || depth_class(before) != depth_class(after);
+}
+
+void depths_move(struct core *c, struct depths *d, uint32_t ref, uint32_t before, uint32_t after) {
+    if (!depths_differ(before, after))
         return;
-    struct stage *s = chan_stage(c, ref);
     if (before > 1)
-        deep_remove(c, s, ref, old_class);
+        deep_remove(c, d, ref, depth_class(before));
     if (after > 1)
-        deep_add(c, s, ref, new_class);
+        deep_add(c, d, ref, depth_class(after));
+}
+
+uint32_t depth_of(const struct core *c, uint32_t ref) {
+    return ref & CHAN_KEYED ? channel_at(c, ref)->jobs.count : group_at(c, ref)->jobs;
+}
+
+uint32_t depths_next(const struct core *c, const struct depths *d, uint32_t ref) {
+    uint32_t next = ref ? deep_link(c, ref)->next : 0, class = DEPTHS;
+    if (next)
+        return next;
+    if (ref)
+        class = depth_class(depth_of(c, ref));
+    for (uint32_t word = DEPTHS / 64; word-- > 0;) {
+        uint64_t below = class / 64 > word    ? UINT64_MAX
+                         : class / 64 == word ? (UINT64_C(1) << class % 64) - 1
+                                              : 0;
+        uint64_t bits = d->bits[word] & below;
+        if (bits)
+            return d->first[word * 64 + 63 - (uint32_t)__builtin_clzll(bits)];
+    }
+    return 0;
+}
+
+APART static void channel_count_in_group(struct core *c, chan ref, uint32_t before) {
+    struct stage *s = chan_stage(c, ref);
+    uint32_t after = channel_at(c, ref)->jobs.count;
+    group_count_jobs(c, s, group_of(c, s, ref), (int32_t)(after - before));
+}
+
+void channel_set_depth(struct core *c, chan ref, uint32_t before) {
+    const struct channel *ch = channel_at(c, ref);
+    if (depths_differ(before, ch->jobs.count))
+        depths_move(c, &c->stages[ch->stage]->by_depth, ref, before, ch->jobs.count);
+    if (ch->grouped)
+        channel_count_in_group(c, ref, before);
 }
 
 // Nearly always appends: only delayed jobs that are due at the same instant may need another place.

@@ -1,5 +1,5 @@
 // Checks every invariant of the core by a full scan. For tests.
-#include "core/limit.h"
+#include "core/group.h"
 #include "core/link.h"
 
 #include "base/errors.h"
@@ -14,6 +14,7 @@
 
 struct tally {
     uint64_t ready, parked, jobs, live_bytes;
+    uint64_t group_users, group_jobs; // as channels, jobs and leases have them
 };
 
 static int check_line(const struct core *c, const struct job_line *l, const char *what) {
@@ -76,6 +77,11 @@ static int check_channel(const struct core *c, chan ref, struct tally *t) {
     }
     EXPECT(!head || head->status != JOB_RUNNING || ch->channel_state == CHANNEL_IN_PROGRESS,
            "a running job's channel is not in progress");
+    const struct stage *s = c->stages[ch->stage];
+    EXPECT(ch->grouped == (s->groups != NULL), "a channel has a group without groups");
+    EXPECT(!s->groups || key_has_channel(s, channel_key(c, ch)), "a key names no channel");
+    t->group_users += ch->grouped;
+    t->group_jobs += ch->grouped ? ch->jobs.count : 0;
     return check_queue(c, ch);
 }
 
@@ -84,6 +90,10 @@ static int check_unkeyed(const struct core *c, uint32_t number, struct tally *t)
     enum channel_state state = chan_state(c, number);
     t->ready += state == CHANNEL_READY;
     t->parked += state == CHANNEL_PARKED;
+    if (stage_of(c, j)->groups) {
+        t->group_users += j->status < JOB_DONE || j->status == JOB_DEAD;
+        t->group_jobs += state != CHANNEL_DORMANT;
+    }
     switch ((enum job_status)j->status) {
     case JOB_WAITING:
         EXPECT(state == (job_due(c, j) > c->now_ms ? CHANNEL_PARKED : CHANNEL_READY) ||
@@ -164,7 +174,7 @@ static int check_stages(const struct core *c, struct tally *t) {
         static const char *const names[] = {
             "ready", "parked", "delayed", "dead", "ended", "idle"
         };
-        for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) {
+        for (size_t k = s->groups != NULL; k < sizeof lines / sizeof *lines; k++) {
             int err = check_line(c, lines[k], names[k]);
             if (err < 0)
                 return err;
@@ -198,6 +208,74 @@ static int check_stages(const struct core *c, struct tally *t) {
            t->parked, parked);
     EXPECT(leases == c->leases.used, "leases are miscounted");
     EXPECT(granted || !c->granted_bytes, "granted room is miscounted");
+    return 0;
+}
+
+// ---- Groups -----------------------------------------------------------------------------------
+
+// The groups of a stage in `turns` or `held`: each has ready channels, and counts in `out_ready`.
+static int check_ring(const struct core *c, const struct stage *s, const struct list *ring,
+                      uint64_t *out_ready) {
+    for (const struct list *l = ring->next; l != ring; l = l->next) {
+        const struct key_group *g = list_entry(l, struct key_group, of_ring);
+        int err = check_line(c, &g->ready, "group's ready");
+        if (err < 0)
+            return err;
+        EXPECT(g->ready.count && g->stage == s->number, "a group has a turn, but nothing to start");
+        EXPECT((ring == &s->groups->held) == (g->held == s->groups->changes),
+               "a group does not know whether it is held");
+        *out_ready += g->ready.count;
+    }
+    return 0;
+}
+
+static int check_turns(const struct core *c, const struct stage *s) {
+    uint64_t ready = 0;
+    int err = check_ring(c, s, &s->groups->turns, &ready);
+    if (err == 0)
+        err = check_ring(c, s, &s->groups->held, &ready);
+    if (err < 0)
+        return err;
+    EXPECT(ready == s->ready.count, "ready channels of groups are miscounted");
+    const struct list *first = list_first(&s->groups->turns);
+    const struct key_group *g = first ? list_entry(first, struct key_group, of_ring) : NULL;
+    EXPECT(s->ready.head == (g ? g->ready.head : 0) || s->serve_at_ms,
+           "the first group's channel is not the next to start");
+    EXPECT(!s->ready.head || group_hold(c, s, g) == HOLD_NONE, "a held group has its turn");
+    return 0;
+}
+
+static int check_groups(const struct core *c, const struct tally *t) {
+    uint64_t users = 0, jobs = 0, leased = 0, stages = 0, used = 0;
+    for (uint32_t i = 1; i < c->groups.next_new; i++) {
+        const struct key_group *g = group_at(c, i);
+        if (!g->key)
+            continue;
+        EXPECT(g->users || g->timer_ms, "a group is not forgotten");
+        used++;
+        users += g->users;
+        jobs += g->jobs;
+        leased += g->leased;
+    }
+    uint64_t of_leases = 0;
+    for (uint32_t i = 1; i < c->leases.next_new; i++) {
+        const struct lease *l = lease_at(c, i);
+        users -= l->count && l->group;
+        for (uint32_t k = l->next; l->group && k < l->count; k++)
+            of_leases += l->block ? l->block[k].id != 0 : 1;
+    }
+    EXPECT(used == c->groups.used && used == map_count(&c->by_group), "groups are miscounted");
+    EXPECT(users == t->group_users, "%" PRIu64 " users of groups, %" PRIu64 " are there", users,
+           t->group_users);
+    EXPECT(jobs == t->group_jobs, "jobs of groups are miscounted");
+    EXPECT(leased == of_leases, "leased jobs of groups are miscounted");
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
+        stages += c->stages[i]->groups != NULL;
+        int err = c->stages[i]->groups ? check_turns(c, c->stages[i]) : 0;
+        if (err < 0)
+            return err;
+    }
+    EXPECT(stages == c->grouped_stages, "stages with groups are miscounted");
     return 0;
 }
 
@@ -293,6 +371,8 @@ int core_check(const struct core *c) {
     if ((err = check_all_links(c, &t)) < 0)
         return err;
     if ((err = check_schedules(c, &t)) < 0)
+        return err;
+    if ((err = check_groups(c, &t)) < 0)
         return err;
     uint64_t recorded = 0, leased = 0;
     for (uint32_t i = 1; i < c->leases.next_new; i++) {

@@ -1,5 +1,5 @@
 // Creating and destroying the core, connections, and commands that change a stage.
-#include "core/limit.h"
+#include "core/group.h"
 #include "core/link.h"
 
 #include "base/errors.h"
@@ -24,6 +24,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_reasons, 10);
     LIMIT(max_jobs, 500000000);
     LIMIT(max_channels, 100000000);
+    LIMIT(max_groups, 10000000);
     LIMIT(max_stages, 10000);
     LIMIT(max_sources, 10000);
     LIMIT(max_schedules, 100000);
@@ -83,6 +84,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->makers, sizeof(struct maker), 0);
     slab_init(&c->schedules, sizeof(struct schedule), 0);
     slab_init(&c->pauses, sizeof(struct pause), 0);
+    slab_init(&c->groups, sizeof(struct key_group), SERVE_GROUP - 1);
     *out = c;
     return 0;
 }
@@ -101,6 +103,7 @@ static void finish_parts(struct core *c) {
             continue;
         mem_free(c->stages[i]->waits);
         mem_free(c->stages[i]->runs);
+        mem_free(c->stages[i]->groups);
         mem_free(c->stages[i]);
     }
     schedules_finish(c);
@@ -113,7 +116,7 @@ void core_destroy(struct core *c) {
     finish_parts(c);
     struct slab *slabs[] = { &c->jobs,   &c->channels,  &c->attrs,  &c->instants, &c->onces,
                              &c->spents, &c->states,    &c->leases, &c->sources,  &c->outbox,
-                             &c->makers, &c->schedules, &c->pauses };
+                             &c->makers, &c->schedules, &c->pauses, &c->groups };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
     pool_finish(&c->keys);
@@ -121,7 +124,8 @@ void core_destroy(struct core *c) {
                            &c->source_by_name,   &c->source_by_number,
                            &c->stage_by_name,    &c->outbox_by_number,
                            &c->maker_by_name,    &c->recorded_leases,
-                           &c->schedule_by_name, &c->pause_by_channel };
+                           &c->schedule_by_name, &c->pause_by_channel,
+                           &c->by_group };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);
@@ -191,6 +195,7 @@ void core_give_back_last(struct core *c, struct conn *conn, uint64_t jobs) {
         if (lease_write_end(c, l) < 0)
             continue;
         stage_not_started(c->stages[l->stage], l->count);
+        group_not_started(c, l);
         lease_end(c, l->number, AT_HEAD);
     }
     settle(c);
@@ -251,12 +256,19 @@ static int stage_try(struct core *c, mr_bytes name, const struct stage_change *c
         return err;
     s->paused = change->pauses || (s->paused && !change->resumes);
     s->draining = change->drains || (s->draining && !change->resumes);
-    if ((err = stage_record(c, s, ROOM_COMMIT)) < 0) {
+    bool regroups = s->policy.group != policy.group;
+    err = regroups ? groups_prepare_change(c, s) : 0;
+    if (err == 0)
+        err = stage_record(c, s, ROOM_COMMIT);
+    if (err < 0) {
         s->policy = policy;
         s->paused = paused;
         s->draining = draining;
+        if (!policy.group)
+            groups_end(c, s);
         return err;
     }
+    groups_policy_changed(c, s, &policy);
     s->sweep_at_ms = 0; // with a shorter retention the sweep may be due earlier
     c->steps += STEPS_DUE * (uint64_t)stage_sweep(c, s, c->limits.max_due);
     stage_plan_sweep(c, s);

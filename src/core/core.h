@@ -90,6 +90,7 @@ struct core_limits {
     uint32_t max_reasons;   // reasons kept of a job's latest attempts: 10
     uint32_t max_jobs;      // in total, ended ones included: 500 million
     uint32_t max_channels;  // 100 million
+    uint32_t max_groups;    // 10 million
     uint32_t max_stages;    // 10,000
     uint32_t max_sources;   // 10,000
     uint32_t max_schedules; // 100,000
@@ -657,6 +658,12 @@ struct channel_info {
     enum channel_state state;
 };
 
+// The name is borrowed until the next command.
+struct group_info {
+    GROUP_FIELDS(CORE_MEMBER)
+    const char *held_by; // "group-limit", "group-rate" or ""
+};
+
 // The key is empty once the job has ended: its entry's head has it.
 struct job_info {
     JOB_FIELDS(CORE_MEMBER)
@@ -690,6 +697,10 @@ size_t core_stage_feeds(struct core *, mr_bytes stage, mr_bytes out[CORE_EDGES])
 int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);
 // The deepest channels, deepest first (within 1/16 of their depth). Returns how many.
 size_t core_top_channels(struct core *, mr_bytes stage, struct channel_info *out, size_t max);
+// The group of a job that has not ended. MR_EGONE: it is not known, or in no group.
+int core_look_group(struct core *, uint64_t id, struct group_info *out);
+// The deepest groups of a stage, likewise; it has none without `group on`.
+size_t core_top_groups(struct core *, mr_bytes stage, struct group_info *out, size_t max);
 int core_look_job(struct core *, uint64_t id, struct job_info *out); // MR_EGONE
 // The next stage after `number` (0: from the first) that has dead jobs, without a scan of the
 // others; 0: there is none. core_stage_number: the number of a stage; 0: it is not known.

@@ -4,7 +4,7 @@
 // Interest. A call lives while a CALL or AWAIT waits for it; when the last one leaves, it is
 // cancelled at once, whether waiting or running. After a restart it counts as wanted for ten
 // seconds.
-#include "core/limit.h"
+#include "core/group.h"
 
 #include "base/errors.h"
 
@@ -139,8 +139,10 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     leave_channel(c, number);
     if (j->status != JOB_RUNNING)
         j->serial = 0;
-    job_set_status(c, j, status);
+    job_set_status_in(c, s, j, status);
     j->time_ms = c->now_ms;
+    if (s->groups)
+        group_leave(c, s, j);
     j->owner = s->number;
     job_set_home(c, j, at, size);
     if (job_has_attrs(j))
@@ -378,6 +380,8 @@ static void job_remove(struct core *c, uint32_t number) {
         leave_channel(c, number);
     }
     s->by_status[j->status]--;
+    if (s->groups)
+        group_leave(c, s, j);
     job_free(c, number);
     stage_depth_changed(c, s);
     stage_wake(c, s);

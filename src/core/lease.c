@@ -1,6 +1,6 @@
 // Leases: a worker's right to the head of a channel, named by a token that is never issued twice. A
 // command with a token works only while that is the channel's current one.
-#include "core/state.h"
+#include "core/group.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -50,6 +50,8 @@ static void lease_uncount(struct core *c, const struct lease *l, uint32_t from, 
     for (uint32_t i = from; i < upto; i++)
         jobs += lease_id(l, i) != 0;
     c->stages[l->stage]->leased -= jobs;
+    if (l->group)
+        group_answered(c, l, jobs);
     if (l->conn)
         l->conn->held -= (uint32_t)jobs;
 }
@@ -72,17 +74,21 @@ APART static void progress_forget(struct core *c, struct lease *l) {
 
 static void lease_free(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
-    if (l->next < l->count)
+    if (l->next < l->count) {
         lease_note_running(c, l, false);
+        lease_uncount(c, l, l->next, l->count);
+        l->next = l->count;
+    }
     lease_unrecord(c, l);
-    lease_uncount(c, l, l->next, l->count);
-    l->next = l->count;
     lease_leave_conn(l);
     mem_free(l->block);
     if (l->progress)
         progress_forget(c, l);
     struct stage *s = c->stages[l->stage];
     s->leases--;
+    if (l->group)
+        group_release(c, l->group);
+    l->group = 0;
     l->block = NULL;
     l->count = 0;
     l->serial = 0;

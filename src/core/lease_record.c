@@ -144,7 +144,7 @@ static int lease_restore(struct core *c, const struct record *r, chan channel, u
                          .began_ms = r->pushed_ms,
                          .number = number,
                          .lease_ms = r->lease_ms,
-                         .stage = r->stage,
+                         .stage = (uint16_t)r->stage,
                          .channel = channel,
                          .attempt = r->attempt,
                          .detached = true };
@@ -204,10 +204,26 @@ static chan held_channel(const struct core *c, const struct lease *l) {
     return waits ? job : 0;
 }
 
+int leases_open(struct core *c) {
+    for (uint32_t i = 1; map_count(&c->recorded_leases) && i < c->leases.next_new; i++) {
+        const struct lease *l = lease_at(c, i);
+        if (!l->record)
+            continue;
+        if (!c->stages[l->stage]->name_size)
+            return error_set(MR_ECORRUPT, "stage %u is used but its record is missing", l->stage);
+        if (l->serial >> EPOCH_SHIFT > c->epoch)
+            return error_set(MR_ECORRUPT, "a lease of epoch %" PRIu64 " before that began",
+                             l->serial >> EPOCH_SHIFT);
+        if (l->until_ms <= c->now_ms)
+            lease_drop_restored(c, i);
+    }
+    return 0;
+}
+
 // If several restored leases name a channel, the latest holds it.
 static void lease_bind(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
-    chan ref = l->until_ms > c->now_ms ? held_channel(c, l) : 0;
+    chan ref = held_channel(c, l);
     bool is_held = ref && chan_state(c, ref) == CHANNEL_IN_PROGRESS;
     uint32_t other = is_held ? link_of(c, ref)->next : 0;
     if (!ref || (other && lease_at(c, other)->serial > l->serial)) {
@@ -222,19 +238,10 @@ static void lease_bind(struct core *c, uint32_t number) {
     l->channel = ref;
 }
 
-int leases_bind(struct core *c) {
-    for (uint32_t i = 1; i < c->leases.next_new; i++) {
-        const struct lease *l = lease_at(c, i);
-        if (!l->record)
-            continue;
-        if (!c->stages[l->stage]->name_size)
-            return error_set(MR_ECORRUPT, "stage %u is used but its record is missing", l->stage);
-        if (l->serial >> EPOCH_SHIFT > c->epoch)
-            return error_set(MR_ECORRUPT, "a lease of epoch %" PRIu64 " before that began",
-                             l->serial >> EPOCH_SHIFT);
-        lease_bind(c, i);
-    }
-    return 0;
+void leases_bind(struct core *c) {
+    for (uint32_t i = 1; i < c->leases.next_new; i++)
+        if (lease_at(c, i)->record)
+            lease_bind(c, i);
 }
 
 // Counts the jobs under a restored lease: those at the front, up to its last job.

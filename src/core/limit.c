@@ -41,12 +41,23 @@ bool stage_is_choked(const struct stage *s) {
 
 // ---- Rate -------------------------------------------------------------------------------------
 
-// Up to a tenth of a second is caught up, so that coarse time steps do not lower the rate.
-enum { RATE_SLACK_US = 100000 };
 #define HOUR_US (UINT64_C(3600) * 1000000)
 
-static uint64_t rate_each_us(const struct stage *s) {
-    return (HOUR_US - 1) / s->policy.rate_per_h + 1; // rounded up: never above the rate
+static uint64_t pace_each_us(uint64_t per_h) {
+    return (HOUR_US - 1) / per_h + 1; // rounded up: never above the rate
+}
+
+void pace_spend(uint64_t *next_us, uint64_t per_h, uint64_t now_ms, uint32_t jobs) {
+    uint64_t now_us = now_ms * 1000;
+    uint64_t earliest = now_us > PACE_SLACK_US ? now_us - PACE_SLACK_US : 0;
+    if (*next_us < earliest)
+        *next_us = earliest;
+    *next_us += pace_each_us(per_h) * jobs;
+}
+
+void pace_return(uint64_t *next_us, uint64_t per_h, uint32_t jobs) {
+    uint64_t us = pace_each_us(per_h) * jobs;
+    *next_us -= us < *next_us ? us : *next_us;
 }
 
 uint32_t stage_start_most(const struct stage *s, uint32_t most) {
@@ -55,18 +66,13 @@ uint32_t stage_start_most(const struct stage *s, uint32_t most) {
 }
 
 void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
-    if (!s->policy.rate_per_h)
-        return;
-    uint64_t now_us = c->now_ms * 1000;
-    uint64_t earliest = now_us > RATE_SLACK_US ? now_us - RATE_SLACK_US : 0;
-    if (s->rate_next_us < earliest)
-        s->rate_next_us = earliest;
-    s->rate_next_us += rate_each_us(s) * jobs;
+    if (s->policy.rate_per_h)
+        pace_spend(&s->rate_next_us, s->policy.rate_per_h, c->now_ms, jobs);
 }
 
 void stage_not_started(struct stage *s, uint32_t jobs) {
-    uint64_t us = s->policy.rate_per_h ? rate_each_us(s) * jobs : 0;
-    s->rate_next_us -= us < s->rate_next_us ? us : s->rate_next_us;
+    if (s->policy.rate_per_h)
+        pace_return(&s->rate_next_us, s->policy.rate_per_h, jobs);
 }
 
 // ---- The high mark ----------------------------------------------------------------------------

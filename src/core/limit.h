@@ -6,7 +6,15 @@
 
 #include "core/state.h"
 
-enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
+enum hold {
+    HOLD_NONE,
+    HOLD_PAUSED,
+    HOLD_LIMIT,
+    HOLD_RATE,
+    HOLD_DOWNSTREAM,
+    HOLD_GROUP_LIMIT, // of groups: see group_hold
+    HOLD_GROUP_RATE,
+};
 
 // What keeps the stage from starting now; `out_downstream` (may be NULL) is the stage for
 // HOLD_DOWNSTREAM.
@@ -20,6 +28,15 @@ static inline bool stage_may_start(const struct core *c, const struct stage *s) 
 uint32_t stage_start_most(const struct stage *, uint32_t most);
 void stage_started(struct core *, struct stage *, uint32_t jobs);
 void stage_not_started(struct stage *, uint32_t jobs); // takes that back
+
+// A rate allows a start when this instant has come; each start moves it on. Up to a tenth of a
+// second is caught up, so that coarse time steps do not lower the rate.
+enum { PACE_SLACK_US = 100000 };
+void pace_spend(uint64_t *next_us, uint64_t per_h, uint64_t now_ms, uint32_t jobs);
+void pace_return(uint64_t *next_us, uint64_t per_h, uint32_t jobs);
+
+// Serves the waiting takes of a stage at this instant, or earlier.
+void stage_serve_later(struct core *, struct stage *, uint64_t at_ms);
 
 bool stage_has_room(const struct stage *); // for one more job, by max-jobs
 uint64_t stage_jobs(const struct stage *); // that count in max-jobs

@@ -378,8 +378,10 @@ static int arrival_make(struct core *c, struct push_plan *plan, uint32_t from,
         return err;
     if (e->deadline_ms == LINK_EXPIRED)
         plan->deadline_ms = c->now_ms;
-    if ((err = arrival_write(c, plan, from, e->number)) < 0)
+    if ((err = arrival_write(c, plan, from, e->number)) < 0) {
+        push_plan_unpin(c, plan);
         return err;
+    }
     size_t last = c->out.count - 1;
     uint32_t job = push_plan_apply(c, plan, c->out.at[last], out_size(c, last));
     if (plan->deadline_ms && plan->deadline_ms <= c->now_ms)

@@ -1,11 +1,21 @@
 // Queries: answered from counters and the ends of lines, without a scan of jobs, except for the
 // walks.
-#include "core/limit.h"
+#include "core/group.h"
 
 #include "base/errors.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+
+static const char *held_by_group(enum hold hold) {
+    return hold == HOLD_GROUP_LIMIT ? "group-limit" : hold == HOLD_GROUP_RATE ? "group-rate" : "";
+}
+
+// What holds the first of the groups, when all with ready channels are held.
+static enum hold groups_hold(const struct core *c, const struct stage *s) {
+    const struct list *first = list_first(&s->groups->held);
+    return first ? group_hold(c, s, list_entry(first, struct key_group, of_ring)) : HOLD_NONE;
+}
 
 enum { PARKED_LOOKED = 16 };
 
@@ -38,7 +48,7 @@ static bool is_stuck(struct core *c, uint32_t number) {
     for (uint32_t i = 0; i < STAGES_FOLLOWED; i++) {
         const struct stage *s = c->stages[number];
         c->steps += s->edge_count;
-        if (s->paused || (!s->ready.head && !s->leases && s->halted))
+        if (s->paused || (!s->ready.count && !s->leases && s->halted))
             return true;
         if (stage_hold(c, s, &number) != HOLD_DOWNSTREAM)
             return false;
@@ -52,15 +62,17 @@ static void write_held_by(struct core *c, const struct stage *s, char *out, size
     enum hold hold = stage_hold(c, s, &downstream);
     if (hold == HOLD_PAUSED)
         why = "paused";
-    else if (!s->ready.head)
+    else if (!s->ready.count)
         why = held_without_work(c, s);
     else if (hold == HOLD_LIMIT)
         why = "limit";
     else if (hold == HOLD_RATE)
         why = "rate";
+    else if (hold == HOLD_NONE && !s->ready.head)
+        why = held_by_group(groups_hold(c, s));
     else if (hold == HOLD_NONE && list_empty(&s->takers) && !s->leases)
         why = "no-worker";
-    if (hold == HOLD_DOWNSTREAM && s->ready.head) {
+    if (hold == HOLD_DOWNSTREAM && s->ready.count) {
         const struct stage *to = c->stages[downstream];
         (void)snprintf(out, size, "downstream:%.*s%s", to->name_size, to->name,
                        is_stuck(c, downstream) ? " stuck" : "");
@@ -87,6 +99,7 @@ static void stage_info_fill(struct core *c, const struct stage *s, struct stage_
         .ready = s->ready.count,
         .states = s->states.count,
         .takers = s->taker_count,
+        .groups = s->groups ? s->groups->with_jobs : 0,
         .linked = s->linked,
         .in_per_s = rate_per_s(&s->in, c->now_ms),
         .out_per_s = rate_per_s(&s->out, c->now_ms),
@@ -184,32 +197,71 @@ int core_look_channel(struct core *c, mr_bytes stage, mr_bytes key, struct chann
     return 0;
 }
 
-static void sort_by_depth(struct core *c, struct channel_info *infos, size_t count) {
+static void sort_by_depth(struct core *c, uint32_t *refs, size_t count) {
     for (size_t i = 1; i < count; i++) {
-        struct channel_info info = infos[i];
+        uint32_t ref = refs[i];
         size_t k = i;
-        for (; k && infos[k - 1].depth < info.depth; k--)
-            infos[k] = infos[k - 1];
-        infos[k] = info;
+        for (; k && depth_of(c, refs[k - 1]) < depth_of(c, ref); k--)
+            refs[k] = refs[k - 1];
+        refs[k] = ref;
         c->steps += (i - k) / 8;
     }
 }
 
+// The deepest channels or groups, deepest first; borrowed until the next command. None without
+// memory.
+static const uint32_t *deepest(struct core *c, const struct depths *d, size_t max,
+                               size_t *out_count) {
+    size_t count = 0;
+    buffer_clear(&c->scratch);
+    if (buffer_reserve(&c->scratch, max * sizeof(uint32_t)) < 0)
+        max = 0;
+    uint32_t *refs = (uint32_t *)(void *)c->scratch.data;
+    for (uint32_t ref = 0; count < max && (ref = depths_next(c, d, ref)); count++)
+        refs[count] = ref;
+    sort_by_depth(c, refs, count);
+    *out_count = count;
+    return refs;
+}
+
 size_t core_top_channels(struct core *c, mr_bytes stage, struct channel_info *out, size_t max) {
     struct stage *s = NULL;
+    size_t count = 0;
     if (look_find_stage(c, stage, &s) < 0)
         return 0;
+    const uint32_t *refs = deepest(c, &s->by_depth, max, &count);
+    for (size_t i = 0; i < count; i++)
+        channel_info_fill(c, refs[i], &out[i]);
+    return count;
+}
+
+static void group_info_fill(const struct core *c, const struct stage *s, const struct key_group *g,
+                            struct group_info *out) {
+    *out = (struct group_info){ .group = group_name(c, g),
+                                .depth = g->jobs,
+                                .running = g->leased,
+                                .ready = g->ready.count,
+                                .held_by = held_by_group(group_hold(c, s, g)) };
+}
+
+int core_look_group(struct core *c, uint64_t id, struct group_info *out) {
+    uint32_t number = job_find(c, id);
+    const struct job *j = number ? job_at(c, number) : NULL;
+    const struct stage *s = j ? stage_of(c, j) : NULL;
+    if (!s || !s->groups || j->status > JOB_RUNNING)
+        return error_set(MR_EGONE, "job %" PRIu64 " is in no group", id);
+    group_info_fill(c, s, group_of(c, s, chan_of(c, number)), out);
+    return 0;
+}
+
+size_t core_top_groups(struct core *c, mr_bytes stage, struct group_info *out, size_t max) {
+    struct stage *s = NULL;
     size_t count = 0;
-    for (size_t word = DEPTHS / 64; word-- > 0;) {
-        for (uint64_t bits = s->deep_bits[word]; bits && count < max;) {
-            unsigned bit = 63 - (unsigned)__builtin_clzll(bits);
-            bits &= ~(UINT64_C(1) << bit);
-            for (chan ref = s->deep[word * 64 + bit]; ref && count < max;
-                 ref = channel_at(c, ref)->deep.next)
-                channel_info_fill(c, ref, &out[count++]);
-        }
-    }
-    sort_by_depth(c, out, count);
+    if (look_find_stage(c, stage, &s) < 0 || !s->groups)
+        return 0;
+    const uint32_t *refs = deepest(c, &s->groups->by_jobs, max, &count);
+    for (size_t i = 0; i < count; i++)
+        group_info_fill(c, s, group_at(c, refs[i]), &out[i]);
     return count;
 }
 
@@ -235,7 +287,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
     return (struct job_info){
         .id = j->id,
         .stage = bytes_of(s->name, s->name_size),
-        .key = job_is_keyed(j) ? channel_key(c, channel_at(c, j->owner)) : (mr_bytes){ 0 },
+        .key = job_key(c, j),
         .status = (enum job_status)j->status,
         .attempt = j->attempt + (j->status == JOB_RUNNING || j->status == JOB_DONE),
         .attempts = job_attempts(c, j),
@@ -271,16 +323,26 @@ int core_look_job(struct core *c, uint64_t id, struct job_info *out) {
 
 static int walk_line(struct core *c, const struct job_line *l,
                      int (*each)(void *, const struct job_info *), void *arg) {
-    for (uint32_t ref = l->head; ref; ref = link_of(c, ref)->next) {
+    int stop = 0;
+    for (uint32_t ref = l->head; ref && !stop; ref = link_of(c, ref)->next) {
+        c->steps++;
+        struct job_info info = look_at_job(c, job_at(c, ref));
+        stop = each(arg, &info);
+    }
+    return stop;
+}
+
+static int walk_unkeyed(struct core *c, const struct stage *s,
+                        int (*each)(void *, const struct job_info *), void *arg) {
+    int stop = 0;
+    for (chan ref = stage_first_ready(s); ref && !stop; ref = stage_next_ready(c, s, ref)) {
         c->steps++;
         if (ref & CHAN_KEYED)
             continue;
         struct job_info info = look_at_job(c, job_at(c, ref));
-        int stop = each(arg, &info);
-        if (stop)
-            return stop;
+        stop = each(arg, &info);
     }
-    return 0;
+    return stop;
 }
 
 uint32_t core_next_dead_stage(struct core *c, uint32_t number, mr_bytes *out_name) {
@@ -333,7 +395,7 @@ int core_each_job(struct core *c, mr_bytes stage, mr_bytes key,
     if (err < 0)
         return err;
     if (!key.size)
-        return walk_line(c, &s->ready, each, arg);
+        return walk_unkeyed(c, s, each, arg);
     chan ref = channel_find(c, s->number, key);
     return ref ? walk_line(c, &channel_at(c, ref)->jobs, each, arg) : 0;
 }

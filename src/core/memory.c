@@ -32,18 +32,19 @@ uint64_t core_memory(const struct core *c) {
                      of_slab(&c->instants) + of_slab(&c->onces) + of_slab(&c->spents) +
                      of_slab(&c->states) + of_slab(&c->leases) + of_slab(&c->sources) +
                      of_slab(&c->outbox) + of_slab(&c->makers) + of_slab(&c->schedules) +
-                     of_slab(&c->pauses);
+                     of_slab(&c->pauses) + of_slab(&c->groups);
     bytes += of_keys(&c->keys) + of_slab(&c->by_id.slab) + of_map(&c->by_id.pages);
     bytes += of_map(&c->by_key) + of_map(&c->once) + of_map(&c->source_by_name) +
              of_map(&c->source_by_number) + of_map(&c->stage_by_name) +
              of_map(&c->outbox_by_number) + of_map(&c->maker_by_name) +
              of_map(&c->recorded_leases) + of_map(&c->schedule_by_name) +
-             of_map(&c->pause_by_channel);
+             of_map(&c->pause_by_channel) + of_map(&c->by_group);
     bytes += map_count(&c->recorded_leases) * sizeof(struct lease_record);
     bytes += c->progresses * sizeof(struct lease_progress);
     bytes += (uint64_t)c->sources.used * SOURCE_WINDOW * sizeof(uint64_t);
     bytes += (uint64_t)c->stage_count * STAGE_BYTES;
     bytes += c->schedule_bytes + c->ticks.capacity * sizeof *c->ticks.entries;
+    bytes += (uint64_t)c->grouped_stages * sizeof(struct stage_groups);
     return bytes + c->timers.capacity * sizeof *c->timers.entries;
 }
 

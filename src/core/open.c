@@ -1,4 +1,5 @@
 // Opening: sorts what replay has collected and begins a new epoch.
+#include "core/group.h"
 #include "core/link.h"
 
 #include "base/errors.h"
@@ -98,6 +99,7 @@ static void slab_set_limit(struct slab *slab, uint32_t most) {
 static void begin_limits(struct core *c) {
     slab_set_limit(&c->jobs, c->limits.max_jobs);
     slab_set_limit(&c->channels, c->limits.max_channels);
+    slab_set_limit(&c->groups, c->limits.max_groups);
     slab_set_limit(&c->onces, c->limits.max_once_entries);
     slab_set_limit(&c->spents, c->limits.max_once_entries);
 }
@@ -165,8 +167,11 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         return err;
     if ((err = wake_jobs(c)) < 0)
         return err;
-    if ((err = leases_bind(c)) < 0)
+    if ((err = leases_open(c)) < 0)
         return err;
+    if ((err = groups_open_jobs(c)) < 0)
+        return err;
+    leases_bind(c);
     for (uint32_t i = 1; i <= c->stage_count; i++)
         park_unkeyed(c, c->stages[i]);
     place_channels(c);
@@ -174,9 +179,12 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         return err;
     count_ages(c);
     c->replaying = false;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        job_line_sort(c, &c->stages[i]->ready, order_by_position);
+    if ((err = groups_open(c)) < 0)
+        return err;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         struct stage *s = c->stages[i];
-        job_line_sort(c, &s->ready, order_by_position);
         job_line_sort(c, &s->delayed, order_by_id);
         job_line_sort(c, &s->dead, order_by_time);
         job_line_sort(c, &s->ended, order_by_position);

@@ -1,7 +1,7 @@
 // Paused channels: their jobs are kept and not started, while other channels of the stage go on. A
 // paused channel is known also while it is empty, so their number is bounded. The home of a pause
 // is its PAUSE record.
-#include "core/state.h"
+#include "core/group.h"
 
 #include "base/errors.h"
 
@@ -87,6 +87,11 @@ static int pause_try(struct core *c, mr_bytes stage, mr_bytes key) {
     if (err < 0)
         return err;
     struct stage *s = c->stages[number];
+    if (!key_has_channel(s, key))
+        return error_set(MR_EINVAL,
+                         "key %.*s names a group, and no channel to pause: name a key with "
+                         "something behind the slash",
+                         (int)(key.size < 80 ? key.size : 80), (const char *)key.data);
     ref = channel_find(c, number, key);
     if (ref && channel_at(c, ref)->paused)
         return 0;

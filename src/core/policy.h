@@ -49,7 +49,14 @@
     ONE("state-ttl", DURATION, state_ttl_ms, 0, 1, MOST_MS, .may_be_none = true,                   \
         .takes = "a duration, or none", .about = "how long an unused state is kept")               \
     ONE("high-mark", COUNT, high_mark, 10000, 1, MOST_COUNT, .may_be_none = true,                  \
-        .takes = "a count, or none", .about = "jobs waiting here that hold the stages before")
+        .takes = "a count, or none", .about = "jobs waiting here that hold the stages before")     \
+    ONE("group", CHOICE, group, 0, 0, 1, .choices = { "off", "on" }, .takes = "off or on",         \
+        .about = "on: keys take turns by their part before a /")                                   \
+    ONE("group-concurrency", COUNT, group_concurrency, 0, 1, MOST_COUNT, .may_be_none = true,      \
+        .takes = "a count, or none", .about = "jobs of one group that run at once")                \
+    ONE("group-rate", RATE, group_rate_per_h, 0, 1, MOST_RATE_PER_H, .may_be_none = true,          \
+        .takes = "a rate such as 100/s, 30/m or 5/h, or none",                                     \
+        .about = "starts of one group per time")
 
 #define POLICY_MEMBER(name, kind, member, ...) uint64_t member;
 #define POLICY_MEMBERS(name, kind, member, usual, least, most, member2, ...)                       \

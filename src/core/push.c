@@ -1,6 +1,6 @@
 // Push: a push is checked, found to be new or a repeat, admitted or made to wait, recorded, and
 // only then applied. Emits go the same way, but never wait for room.
-#include "core/limit.h"
+#include "core/group.h"
 
 #include "base/errors.h"
 
@@ -211,17 +211,35 @@ static void push_plan_times(struct core *c, struct push_plan *plan) {
     plan->position = plan->due_ms ? plan->due_ms << POSITION_SHIFT : position_next(c);
 }
 
+// For a key that no channel has, and in a stage with groups for a job without a key.
+APART static int push_plan_owner(struct core *c, struct push_plan *plan) {
+    mr_bytes key = plan->push->job.key;
+    bool has_channel = key_has_channel(c->stages[plan->stage], key);
+    int err = has_channel ? channel_get(c, plan->stage, key, &plan->channel)
+                          : group_use(c, plan->stage, key, &plan->group);
+    if (err < 0)
+        return err;
+    plan->owner = has_channel ? plan->channel
+                  : key.size  ? OWNER_GROUPED | plan->group
+                              : plan->stage;
+    return 0;
+}
+
 // Makes sure that nothing can fail once the record is written. A caller that prepares several plans
-// before push_plan_apply pins their channels.
+// before push_plan_apply pins their channels; one that fails to write the record unpins the plan.
 int push_plan_prepare(struct core *c, struct push_plan *plan) {
     const struct push *p = plan->push;
     int err = 0;
-    if (p->job.key.size && (err = channel_get(c, plan->stage, p->job.key, &plan->channel)) < 0)
+    if (plan->source && (err = source_keep_ids(source_at(c, plan->source))) < 0)
+        return err;
+    plan->owner = plan->stage;
+    if (p->job.key.size)
+        plan->owner = plan->channel = channel_find(c, plan->stage, p->job.key);
+    bool is_found = p->job.key.size ? plan->channel != 0 : !c->stages[plan->stage]->groups;
+    if (!is_found && (err = push_plan_owner(c, plan)) < 0)
         return err;
     if (plan->channel) // the job that this one will follow
         __builtin_prefetch(job_at(c, channel_at(c, plan->channel)->jobs.tail), 1);
-    if (plan->source && (err = source_keep_ids(source_at(c, plan->source))) < 0)
-        return err;
     plan->id = c->next_id;
     c->next_id += c->config.id_step;
     push_plan_times(c, plan);
@@ -235,10 +253,17 @@ void push_plan_pin(struct core *c, struct push_plan *plan) {
         channel_pin(c, plan->channel);
 }
 
-void push_plan_unpin(struct core *c, struct push_plan *plan) {
+static void push_plan_unpin_channel(struct core *c, struct push_plan *plan) {
     if (plan->pinned)
         channel_unpin(c, plan->channel);
     plan->pinned = false;
+}
+
+void push_plan_unpin(struct core *c, struct push_plan *plan) {
+    push_plan_unpin_channel(c, plan);
+    if (plan->group)
+        group_release(c, plan->group);
+    plan->group = 0;
 }
 
 APART static void job_apply_options(struct core *c, uint32_t number, const struct push_plan *plan) {
@@ -266,7 +291,7 @@ uint32_t push_plan_apply(struct core *c, struct push_plan *plan, uint64_t at, ui
     struct stage *s = c->stages[plan->stage];
     uint32_t number = job_create(c, plan->id);
     struct job *j = job_at(c, number);
-    j->owner = plan->channel ? plan->channel : plan->stage;
+    j->owner = plan->owner;
     j->position = plan->position;
     j->time_ms = c->now_ms;
     j->status = plan->due_ms ? JOB_DELAYED : JOB_WAITING;
@@ -286,7 +311,7 @@ uint32_t push_plan_apply(struct core *c, struct push_plan *plan, uint64_t at, ui
             push_plan_pin(c, plan);
     } else {
         channel_deliver(c, number);
-        push_plan_unpin(c, plan);
+        push_plan_unpin_channel(c, plan);
     }
     stage_depth_changed(c, s);
     return number;
@@ -552,8 +577,10 @@ static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) 
         return err == MR_EFULL ? push_refused_by_log(c, plan) : err;
     if ((err = push_plan_prepare(c, plan)) < 0)
         return err;
-    if ((err = push_write(c, plan)) < 0)
+    if ((err = push_write(c, plan)) < 0) {
+        push_plan_unpin(c, plan);
         return err == MR_EFULL ? push_refused_by_log(c, plan) : err;
+    }
     size_t last = c->out.count - 1;
     uint32_t job = push_plan_apply(c, plan, c->out.at[last], out_size(c, last));
     if (plan->push->caller)

@@ -140,8 +140,7 @@ RECORD_INLINE size_t write_end(const struct core *c, const struct job *j, enum j
         .status = status,
         .serial = running ? j->serial : 0,
     };
-    if (job_is_keyed(j))
-        r.key = channel_key(c, channel_at(c, j->owner));
+    r.key = job_key(c, j);
     if (has_options) {
         r.has_once = status == JOB_DONE && job_once(c, j, &r.once); // other ends release the once
         record_add_source(c, j, &r);
@@ -211,12 +210,9 @@ struct record record_of_job(const struct core *c, const struct job *j) {
         .status = j->status == JOB_RUNNING ? JOB_WAITING : (enum job_status)j->status,
         .serial = j->serial,
     };
-
-    if (job_is_keyed(j)) {
-        r.key = channel_key(c, channel_at(c, j->owner));
-        if (j->flags & JOB_HALTS)
-            r.due_ms = j->time_ms; // see RECORD_FAIL
-    }
+    r.key = job_key(c, j);
+    if (j->flags & JOB_HALTS)
+        r.due_ms = j->time_ms; // see RECORD_FAIL
     if (!job_has_attrs(j))
         return r;
     r.deadline_ms = job_deadline(c, j);

@@ -639,6 +639,12 @@ void replay_move(struct core *c, uint32_t number, enum job_status status) {
     job_place(c, number);
 }
 
+void replay_set_owner(struct core *c, uint32_t number, uint32_t owner) {
+    job_unplace(c, number);
+    job_at(c, number)->owner = owner;
+    job_place(c, number);
+}
+
 // A job may be unknown here because the cleaner has moved its record further on. Its events still
 // count for its stage and its source.
 static void count_unknown(struct core *c, const struct record *r, enum job_status before,

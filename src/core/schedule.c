@@ -492,6 +492,18 @@ static int tick_plan(struct core *c, const struct push *p, struct push_plan *pla
 }
 
 // The push and the move are one group: both survive, or neither does.
+static int tick_write(struct core *c, const struct schedule *s, const struct push_plan *plan,
+                      const struct record_move *move) {
+    int err = out_begin(c, 2, s->key.size + s->name.size);
+    if (err == 0)
+        err = out_reserve_joined(c, push_joined_size(plan->push));
+    if (err < 0)
+        return err;
+    out_add_push(c, plan);
+    out_add_move(c, s, move);
+    return out_commit(c, ROOM_PUSH);
+}
+
 static int tick_push(struct core *c, uint32_t number, struct record_move *move) {
     struct schedule *s = schedule_at(c, number);
     const struct stage *stage = c->stages[s->stage];
@@ -513,14 +525,10 @@ static int tick_push(struct core *c, uint32_t number, struct record_move *move) 
     move->pushed++;
     move->last_id = plan.id;
     move->asked = false;
-    if ((err = out_begin(c, 2, s->key.size + s->name.size)) < 0)
+    if ((err = tick_write(c, s, &plan, move)) < 0) {
+        push_plan_unpin(c, &plan);
         return err;
-    if ((err = out_reserve_joined(c, push_joined_size(&p))) < 0)
-        return err;
-    out_add_push(c, &plan);
-    out_add_move(c, s, move);
-    if ((err = out_commit(c, ROOM_PUSH)) < 0)
-        return err;
+    }
     s->move = *move;
     push_plan_apply(c, &plan, c->out.at[0], out_size(c, 0));
     return 0;

@@ -1,5 +1,5 @@
 // Stages: found by name, made when first named, woken, swept, dropped.
-#include "core/limit.h"
+#include "core/group.h"
 #include "core/link.h"
 
 #include "base/errors.h"
@@ -296,6 +296,7 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
 // Resets a stage; the struct stays, for the next stage with its number.
 static void stage_clear(struct core *c, struct stage *s) {
     channels_forget_idle(c, s);
+    groups_end(c, s);
     stage_drop_edges(c, s);
     home_remove(c, s->at, s->size);
     if (s->name_size)
@@ -308,7 +309,7 @@ static void stage_clear(struct core *c, struct stage *s) {
     s->policy = policy_default();
     s->dirty = kept.dirty;
     s->next_dirty = kept.next_dirty;
-    s->serve_timer = kept.serve_timer;
+    s->serve_at_ms = kept.serve_at_ms;
     list_init(&s->takers);
     list_init(&s->pushers);
     list_init(&s->of_starved); // without pushers it is not starved

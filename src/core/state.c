@@ -65,9 +65,20 @@ void states_sort(struct core *c, struct stage *s) {
     }
 }
 
+static int state_refuse(const struct core *c, const struct job *j) {
+    mr_bytes key = job_key(c, j);
+    if (!key.size)
+        return error_set(MR_EINVAL, "a job without a key has no channel to keep state");
+    int size = (int)(key.size < 80 ? key.size : 80);
+    return error_set(MR_EINVAL,
+                     "a job of key %.*s has no channel to keep state, since its stage has groups "
+                     "and nothing stands behind the slash",
+                     size, (const char *)key.data);
+}
+
 int state_reserve(struct core *c, chan ref, bool sets) {
     if (!(ref & CHAN_KEYED))
-        return sets ? error_set(MR_EINVAL, "a job without a key has no channel to keep state") : 0;
+        return sets ? state_refuse(c, job_at(c, ref)) : 0;
     struct channel *ch = channel_at(c, ref);
     struct stage *s = c->stages[ch->stage];
     if (ch->state || !sets)

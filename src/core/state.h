@@ -2,6 +2,7 @@
 //
 //   stage ──► ready, parked ──► channel ──► jobs          lines: lists of 32-bit numbers
 //     │                            └──► state
+//     ├──► groups ──► group ──► ready                     with `group on`: see group.c
 //     ├──► dead, ended ──► jobs
 //     └──► takers, pushers                                borrowed from the owner
 //
@@ -35,6 +36,9 @@ enum { RETRY_AFTER_MS = 100 }; // what could not be recorded is retried then
 typedef uint32_t chan;
 #define CHAN_KEYED UINT32_C(0x80000000)
 
+// Tags the group that owns a job without a channel: a job with a key such as "acme/".
+#define OWNER_GROUPED UINT32_C(0x40000000)
+
 struct line_link {
     uint32_t prev, next;
 };
@@ -61,7 +65,7 @@ struct job {
     uint64_t serial;       // of the lease it runs under or ended under
     uint64_t time_ms;      // when it was pushed; once ended or dead, when that was
     struct line_link link; // in its channel, ready, parked, delayed, dead or ended
-    uint32_t owner;        // CHAN_KEYED and its channel, or its stage
+    uint32_t owner;        // CHAN_KEYED and its channel, OWNER_GROUPED and its group, or its stage
     uint32_t attrs;        // the first attribute, or the job's own number if it has none
     uint32_t size;         // of its home, for counting live bytes
     uint16_t attempt;
@@ -124,6 +128,7 @@ struct channel {
     bool idle : 1;         // dormant and unused: in the stage's line `idle`
     bool halts_again : 1;  // more dead jobs may halt it further on
     bool paused : 1;       // it starts no jobs: see pause.c
+    bool grouped : 1;      // the number of its group stands behind its key: see channel_group
 };
 
 _Static_assert(sizeof(struct channel) == 48, "with its share of a map: 64 bytes and its key");
@@ -161,7 +166,42 @@ struct stage_set {
     uint64_t bits[(UINT16_MAX + 1) / 64];
 };
 
-enum { DEPTHS = 512 }; // lists of channels of about the same depth
+enum { DEPTHS = 512 };
+
+// Lists of channels, or of groups, of about the same depth, so that the deepest are found without a
+// scan.
+struct depths {
+    uint32_t first[DEPTHS];
+    uint64_t bits[DEPTHS / 64]; // the lists that are not empty
+};
+
+// The channels of a stage with `group on` whose keys have the same part before the first slash.
+struct key_group {
+    struct list of_ring;   // in `turns`, `held` or `unused` of its stage
+    struct job_line ready; // its ready channels
+    struct line_link deep; // among groups of about the same depth
+    uint64_t rate_next_us; // no job starts before, by group-rate; counts if `rates` does
+    uint64_t timer_ms;     // when its timer fires; 0: it has none
+    uint32_t number, stage;
+    uint32_t key;    // its name and a slash, in `keys`; 0: this entry is free
+    uint32_t users;  // channels, unended or dead jobs without a channel, leases
+    uint32_t jobs;   // that have joined and not ended
+    uint32_t leased; // unanswered jobs under leases
+    uint32_t held;   // value of `changes` when its limits began to hold it; 0: it was not held
+    uint32_t rates;  // value of `rates` that rate_next_us belongs to
+};
+
+// What a stage with `group on` has beyond others.
+struct stage_groups {
+    struct list turns;     // groups with ready channels that may start, …
+    struct list held;      // … and that their limits hold
+    struct list unused;    // kept only until their rate forgets what they have started
+    uint32_t keyless;      // the group of jobs without a key; 0: not known
+    uint32_t with_jobs;    // groups whose `jobs` is not 0
+    uint32_t changes;      // of the limits of groups, from 1: who was held before is no more
+    uint32_t rates;        // changes of group-rate
+    struct depths by_jobs; // groups of two or more jobs
+};
 
 struct stage {
     uint8_t name_size;
@@ -173,14 +213,16 @@ struct stage {
     bool over_at_peer;  // for a stage of another shard: what that shard has sent
     uint64_t mark_notified, mark_at_peer; // the same for the high mark; 0: the default
     uint64_t quiet_from, quiet_span;      // stage_depth_changed does nothing in this range
-    bool serve_timer;                     // a TIMER_SERVE is set
+    uint64_t serve_at_ms;                 // when its TIMER_SERVE fires; 0: none is set
     uint32_t number;
     uint32_t maker; // who made it; 0: not known
     uint64_t at;
     uint32_t size; // of its home
     struct policy policy;
-    struct job_line ready, parked, dead, ended, states, idle;
-    struct job_line delayed; // in order of ids
+    struct job_line ready; // with groups: only its head, the next to start, and its count
+    struct job_line parked, dead, ended, states, idle;
+    struct stage_groups *groups; // NULL: `group off`, or the core is replaying
+    struct job_line delayed;     // in order of ids
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
     uint64_t pushed, done, failed, died, expired, cancelled, wasted_wait_ms;
@@ -200,8 +242,7 @@ struct stage {
     uint32_t edge_count;
     struct list edges_here; // edges of other stages to it
     struct stage_search search;
-    chan deep[DEPTHS]; // the first channel of each list
-    uint64_t deep_bits[DEPTHS / 64];
+    struct depths by_depth; // channels of two or more jobs
     struct ages ages;
     uint64_t oldest_ms; // at opening
     struct rate in, out;
@@ -217,11 +258,13 @@ struct lease {
     uint64_t serial, until_ms, began_ms; // began_ms: of the job that runs now
     uint64_t timer_ms;           // when its timer fires; kept after the lease's end, see lease_plan
     uint32_t timer_order, order; // ties among timers; ties among ends at one instant
-    uint32_t number, lease_ms, stage;
-    chan channel;                    // 0: its only job, an unkeyed one, was cancelled or expired
-    uint32_t count, next;            // jobs under it; the first unanswered one
-    struct leased only, *block;      // the only job, or all of a block
-    struct conn *conn;               // NULL: it is gone, and the lease runs out
+    uint32_t number, lease_ms;
+    uint32_t group;             // 0: its stage has none
+    chan channel;               // 0: its only job, an unkeyed one, was cancelled or expired
+    uint32_t count, next;       // jobs under it; the first unanswered one
+    struct leased only, *block; // the only job, or all of a block
+    struct conn *conn;          // NULL: it is gone, and the lease runs out
+    uint16_t stage;
     bool detached, lost;             // survives its connection; lost with it, not yet recorded
     uint32_t attempt;                // of the first unanswered job, as passed to `running`
     struct lease_record *record;     // NULL: the lease ends with the engine
@@ -293,9 +336,11 @@ enum timer {
     TIMER_GRACE,        // a job
     TIMER_LEASE,        // a lease
     TIMER_SWEEP,        // a stage: ended jobs, names or states are to be forgotten
-    TIMER_SERVE,        // a stage may start again
+    TIMER_SERVE,        // a stage may start again; SERVE_GROUP and a group: that may
     TIMER_SOURCES,      // idle sources are to be forgotten
 };
+
+enum { SERVE_GROUP = 1 << (ATTR_SHIFT - 1) };
 
 // The group of records being built; see record_out.c.
 struct out {
@@ -334,18 +379,19 @@ struct core {
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
-    struct slab makers, schedules, pauses;
+    struct slab makers, schedules, pauses, groups;
     struct map schedule_by_name;
     uint64_t schedule_bytes; // of their texts
     struct heap ticks;       // schedules, by the wall clock
     uint64_t made;           // by all makers
     struct pool keys;
     struct idmap by_id;
-    struct map by_key, once, source_by_name, source_by_number, outbox_by_number;
+    struct map by_key, by_group, once, source_by_name, source_by_number, outbox_by_number;
     struct map recorded_leases; // by serial
     struct map pause_by_channel;
     struct stage **stages; // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages;
+    uint32_t grouped_stages; // those whose `groups` is not NULL
     uint32_t least_nameless; // no lower number is nameless
     struct map stage_by_name, maker_by_name;
     uint32_t last_stage;           // the latest result of stage_find
@@ -389,8 +435,16 @@ static inline struct schedule *schedule_at(const struct core *c, uint32_t number
     return slab_at(&c->schedules, number);
 }
 
+static inline struct key_group *group_at(const struct core *c, uint32_t number) {
+    return SLAB_AT(&c->groups, struct key_group, number);
+}
+
 static inline struct stage *stage_of(const struct core *c, const struct job *j) {
-    return c->stages[j->owner & CHAN_KEYED ? channel_at(c, j->owner)->stage : j->owner];
+    uint32_t number = j->owner;
+    if (number >= OWNER_GROUPED)
+        number = number & CHAN_KEYED ? channel_at(c, number)->stage
+                                     : group_at(c, number & ~OWNER_GROUPED)->stage;
+    return c->stages[number];
 }
 
 static inline bool job_has_attrs(const struct job *j) {
@@ -467,13 +521,18 @@ uint32_t job_create(struct core *, uint64_t id); // after job_reserve
 void job_free(struct core *, uint32_t number);
 void source_count(struct core *, struct job *, enum job_status before, enum job_status after);
 
-static inline void job_set_status(struct core *c, struct job *j, enum job_status status) {
-    struct stage *s = stage_of(c, j);
+// `s`: its stage.
+static inline void job_set_status_in(struct core *c, struct stage *s, struct job *j,
+                                     enum job_status status) {
     if (j->flags & JOB_HAS_SOURCE)
         source_count(c, j, (enum job_status)j->status, status);
     s->by_status[j->status]--;
     j->status = (uint8_t)status;
     s->by_status[status]++;
+}
+
+static inline void job_set_status(struct core *c, struct job *j, enum job_status status) {
+    job_set_status_in(c, stage_of(c, j), j, status);
 }
 
 static inline void job_set_home(struct core *c, struct job *j, uint64_t at, uint32_t size) {
@@ -504,7 +563,22 @@ int reasons_of(struct core *, const struct job *, struct buffer *out);
 
 chan channel_find(const struct core *, uint32_t stage, mr_bytes key);    // 0: not known
 int channel_get(struct core *, uint32_t stage, mr_bytes key, chan *out); // made when missing
-mr_bytes channel_key(const struct core *, const struct channel *);
+
+static inline mr_bytes channel_key(const struct core *c, const struct channel *ch) {
+    mr_bytes key = pool_at(&c->keys, ch->key);
+    key.size -= ch->grouped * sizeof(uint32_t);
+    return key;
+}
+
+// The key of a job that has not ended; empty: it has none.
+static inline mr_bytes job_key(const struct core *c, const struct job *j) {
+    if (job_is_keyed(j))
+        return channel_key(c, channel_at(c, j->owner));
+    if (j->owner & OWNER_GROUPED)
+        return pool_at(&c->keys, group_at(c, j->owner & ~OWNER_GROUPED)->key);
+    return (mr_bytes){ 0 };
+}
+
 void channel_pin(struct core *, chan);
 void channel_unpin(struct core *, chan);
 void channel_check_idle(struct core *, chan); // after its pins or its state changed
@@ -525,6 +599,11 @@ bool channel_reaches(const struct core *, const struct channel *, uint32_t job);
 // Only jobs behind the dead one are left.
 bool channel_is_halted(const struct core *, const struct channel *);
 void channel_set_depth(struct core *, chan, uint32_t before);
+// The same for one of `depths`: a channel, or (without CHAN_KEYED) a group.
+void depths_move(struct core *, struct depths *, uint32_t ref, uint32_t before, uint32_t after);
+// From the deepest on, within 1/16: the one after `ref` (0: the first); 0: there are no more.
+uint32_t depths_next(const struct core *, const struct depths *, uint32_t ref);
+uint32_t depth_of(const struct core *, uint32_t ref); // jobs of a channel or group
 bool channel_is_known(const struct core *, chan);
 
 // ---- stage.c ----------------------------------------------------------------------------------
@@ -755,6 +834,7 @@ struct replay_entry {
 RECORD_KINDS(RECORD_FUNCTIONS)
 
 void replay_move(struct core *, uint32_t job, enum job_status); // while replaying: to its status
+void replay_set_owner(struct core *, uint32_t job, uint32_t owner); // likewise
 
 // ---- push.c, take.c, lease.c, end.c, timer.c --------------------------------------------------
 
@@ -769,6 +849,8 @@ struct push_plan {
     bool has_once, is_repeat;
     bool replaces;     // ONCE … LAST: the repeated job is changed …
     bool takes_name;   // … or has started or ended, and loses its name to this push
+    uint32_t group;    // of a job without a channel: used by the plan, then by the job; 0: none
+    uint32_t owner;    // of the job
     bool pinned;       // the plan pins its channel
     bool room_granted; // its pusher was granted room: it need not queue
     struct hash128 once;
@@ -781,7 +863,7 @@ int push_check(struct core *, const struct push *);
 int push_plan_begin(struct core *, const struct push *, struct push_plan *out);
 int push_plan_prepare(struct core *, struct push_plan *);
 void push_plan_pin(struct core *, struct push_plan *);
-void push_plan_unpin(struct core *, struct push_plan *); // if it is
+void push_plan_unpin(struct core *, struct push_plan *); // if it is; after a failure, too
 uint32_t push_plan_apply(struct core *, struct push_plan *, uint64_t at, uint32_t size);
 int ids_reserve(struct core *, uint32_t count);
 int ids_reserve_block(struct core *, enum room); // reserves the next ids by an EPOCH record
@@ -852,7 +934,8 @@ void lease_unrecord(struct core *, struct lease *);                 // if it is
 uint32_t lease_find_recorded(const struct core *, uint64_t serial); // 0: none
 int lease_replay(struct core *, const struct record *, uint64_t at, uint32_t size);
 void leases_forget(struct core *, uint32_t stage); // replay: the stage was dropped
-int leases_bind(struct core *); // after replay: marks held channels as in progress
+int leases_open(struct core *);                    // after replay: drops those whose end has come
+void leases_bind(struct core *);                   // then: marks held channels as in progress
 int leases_hold(struct core *); // when channels are sorted: marks their jobs as running
 
 // Sets the lease's timer; `order` breaks ties.

@@ -2,7 +2,7 @@
 // longest. A waiting take has an entry in the list of every stage it named. A woken stage is served
 // at the end of the command, so that exactly as many takes wake as there is work for. A stage that
 // only takes have named exists as long as one of them waits.
-#include "core/limit.h"
+#include "core/group.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -45,6 +45,8 @@ static void grant_fill(const struct core *c, const struct stage *s, const struct
         const struct channel *ch = channel_at(c, j->owner);
         out->key = channel_key(c, ch);
         out->state_at = ch->state ? ((struct state *)slab_at(&c->states, ch->state))->at : 0;
+    } else if (j->owner & OWNER_GROUPED) {
+        out->key = job_key(c, j);
     }
 }
 
@@ -81,7 +83,7 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
                          .number = number,
                          .began_ms = c->now_ms,
                          .lease_ms = lease_ms,
-                         .stage = s->number,
+                         .stage = (uint16_t)s->number,
                          .channel = ref,
                          .count = count,
                          .block = block,
@@ -155,6 +157,8 @@ static int take_start(struct core *c, struct stage *s, struct take_request *w, u
         s->runs = mem_alloc(sizeof *s->runs);
     uint32_t last, lease = 0;
     most = stage_start_most(s, w->batch < most ? w->batch : most);
+    if (s->groups && !(most = group_start_most(c, s, most)))
+        return MR_ENOMEM;
     uint32_t count = block_size(c, ref, w->bytes, most, &last);
     int err = lease_create(c, s, ref, count, w, &lease);
     if (err == 0 && lease_outlives_engine(s, w->detached, w->in_process)) {
@@ -175,7 +179,7 @@ static int take_start(struct core *c, struct stage *s, struct take_request *w, u
             job_drop_attr(c, j, ATTR_DUE);
             j->flags &= (uint8_t)~JOB_RELEASED;
         }
-        job_set_status(c, j, JOB_RUNNING);
+        job_set_status_in(c, s, j, JOB_RUNNING);
         j->serial = l->serial;
         w->bytes += j->size;
         *(l->block ? &l->block[i] : &l->only) = (struct leased){ j->id, number };
@@ -189,6 +193,8 @@ static int take_start(struct core *c, struct stage *s, struct take_request *w, u
     s->leased += count;
     stage_depth_decreased(c, s);
     stage_started(c, s, count);
+    if (s->groups)
+        group_started(c, s, l);
     l->attempt = out[0].attempt;
     if (c->config.sink.running)
         c->config.sink.running(c->config.sink.owner, out[0].id, out[0].attempt, true);
@@ -200,10 +206,13 @@ static bool head_is_expired(const struct core *c, const struct stage *s) {
     return s->ready.head && job_is_past_deadline(c, job_at(c, chan_head(c, s->ready.head)));
 }
 
-static void stage_serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
-    if (s->serve_timer || heap_reserve(&c->timers, 1) < 0)
+void stage_serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
+    bool is_set = s->serve_at_ms && s->serve_at_ms <= at_ms;
+    if (is_set || heap_reserve(&c->timers, 1) < 0)
         return;
-    s->serve_timer = true;
+    if (s->serve_at_ms)
+        timer_forget(c);
+    s->serve_at_ms = at_ms;
     heap_put(&c->timers, at_ms, timer_value(TIMER_SERVE, s->number));
 }
 

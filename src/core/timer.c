@@ -7,7 +7,7 @@
 // calls. Commands that start or end a job check its deadline themselves. Only the order within a
 // channel needs care: the position of a delayed job is the instant it is due, so a push to its
 // channel that comes before it is delivered is delayed too (push_plan_due).
-#include "core/limit.h"
+#include "core/group.h"
 
 static uint32_t timer_kind(struct heap_entry e) {
     return e.value >> ATTR_SHIFT;
@@ -43,6 +43,8 @@ static bool timer_is_current(const void *owner, struct heap_entry e) {
     case TIMER_SWEEP:
         return c->stages[number]->sweep_at_ms == e.at_ms;
     case TIMER_SERVE:
+        return (number & SERVE_GROUP ? group_at(c, number & ~SERVE_GROUP)->timer_ms
+                                     : c->stages[number]->serve_at_ms) == e.at_ms;
     case TIMER_SOURCES:
         return true;
     }
@@ -129,6 +131,13 @@ static int sweep_fires(struct core *c, struct stage *s) {
     return 0;
 }
 
+static void serve_fires(struct core *c, struct stage *s) {
+    s->serve_at_ms = 0;
+    if (s->groups)
+        groups_refresh(c, s);
+    stage_wake(c, s);
+}
+
 static int timer_fires(struct core *c, struct heap_entry e) {
     uint32_t number = timer_number(e);
     switch ((enum timer)timer_kind(e)) {
@@ -143,8 +152,10 @@ static int timer_fires(struct core *c, struct heap_entry e) {
     case TIMER_SWEEP:
         return sweep_fires(c, c->stages[number]);
     case TIMER_SERVE:
-        c->stages[number]->serve_timer = false;
-        stage_wake(c, c->stages[number]);
+        if (number & SERVE_GROUP)
+            group_fires(c, number & ~SERVE_GROUP);
+        else
+            serve_fires(c, c->stages[number]);
         return 0;
     case TIMER_SOURCES:
         source_sweep(c);

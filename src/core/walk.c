@@ -1,11 +1,12 @@
 // Walks: lists of the jobs of a stage with one status, page by page. A page continues after a job
 // that is named by its id; where that job is decides what comes next:
 //
-//     waiting   its channel, then the channels behind that in ready, then in parked, then in
-//               progress (found through the leases); or only what each in parked waits for
+//     waiting   its channel, then the channels behind that in ready (group by group, if there are
+//               groups), then in parked, then in progress (found through the leases); or only what
+//               each in parked waits for
 //     running   the leases, by number
 //     others    the lines of the delayed, the dead and the ended
-#include "core/state.h"
+#include "core/group.h"
 
 #include "base/errors.h"
 
@@ -40,11 +41,22 @@ static int walk_jobs(const struct walk_state *w, uint32_t job) {
 
 // ---- Waiting and running ----------------------------------------------------------------------
 
-static int walk_channels(const struct walk_state *w, chan ref) {
+static int walk_channel(const struct walk_state *w, chan ref) {
+    w->core->steps++;
+    return ref & CHAN_KEYED ? walk_jobs(w, channel_at(w->core, ref)->jobs.head) : visit_job(w, ref);
+}
+
+static int walk_ready(const struct walk_state *w, chan ref) {
     int stop = 0;
-    for (; !stop && ref; ref = link_of(w->core, ref)->next, w->core->steps++)
-        stop = ref & CHAN_KEYED ? walk_jobs(w, channel_at(w->core, ref)->jobs.head)
-                                : visit_job(w, ref);
+    for (; !stop && ref; ref = stage_next_ready(w->core, w->stage, ref))
+        stop = walk_channel(w, ref);
+    return stop;
+}
+
+static int walk_parked_channels(const struct walk_state *w, chan ref) {
+    int stop = 0;
+    for (; !stop && ref; ref = link_of(w->core, ref)->next)
+        stop = walk_channel(w, ref);
     return stop;
 }
 
@@ -99,9 +111,12 @@ static int walk_behind(const struct walk_state *w, uint32_t from) {
         return stop;
     if (state == CHANNEL_IN_PROGRESS)
         return walk_leases(w, next + 1);
-    stop = walk_channels(w, next);
-    if (!stop && state == CHANNEL_READY)
-        stop = walk_channels(w, w->stage->parked.head);
+    if (state == CHANNEL_READY) {
+        stop = walk_ready(w, stage_next_ready(w->core, w->stage, ref));
+        next = w->stage->parked.head;
+    }
+    if (!stop)
+        stop = walk_parked_channels(w, next);
     return stop ? stop : walk_leases(w, 1);
 }
 
@@ -110,9 +125,9 @@ static int walk_waiting(const struct walk_state *w, uint32_t from) {
         return walk_behind(w, from);
     if (w->only)
         return walk_jobs(w, chan_head(w->core, w->only));
-    int stop = walk_channels(w, w->stage->ready.head);
+    int stop = walk_ready(w, stage_first_ready(w->stage));
     if (!stop)
-        stop = walk_channels(w, w->stage->parked.head);
+        stop = walk_parked_channels(w, w->stage->parked.head);
     return stop ? stop : walk_leases(w, 1);
 }
 
@@ -186,7 +201,8 @@ int core_walk(struct core *c, const struct job_walk *what,
         .each = each,
         .arg = arg,
     };
-    if (what->key.size && in_channel && !(w.only = channel_find(c, s->number, what->key)))
+    if (key_has_channel(s, what->key) && in_channel &&
+        !(w.only = channel_find(c, s->number, what->key)))
         return 0;
     uint32_t from = 0;
     err = find_from(&w, what->from, &from);

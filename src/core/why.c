@@ -25,6 +25,12 @@ static const struct {
                "concurrency none removes the limit." },
     { "rate", "%1$s has started as many jobs as its rate allows, with %2$s waiting: STAGE %1$s "
               "rate none removes the limit." },
+    { "group-limit", "%1$s runs as many jobs of each group as its group-concurrency allows, with "
+                     "%2$s waiting: CHANNELS %1$s GROUPS shows the groups; STAGE %1$s "
+                     "group-concurrency none removes the limit." },
+    { "group-rate", "%1$s has started as many jobs of each group as its group-rate allows, with "
+                    "%2$s waiting: CHANNELS %1$s GROUPS shows the groups; STAGE %1$s group-rate "
+                    "none removes the limit." },
     { "downstream", "%1$s starts no job because a stage that its jobs emit to has too many waiting "
                     "jobs; this token may not see that stage." },
     { "no-worker", "%1$s has no worker, and %2$s waiting: TAKE %1$s takes one." },

@@ -42,6 +42,31 @@ static size_t feeds_of(struct session *s, mr_bytes stage, mr_bytes out[CORE_EDGE
     return seen;
 }
 
+static void write_group(struct session *s, const struct group_info *info) {
+    struct group_reply r = { GROUP_FIELDS(FROM_INFO) };
+    r.held_by = mr_str(info->held_by);
+    reply_write(&s->reply, &group_replies, &r);
+}
+
+static void write_groups(struct session *s, const struct group_info *groups, size_t count) {
+    reply_array(&s->reply, count);
+    for (size_t i = 0; i < count; i++)
+        write_group(s, &groups[i]);
+}
+
+// The groups that STAGES shows of a stage.
+struct top_groups {
+    struct session *session;
+    mr_bytes stage;
+};
+
+static void write_top_groups(void *arg) {
+    const struct top_groups *t = arg;
+    struct group_info top[LIMIT_TOP_GROUPS];
+    struct core *core = core_of_stage(t->session->host, t->stage);
+    write_groups(t->session, top, core_top_groups(core, t->stage, top, LIMIT_TOP_GROUPS));
+}
+
 static void write_stage(struct session *s, struct stage_info *info,
                         const struct stage_workers *workers) {
     const struct histogram *waits = info->waits, *runs = info->runs;
@@ -60,6 +85,8 @@ static void write_stage(struct session *s, struct stage_info *info,
     r.ran_ms = runs ? runs->sum : 0;
     r.level = workers->level;
     r.feeds = (struct reply_names){ feeds, feeds_of(s, info->name, feeds) };
+    struct top_groups groups = { s, info->name };
+    r.top_groups = (struct reply_other){ .write = write_top_groups, .arg = &groups };
     reply_write(&s->reply, &stage_replies, &r);
 }
 
@@ -108,10 +135,12 @@ void run_stages(struct session *s, struct arguments *a) {
 
 struct channels_options {
     uint32_t top;
+    bool groups;
 };
 
 static const struct option channels_options[] = {
     { "TOP", OPTION_COUNT, offsetof(struct channels_options, top) },
+    { "GROUPS", OPTION_FLAG, offsetof(struct channels_options, groups) },
     { 0 },
 };
 
@@ -125,26 +154,46 @@ static void write_channel(struct session *s, const struct channel_info *info) {
     reply_write(&s->reply, &channel_replies, &r);
 }
 
+static int list_channels(struct session *s, mr_bytes stage, uint32_t most) {
+    struct channel_info *top = mem_alloc((most + 1) * sizeof *top);
+    if (!top)
+        return error_set(MR_ENOMEM, "no memory for a list of channels");
+    size_t count = core_top_channels(core_of_stage(s->host, stage), stage, top, most);
+    reply_array(&s->reply, count);
+    for (size_t i = 0; i < count; i++)
+        write_channel(s, &top[i]);
+    mem_free(top);
+    return 0;
+}
+
+static int list_groups(struct session *s, const struct stage_info *stage, uint32_t most) {
+    struct group_info *top = NULL;
+    if (!stage->policy->group)
+        return error_set(MR_EINVAL,
+                         "stage %.*s has no groups: STAGE %.*s group on, while it has "
+                         "neither jobs nor states, divides its keys",
+                         (int)stage->name.size, (const char *)stage->name.data,
+                         (int)stage->name.size, (const char *)stage->name.data);
+    if (!(top = mem_alloc((most + 1) * sizeof *top)))
+        return error_set(MR_ENOMEM, "no memory for a list of groups");
+    struct core *core = core_of_stage(s->host, stage->name);
+    write_groups(s, top, core_top_groups(core, stage->name, top, most));
+    mem_free(top);
+    return 0;
+}
+
 void run_channels(struct session *s, struct arguments *a) {
     struct channels_options o = { .top = 10 };
     struct stage_info stage;
     a->at = 2;
     if (!options_read(s, a, channels_options, &o))
         return;
-    struct channel_info *top = NULL;
     int err = shards_look_stage(s->host, a->words[1], &stage);
-    if (err >= 0 && !(top = mem_alloc((2 * listed(o.top) + 1) * sizeof *top)))
-        err = error_set(MR_ENOMEM, "no memory for a list of channels");
-    if (err < 0) {
+    if (err >= 0)
+        err = o.groups ? list_groups(s, &stage, listed(o.top))
+                       : list_channels(s, a->words[1], listed(o.top));
+    if (err < 0)
         answer_error(s, err);
-        return;
-    }
-    size_t count =
-        core_top_channels(core_of_stage(s->host, a->words[1]), a->words[1], top, listed(o.top));
-    reply_array(&s->reply, count);
-    for (size_t i = 0; i < count; i++)
-        write_channel(s, &top[i]);
-    mem_free(top);
 }
 
 // ---- WORKERS ----------------------------------------------------------------------------------

@@ -136,9 +136,10 @@ const struct command command_table[] = {
       "lists stages in the order in which they were made, at most 1000; FROM continues after "
       "that stage; NAME shows only one" },
     { "CHANNELS", 1, 0, ROLE_READ, SCOPE_STAGE, false, MULTI_CHECKED, true, run_channels,
-      "stage [TOP n]", "array of maps:" CHANNEL_FIELDS(FIELD_NAMES),
-      "lists the channels of a stage with the most jobs, 10 by default, at most 1000; channels "
-      "with one job are not listed" },
+      "stage [TOP n] [GROUPS]",
+      "array of maps:" CHANNEL_FIELDS(FIELD_NAMES) "; with GROUPS:" GROUP_FIELDS(FIELD_NAMES),
+      "lists the channels of a stage with the most jobs, 10 by default, at most 1000, or with "
+      "GROUPS its groups (STAGE stage group on); those with one job are not listed" },
     { "WORKERS", 0, 0, ROLE_READ, SCOPE_LIST, false, MULTI_CHECKED, true, run_workers,
       "[COUNT n] [FROM id]", "array of maps:" WORKER_FIELDS(FIELD_NAMES),
       "lists the connections that take jobs, at most 1000" },

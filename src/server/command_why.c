@@ -81,6 +81,26 @@ static bool why_channel(struct session *s, const struct job_info *i) {
     return true;
 }
 
+// A job whose group is held, while others of its stage may start. False: it is not.
+static bool why_group(struct session *s, const struct job_info *i) {
+    struct group_info group;
+    if (core_look_group(s->host->parts[i->shard].core, i->id, &group) < 0 || !*group.held_by)
+        return false;
+    bool limit = strcmp(group.held_by, "group-limit") == 0;
+    int shown = group.group.size < KEY_SHOWN ? (int)group.group.size : KEY_SHOWN;
+    int stage_size = (int)i->stage.size;
+    const char *stage = i->stage.data;
+    write_sentence(s,
+                   "Job %" PRIu64 " waits because its group '%.*s' %s: CHANNELS %.*s GROUPS shows "
+                   "the groups; STAGE %.*s %s none removes the limit.",
+                   i->id, shown, group.group.size ? (const char *)group.group.data : "",
+                   limit ? "runs as many jobs as group-concurrency allows"
+                         : "has started as many jobs as group-rate allows",
+                   stage_size, stage, stage_size, stage,
+                   limit ? "group-concurrency" : "group-rate");
+    return true;
+}
+
 static void why_waiting(struct session *s, const struct job_info *i) {
     struct stage_info stage;
     char due[AGE_WORDS];
@@ -98,7 +118,7 @@ static void why_waiting(struct session *s, const struct job_info *i) {
                        " lets it start now; CANCEL %" PRIu64 " cancels it.",
                        i->id, i->attempt, i->attempts, age_words(due, (uint64_t)i->due_ms), i->id,
                        i->id, i->id);
-    else if (shards_look_stage(s->host, i->stage, &stage) == 0)
+    else if (!why_group(s, i) && shards_look_stage(s->host, i->stage, &stage) == 0)
         why_stage(s, &stage);
 }
 

@@ -44,6 +44,7 @@ enum {
     LIMIT_NAMES = 256,          // words that INFO, COMMAND, CONFIG and STAGE take
     LOOPS_MOST = 64,            // of one server: a set of loops is a 64-bit mask
     LIMIT_LISTED = LISTED_MOST, // rows of one reply, unless fewer are requested
+    LIMIT_TOP_GROUPS = 5,       // groups of a stage that STAGES shows
     LIMIT_LOOKED = LOOKED_MOST, // jobs examined for one reply
     LIMIT_PIECE = 1000,         // jobs examined in one turn by a divided command
     BULK_MAX = 1000,            // jobs that RETRY and DROP change at once, by default

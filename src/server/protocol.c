@@ -66,9 +66,9 @@ static const struct {
 } described[] = {
     { "EPIC", &epic_replies },        { "JOB", &job_replies },
     { "STAGES", &stage_replies },     { "SCHEDULE", &schedule_replies },
-    { "CHANNELS", &channel_replies }, { "WORKERS", &worker_replies },
-    { "TAKE", &grant_replies },       { "CLUSTER", &node_replies },
-    { "CLUSTER", &shard_replies },
+    { "CHANNELS", &channel_replies }, { "CHANNELS", &group_replies },
+    { "WORKERS", &worker_replies },   { "TAKE", &grant_replies },
+    { "CLUSTER", &node_replies },     { "CLUSTER", &shard_replies },
 };
 
 static void page_add(struct reply *r, const char *format, ...)

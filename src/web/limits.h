@@ -14,7 +14,7 @@ enum {
     WEB_STEP_VALUES = 4,       // values of replies per step
     WEB_TOGETHER = 16 << 10,   // bytes of a body that is copied behind the head of its response
     WEB_WORDS = 1024,          // words of a command: ids, policies
-    WEB_VALUES = 1 << 17,      // values of all replies to one request
+    WEB_VALUES = 3 << 16,      // values of all replies to one request
     WEB_HEAD_MS = 10000,       // from the first byte of a request to the end of its head …
     WEB_BODY_MS = 60000,       // … and of its body
     WEB_IDLE_MS = 60000,       // from a response to the next request

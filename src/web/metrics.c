@@ -1,8 +1,9 @@
 // Metrics for Prometheus, in its text format: a table maps fields of replies to metrics. Times are
-// in seconds, sizes in bytes; labels are stages, at most as many as one STAGES lists, and fixed
-// words.
+// in seconds, sizes in bytes; labels are stages, at most as many as one STAGES lists, the few
+// groups of each that it shows, and fixed words.
 #include "web/state.h"
 
+#include "base/text.h"
 #include "millrace.h"
 #include "server/info.h"
 #include "wire/json.h"
@@ -118,6 +119,7 @@ static const struct figure stage_figures[] = {
     { "millrace_workers_level", "gauge",
       "Number of concurrent jobs chosen by the tuners of workers.", STAGE(level), "" },
     { "millrace_states", "gauge", "Channels that keep a state.", STAGE(states), "" },
+    { "millrace_groups", "gauge", "Groups that have jobs.", STAGE(groups), "" },
     { "millrace_jobs_pushed_total", "counter", "Jobs pushed.", STAGE(pushed), "" },
     { "millrace_jobs_done_total", "counter", "Jobs committed.", STAGE(done), "" },
     { "millrace_attempts_failed_total", "counter", "Attempts that failed.", STAGE(failed), "" },
@@ -169,6 +171,41 @@ static void put_holds(struct doc *d, mr_bytes stage, mr_bytes held_by) {
     }
 }
 
+// ---- Groups -------------------------------------------------------------------------------------
+
+enum { GROUP_SHOWN = 100, GROUP_LABEL = 256 };
+
+// Longer names, and those that are no text, are left out: cut or replaced, two might be the same.
+static bool group_label(mr_bytes name, char out[GROUP_LABEL]) {
+    char escaped[2 * GROUP_SHOWN];
+    int size = 0;
+    if (name.size > GROUP_SHOWN || !text_is_utf8(name))
+        return false;
+    for (size_t i = 0; i < name.size; i++) {
+        char letter = ((const char *)name.data)[i];
+        if ((uint8_t)letter < ' ')
+            return false;
+        if (letter == '"' || letter == '\\')
+            escaped[size++] = '\\';
+        escaped[size++] = letter;
+    }
+    (void)snprintf(out, GROUP_LABEL, "group=\"%.*s\"", size, escaped);
+    return true;
+}
+
+// The groups of a stage with the most jobs.
+static void put_groups(struct doc *d, mr_bytes stage, const struct response_value *groups) {
+    char label[GROUP_LABEL], value[32];
+    const struct response_value *row = groups + 1;
+    for (uint32_t i = 0; groups->type == RESPONSE_ARRAY && i < groups->count; i++) {
+        struct group_reply g = { 0 };
+        if (reply_read(&group_replies, row, &g) && group_label(g.group, label))
+            put_sample(d, "millrace_group_jobs", stage, label,
+                       number(value, (int64_t)g.depth, false));
+        row += response_skip(row, 0);
+    }
+}
+
 enum { STAGE_FIGURES = sizeof stage_figures / sizeof *stage_figures };
 
 static void put_figure_family(struct doc *d, size_t figure) {
@@ -178,12 +215,17 @@ static void put_figure_family(struct doc *d, size_t figure) {
         put_family(d, f->name, f->type, f->help);
 }
 
-// `part` is the figure, and behind the last one the reasons; `row` and `at` are the stage.
+// `part` is the figure, and behind the last one the reasons and the groups; `row` and `at` are the
+// stage.
+enum { PART_HOLDS = STAGE_FIGURES, PART_GROUPS, METRIC_PARTS };
+
 static void put_part_of_stage(struct doc *d, uint32_t part, const struct response_value *stage) {
     if (part < STAGE_FIGURES)
         put_figure(d, &stage_figures[part], stage);
-    else
+    else if (part == PART_HOLDS)
         put_holds(d, metric_stage(stage), field(stage, STAGE(held_by))->bytes);
+    else
+        put_groups(d, metric_stage(stage), field(stage, STAGE(top_groups)));
 }
 
 static void begin_part(struct body *b, const struct response_value *info) {
@@ -191,16 +233,19 @@ static void begin_part(struct body *b, const struct response_value *info) {
         put_server(&b->doc, info->bytes);
     if (b->part < STAGE_FIGURES)
         put_figure_family(&b->doc, b->part);
-    else
+    else if (b->part == PART_HOLDS)
         put_family(&b->doc, "millrace_stage_held", "gauge",
                    "Is 1 for each reason why a stage starts no jobs.");
+    else
+        put_family(&b->doc, "millrace_group_jobs", "gauge",
+                   "Waiting and running jobs of the groups of a stage that have the most.");
     b->at = 1;
 }
 
 bool write_metrics(struct web_connection *v, struct body *b, size_t *left) {
     const struct response_value *stages = b->replies.of[0];
     (void)v;
-    for (; b->part <= STAGE_FIGURES; b->part++, b->row = 0) {
+    for (; b->part < METRIC_PARTS; b->part++, b->row = 0) {
         if (!*left)
             return false;
         if (!b->row)

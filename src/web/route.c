@@ -29,6 +29,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/api/stages/*/policy", "STAGE *", .member = "policy" },
     { HTTP_GET, "/api/policies", "PING", .answer = respond_policies },
     { HTTP_GET, "/api/channels", "CHANNELS $stage", "top", .member = "channels" },
+    { HTTP_GET, "/api/groups", "CHANNELS $stage GROUPS", "top", .member = "groups" },
     { HTTP_GET, "/api/jobs", "JOBS $stage", "key status parked! from count", .member = "jobs" },
     { HTTP_GET, "/api/jobs/*", "JOB *", "body!", .member = "job" },
     { HTTP_GET, "/api/dead", "DEAD ?stage", "from count", .member = "dead" },

@@ -19,6 +19,7 @@
 
 #define STAGE_FIELD(from, ...) FIELD(stage_reply, __VA_ARGS__)
 #define CHANNEL_FIELD(from, ...) FIELD(channel_reply, __VA_ARGS__)
+#define GROUP_FIELD(from, ...) FIELD(group_reply, __VA_ARGS__)
 #define JOB_FIELD(from, ...) FIELD(job_reply, __VA_ARGS__)
 #define REASON_FIELD(from, ...) FIELD(reason_reply, __VA_ARGS__)
 #define PROGRESS_FIELD(from, ...) FIELD(progress_reply, __VA_ARGS__)
@@ -35,6 +36,7 @@
 
 static const struct reply_field stage_fields[] = { STAGE_FIELDS(STAGE_FIELD) };
 static const struct reply_field channel_fields[] = { CHANNEL_FIELDS(CHANNEL_FIELD) };
+static const struct reply_field group_fields[] = { GROUP_FIELDS(GROUP_FIELD) };
 static const struct reply_field job_fields[] = { JOB_FIELDS(JOB_FIELD) JOB_BODY_FIELDS(JOB_FIELD) };
 static const struct reply_field reason_fields[] = { REASON_FIELDS(REASON_FIELD) };
 static const struct reply_field progress_fields[] = { PROGRESS_FIELDS(PROGRESS_FIELD) };
@@ -54,6 +56,7 @@ static const struct reply_field argument_fields[] = { ARGUMENT_FIELDS(ARGUMENT_F
 
 const struct reply_table stage_replies = TABLE(stage_fields);
 const struct reply_table channel_replies = TABLE(channel_fields);
+const struct reply_table group_replies = TABLE(group_fields);
 const struct reply_table job_replies = TABLE(job_fields);
 const struct reply_table reason_replies = TABLE(reason_fields);
 const struct reply_table progress_replies = TABLE(progress_fields);

@@ -39,6 +39,10 @@ struct channel_reply {
     CHANNEL_FIELDS(REPLY_MEMBER)
 };
 
+struct group_reply {
+    GROUP_FIELDS(REPLY_MEMBER)
+};
+
 struct job_reply {
     JOB_FIELDS(REPLY_MEMBER)
     JOB_BODY_FIELDS(REPLY_MEMBER)
@@ -128,8 +132,8 @@ struct reply_table {
     size_t count;
 };
 
-extern const struct reply_table stage_replies, channel_replies, job_replies, reason_replies;
-extern const struct reply_table progress_replies;
+extern const struct reply_table stage_replies, channel_replies, group_replies;
+extern const struct reply_table job_replies, reason_replies, progress_replies;
 extern const struct reply_table grant_replies;               // for documentation: it is no map
 extern const struct reply_table epic_replies, epics_replies; // the second begins with the name
 extern const struct reply_table node_replies, shard_replies, cluster_replies; // of CLUSTER STATUS

@@ -273,7 +273,33 @@ static void story_of_surviving(struct lockstep *t) {
     push(t, 0, "k", "last");
 }
 
+// Jobs with and without a channel in groups that their limits hold, over a crash.
+static void story_of_groups(struct lockstep *t) {
+    set(t, 2, "group", "on");
+    set(t, 2, "group-concurrency", "1");
+    set(t, 2, "group-rate", "100/s");
+    push(t, 2, "k/a", "one");
+    push(t, 2, "k/", "two");
+    push(t, 2, "", "three");
+    push(t, 2, "l", "four");
+    take(t, 2, 4, 1, -1);
+    done(t, 2, "");
+    done_with_everything(t, 2);
+    take(t, 2, 1, 1, 1);
+    pass(t, 20);
+    set(t, 2, "group-rate", "none");
+    clean(t, 1000);
+    crash(t, false);
+    for (int i = 0; i < 4; i++) {
+        take(t, 2, 1, 1, -1);
+        done(t, 2, "");
+    }
+    set(t, 2, "group", "off");
+    set(t, 2, "group-concurrency", "none");
+}
+
 static void tell(struct lockstep *t) {
+    story_of_groups(t);
     story_of_working(t);
     story_of_waiting(t);
     story_of_little_time(t);

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { POLICIES = 14, MOST_VALUES = 10 };
+enum { POLICIES = 17, MOST_VALUES = 10 };
 
 #define HUNDRED_YEARS_MS "3153600000000"
 #define MORE_YEARS_MS "3153600000001"
@@ -52,6 +52,9 @@ static const struct expected {
     { "max-states", "none", { "1", "1000000000000", "none" }, { "0", "1000000000001" } },
     { "state-ttl", "none", { "1", "1d", HUNDRED_YEARS_MS, "none" }, { "0", "0s", MORE_YEARS_MS } },
     { "high-mark", "10000", { "1", "1000000000000", "none" }, { "0", "1000000000001" } },
+    { "group", "off", { "on", "off" }, { "1", "none", "" } },
+    { "group-concurrency", "none", { "1", "1000000000000", "none" }, { "0", "1000000000001" } },
+    { "group-rate", "none", { "100/s", "30/m", "5/h", "none" }, { "0", "fast", "0/s" } },
 };
 
 static int set(struct policy *p, const char *name, const char *value) {

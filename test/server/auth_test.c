@@ -670,8 +670,8 @@ static void D7_a_downstream_stage_that_a_token_may_not_see_has_no_name(void **st
     expect_reply(d, 1, "+OK");
     ask(d, 1, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream:other*\" *]]");
     come_as(d, 0, "mail");
-    ask(d, 1, "STAGES NAME mail.a", "[[*\"feeds\" [\"other\"]]]");
-    ask(d, 0, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream\" *\"feeds\" []]]");
+    ask(d, 1, "STAGES NAME mail.a", "[[*\"feeds\" [\"other\"]*]]");
+    ask(d, 0, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream\" *\"feeds\" []*]]");
     ask(d, 0, "WHY mail.a", "\"mail.a starts no job because a stage *may not see that stage.\"");
 }
 

@@ -781,7 +781,8 @@ static void A10_STAGES_shows_counters_and_times(void **state) {
         "\"failed\" :0 \"expired\" :0 \"cancelled\" :0 \"in-per-s\" \"*\" \"out-per-s\" \"*\" "
         "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"wasted-wait-ms\" :0 \"states\" :0 "
         "\"run-p50-ms\" :0 \"run-p99-ms\" :0 \"waits\" :0 \"waited-ms\" :0 \"runs\" :0 "
-        "\"ran-ms\" :0 \"level\" :0 \"paused\" :0 \"draining\" :0 \"feeds\" []]]");
+        "\"ran-ms\" :0 \"level\" :0 \"paused\" :0 \"draining\" :0 \"feeds\" [] "
+        "\"groups\" :0 \"top-groups\" []]]");
     struct job job = take(d, 0, "s t");
     ask(d, 0, "STAGES", "[[*\"running\" :1 *\"workers\" :1 *]*]");
     done_job(d, job);
@@ -803,11 +804,11 @@ static void E1_STAGES_shows_where_jobs_are_emitted(void **state) {
     struct dialogue *d = *state;
     push(d, "read a");
     struct job job = take(d, 0, "read");
-    ask(d, 0, "STAGES NAME read", "[[*\"feeds\" []]]");
+    ask(d, 0, "STAGES NAME read", "[[*\"feeds\" []*]]");
     send_linef(d, 0, "DONE %s %s EMIT count k x EMIT log k y EMIT count k z", job.id, job.token);
     expect_reply(d, 0, "+OK");
-    ask(d, 0, "STAGES NAME read", "[[*\"feeds\" [\"count\" \"log\"]]]");
-    ask(d, 0, "STAGES NAME count", "[[*\"feeds\" []]]");
+    ask(d, 0, "STAGES NAME read", "[[*\"feeds\" [\"count\" \"log\"]*]]");
+    ask(d, 0, "STAGES NAME count", "[[*\"feeds\" []*]]");
 }
 
 static void D4_a_producer_sets_the_expected_number(void **state) {
@@ -1139,15 +1140,72 @@ static void WHY_says_why_a_stage_waits(void **state) {
     ask(d, 0, "WHY s", "\"s is draining*RESUME s *\"");
 }
 
+// G7: a tenant's next job comes after one of each other tenant, and CHANNELS lists the tenants.
+static void G7_groups_take_turns_and_are_listed(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s early KEY a/0");
+    ask(d, 0, "STAGE s group on", "-ERR group cannot change while stage s has jobs: DRAIN it, *");
+    ask(d, 0, "CHANNELS s GROUPS", "-ERR stage s has no groups: STAGE s group on, *");
+    struct job early = take(d, 0, "s");
+    send_linef(d, 0, "DONE %s %s", early.id, early.token);
+    expect_reply(d, 0, "+OK");
+    ask(d, 0, "STAGE s group on", "+OK");
+    for (int i = 0; i < 4; i++)
+        push(d, "s flood KEY a/1");
+    push(d, "s flood KEY a/2");
+    push(d, "s other KEY b/");
+    push(d, "s other KEY b/");
+    ask(d, 0, "CHANNELS s GROUPS",
+        "[[\"group\" \"a\" \"depth\" :5 \"running\" :0 \"ready\" :2 \"held-by\" \"\"] "
+        "[\"group\" \"b\" \"depth\" :2 \"running\" :0 \"ready\" :2 \"held-by\" \"\"]]");
+    ask(d, 0, "CHANNELS s TOP 1 GROUPS", "[[\"group\" \"a\" *]]");
+    ask(d, 0, "STAGES NAME s", "[[*\"groups\" :2 \"top-groups\" [[\"group\" \"a\" *] [*]]]]");
+    assert_string_equal(take(d, 0, "s").body, "flood");
+    assert_string_equal(take(d, 0, "s").body, "other");
+    assert_string_equal(take(d, 0, "s").body, "flood");
+}
+
+// G8: WHY names the limit of a group, for the stage and for a job.
+static void G8_WHY_names_the_limit_of_a_group(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "STAGE s group on group-concurrency 1", "+OK");
+    push(d, "s a KEY a/1");
+    push(d, "s a KEY a/2");
+    struct job running = take(d, 0, "s");
+    ask(d, 0, "TAKE s", "[]");
+    ask(d, 0, "STAGES NAME s", "[[*\"held-by\" \"group-limit\"*]]");
+    ask(d, 0, "WHY s",
+        "\"s runs as many jobs of each group as its group-concurrency allows, *"
+        "STAGE s group-concurrency none removes the limit.\"");
+    push(d, "s b KEY b/1");
+    ask(d, 0, "STAGES NAME s", "[[*\"held-by\" \"\"*]]");
+    ask(d, 0, "WHY 2",
+        "\"Job 2 waits because its group 'a' runs as many jobs as "
+        "group-concurrency allows: CHANNELS s GROUPS *\"");
+    ask(d, 0, "STAGE s group-rate 1/h", "+OK");
+    send_linef(d, 0, "DONE %s %s STATE x", running.id, running.token);
+    expect_reply(d, 0, "+OK");
+    assert_string_equal(take(d, 0, "s").body, "b");
+    assert_string_equal(take(d, 0, "s").body, "a");
+    push(d, "s a KEY a/");
+    ask(d, 0, "STAGE s group-concurrency none", "+OK");
+    ask(d, 0, "WHY s", "\"s has started as many jobs of each group as its group-rate allows, *\"");
+    ask(d, 0, "WHY #4", "\"Job * waits because its group 'a' has started as many jobs as *\"");
+    ask(d, 0, "STAGE s group-rate none", "+OK");
+    struct job unordered = take(d, 0, "s");
+    send_linef(d, 0, "DONE %s %s STATE x", unordered.id, unordered.token);
+    expect_reply(d, 0, "-ERR a job of key a/ has no channel to keep state, *");
+}
+
 static void WHY_says_why_a_job_waits(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "WHY 1", "-GONE there is no job or stage '1'");
     ask(d, 1, "PUSHMANY s ITEMS k a k b", "[*]");
     ask(d, 0, "WHY 1", "\"s has no worker, and 2 jobs waiting*\"");
-    ask(d, 0, "WHY 2", "\"Job 2 waits for job 1*'k'*WHY 1*CANCEL 1*\"");
+    ask(d, 0, "WHY #2", "\"Job * waits for job 1*'k'*WHY 1*CANCEL 1*\"");
     struct job job = take(d, 0, "s");
     ask(d, 0, "WHY 1", "\"Job 1 is running, attempt 1 of 10: CANCEL 1*\"");
-    ask(d, 0, "WHY 2", "\"Job 2 waits for job 1*\"");
+    ask(d, 0, "WHY #2", "\"Job * waits for job 1*\"");
     send_linef(d, 0, "FAIL %s %s no RETRY 500", job.id, job.token);
     expect_reply(d, 0, "+OK");
     ask(d, 0, "WHY 1", "\"Job 1 has failed 1 of 10 times and is tried again in 500ms*\"");
@@ -1157,7 +1215,7 @@ static void WHY_says_why_a_job_waits(void **state) {
     send_linef(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
     expect_reply(d, 0, "+OK");
     ask(d, 0, "WHY 1", "\"Job 1 is dead after 2 attempts*RETRY 1 *\"");
-    ask(d, 0, "WHY 2", "\"Job 2 waits because a dead job halts its key 'k'*\"");
+    ask(d, 0, "WHY #2", "\"Job * waits because a dead job halts its key 'k'*\"");
     ask(d, 0, "WHY s", "\"s has channels that are halted by a dead job*\"");
     push(d, "s c DELAY 100");
     ask(d, 0, "WHY 3", "\"Job 3 is delayed and due in 100ms*\"");
@@ -1371,51 +1429,52 @@ static void F14_STAGE_shows_and_sets_policies(void **state) {
     ask(d, 0, "STAGE t", "-GONE *");
 }
 
+static const struct CMUnitTest any[] = {
+    DIALOGUE(T1_wrong_numbers_of_arguments_are_answered_with_the_usage),
+    DIALOGUE(T1_an_unknown_option_is_named),
+    DIALOGUE(F49_numbers_at_their_limits),
+    DIALOGUE(COMMAND_describes_the_commands),
+    DIALOGUE(what_clients_say_at_connect_is_answered),
+    cmocka_unit_test(F47_bodies_of_any_size),
+    DIALOGUE(F47_a_body_of_one_byte_more_is_refused),
+    DIALOGUE(CALL_AWAIT_and_CANCEL_answer_how_a_job_ended),
+    DIALOGUE(A1_CALL_later_replies_the_id_and_sends_the_end),
+    DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),
+    DIALOGUE(STAGES_by_name),
+    DIALOGUE(G6_CANCEL_of_a_stage),
+    DIALOGUE(CANCEL_of_several_ids),
+    DIALOGUE(PAUSE_of_a_key),
+    DIALOGUE(DUE),
+    DIALOGUE(DONEMANY),
+    DIALOGUE(FAIL_and_RELEASE),
+    DIALOGUE(A3_listings_are_bounded),
+    DIALOGUE(A10_STAGES_shows_counters_and_times),
+    DIALOGUE(B6_STAGES_shows_how_long_jobs_run),
+    DIALOGUE(U12_ends_are_counted_for_the_connection_that_took_the_job),
+    DIALOGUE(U15_durations_may_have_units),
+    DIALOGUE(U15_rates_have_few_digits),
+    DIALOGUE(U15_ATTEMPTS_0_is_the_policy_of_the_stage),
+    DIALOGUE(WORKERS_are_connections_that_take_jobs),
+    DIALOGUE(D4_T9_T16_EPIC_with_its_options),
+    DIALOGUE(D4_an_empty_epic_ends_at_once),
+    DIALOGUE(D4_EPIC_LEFT_holds_up_its_pusher),
+    DIALOGUE(D4_two_epics_do_not_wait_for_each_other),
+    DIALOGUE(EPICS_are_listed),
+    DIALOGUE(G1_SCHEDULE_pushes_when_its_time_comes),
+    DIALOGUE(SCHEDULE_refuses_what_it_cannot_do),
+    DIALOGUE(SCHEDULES_are_listed),
+    DIALOGUE(WHY_says_why_a_stage_waits),
+    DIALOGUE(F13_RETRY_and_DROP_by_id),
+    DIALOGUE(F13_RETRY_and_DROP_by_stage),
+    DIALOGUE(T6_T7_DROP_of_a_key_and_of_all),
+    DIALOGUE(D6_a_stage_is_acted_on_in_pieces),
+    DIALOGUE(D6_a_divided_command_continues_when_its_last_job_was_removed),
+    DIALOGUE(D6_a_push_of_many_waits_for_room_after_a_turn),
+    DIALOGUE(PAUSE_RESUME_and_DRAIN),
+    DIALOGUE(F14_STAGE_shows_and_sets_policies),
+};
+
 int main(void) {
-    const struct CMUnitTest any[] = {
-        DIALOGUE(T1_wrong_numbers_of_arguments_are_answered_with_the_usage),
-        DIALOGUE(T1_an_unknown_option_is_named),
-        DIALOGUE(F49_numbers_at_their_limits),
-        DIALOGUE(COMMAND_describes_the_commands),
-        DIALOGUE(what_clients_say_at_connect_is_answered),
-        cmocka_unit_test(F47_bodies_of_any_size),
-        DIALOGUE(F47_a_body_of_one_byte_more_is_refused),
-        DIALOGUE(CALL_AWAIT_and_CANCEL_answer_how_a_job_ended),
-        DIALOGUE(A1_CALL_later_replies_the_id_and_sends_the_end),
-        DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),
-        DIALOGUE(STAGES_by_name),
-        DIALOGUE(G6_CANCEL_of_a_stage),
-        DIALOGUE(CANCEL_of_several_ids),
-        DIALOGUE(PAUSE_of_a_key),
-        DIALOGUE(DUE),
-        DIALOGUE(DONEMANY),
-        DIALOGUE(FAIL_and_RELEASE),
-        DIALOGUE(A3_listings_are_bounded),
-        DIALOGUE(A10_STAGES_shows_counters_and_times),
-        DIALOGUE(B6_STAGES_shows_how_long_jobs_run),
-        DIALOGUE(U12_ends_are_counted_for_the_connection_that_took_the_job),
-        DIALOGUE(U15_durations_may_have_units),
-        DIALOGUE(U15_rates_have_few_digits),
-        DIALOGUE(U15_ATTEMPTS_0_is_the_policy_of_the_stage),
-        DIALOGUE(WORKERS_are_connections_that_take_jobs),
-        DIALOGUE(D4_T9_T16_EPIC_with_its_options),
-        DIALOGUE(D4_an_empty_epic_ends_at_once),
-        DIALOGUE(D4_EPIC_LEFT_holds_up_its_pusher),
-        DIALOGUE(D4_two_epics_do_not_wait_for_each_other),
-        DIALOGUE(EPICS_are_listed),
-        DIALOGUE(G1_SCHEDULE_pushes_when_its_time_comes),
-        DIALOGUE(SCHEDULE_refuses_what_it_cannot_do),
-        DIALOGUE(SCHEDULES_are_listed),
-        DIALOGUE(WHY_says_why_a_stage_waits),
-        DIALOGUE(F13_RETRY_and_DROP_by_id),
-        DIALOGUE(F13_RETRY_and_DROP_by_stage),
-        DIALOGUE(T6_T7_DROP_of_a_key_and_of_all),
-        DIALOGUE(D6_a_stage_is_acted_on_in_pieces),
-        DIALOGUE(D6_a_divided_command_continues_when_its_last_job_was_removed),
-        DIALOGUE(D6_a_push_of_many_waits_for_room_after_a_turn),
-        DIALOGUE(PAUSE_RESUME_and_DRAIN),
-        DIALOGUE(F14_STAGE_shows_and_sets_policies),
-    };
     const struct CMUnitTest alone[] = {
         DIALOGUE(B6_jobs_of_a_block_run_one_after_another),
         DIALOGUE(E2_PUSH_with_its_options),
@@ -1434,6 +1493,8 @@ int main(void) {
         DIALOGUE(E1_STAGES_shows_where_jobs_are_emitted),
         DIALOGUE(D4_a_producer_sets_the_expected_number),
         DIALOGUE(CHANNELS_lists_the_deepest),
+        DIALOGUE(G7_groups_take_turns_and_are_listed),
+        DIALOGUE(G8_WHY_names_the_limit_of_a_group),
         DIALOGUE(WHY_says_why_a_job_waits),
         DIALOGUE(D7_WHY_names_a_full_stage_downstream),
         DIALOGUE(TAKE_and_DONE_as_documented),

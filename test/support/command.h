@@ -9,7 +9,7 @@
 
 enum {
     STAGES = 3,
-    KEYS = 4, // the first is empty: no key
+    KEYS = 6, // the first is empty: no key; with `group on` the last names no channel
     ONCES = 4,
     SOURCES = 3, // the last two are epics
     SCHEDULES = 3,

@@ -63,7 +63,7 @@ void history_make(struct history *h, uint64_t seed) {
     struct chance chance = { seed };
     h->seed = seed;
     h->features = (unsigned)chance_next(&chance) & FEATURE_ALL;
-    if (h->features & FEATURE_ROOM)
+    if (h->features & (FEATURE_ROOM | FEATURE_GROUPS))
         h->features |= FEATURE_POLICY;
     h->count = 20 + chance_below(&chance, 1 + chance_below(&chance, STEPS - 20));
     for (size_t i = 0; i < h->count; i++) {

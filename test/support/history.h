@@ -24,7 +24,8 @@ enum feature {
     FEATURE_CLEAN = 128,
     FEATURE_POLICY = 256,
     FEATURE_SCHEDULES = 512,
-    FEATURE_ALL = 1023,
+    FEATURE_GROUPS = 1024,
+    FEATURE_ALL = 2047,
 };
 
 struct step {

@@ -1,6 +1,8 @@
 // Compares everything visible of core and model.
 #include "lockstep.h"
 
+#include "model_rules.h"
+
 #include "core/record.h"
 
 #include <inttypes.h>
@@ -195,11 +197,12 @@ static bool compare_unkeyed(struct lockstep *t, int stage) {
     static struct walk walk;
     const struct model *m = t->model;
     const struct model_stage *s = &m->stages[stage];
-    int at = 0;
+    int at = 0, ready[MANY];
     walk.count = 0;
     core_each_job(t->core, mr_str(stage_names[stage]), mr_str(""), walk_one, &walk);
+    model_ready_order(m, stage, ready);
     for (int i = 0; i < s->ready_count; i++) {
-        uint64_t solo = m->channels[s->ready[i]].solo;
+        uint64_t solo = m->channels[ready[i]].solo;
         if (!solo)
             continue;
         if (at == walk.count)
@@ -209,6 +212,43 @@ static bool compare_unkeyed(struct lockstep *t, int stage) {
         at++;
     }
     SAME(t, "unkeyed ready", walk.count, at);
+    return true;
+}
+
+// ---- Groups -----------------------------------------------------------------------------------
+
+static int jobs_of_group(const struct model *m, int stage, int group) {
+    int jobs = 0;
+    for (int i = 0; i < m->job_count; i++)
+        jobs += m->jobs[i].stage == stage && job_unended(&m->jobs[i]) && m->jobs[i].joined &&
+                model_group(m->jobs[i].key) == group;
+    return jobs;
+}
+
+static bool compare_group(struct lockstep *t, int stage, const struct group_info *info) {
+    const struct model *m = t->model;
+    char name_of_group[TEXT] = "";
+    memcpy(name_of_group, info->group.data, info->group.size < TEXT ? info->group.size : TEXT - 1);
+    int group = model_group(name_of_group);
+    SAME(t, name("group %s", name_of_group), info->depth, jobs_of_group(m, stage, group));
+    SAME(t, name("group %s", name_of_group), info->running, model_group_leased(m, stage, group));
+    const char *held_by = model_group_held(m, stage, group);
+    return strcmp(info->held_by, held_by) == 0 ||
+           lockstep_differs(t, "group %s is held by \"%s\", should be \"%s\"", name_of_group,
+                            info->held_by, held_by);
+}
+
+// Groups of fewer than two jobs are not listed.
+static bool compare_groups(struct lockstep *t, int stage) {
+    struct group_info top[KEYS];
+    int listed = 0;
+    size_t count = core_top_groups(t->core, mr_str(stage_names[stage]), top, KEYS);
+    for (int g = 0; t->model->stages[stage].policy.group && g < KEYS; g++)
+        listed += jobs_of_group(t->model, stage, g) > 1;
+    SAME(t, name("groups of stage %s", stage_names[stage]), count, listed);
+    for (size_t i = 0; i < count; i++)
+        if (!compare_group(t, stage, &top[i]))
+            return false;
     return true;
 }
 
@@ -384,7 +424,7 @@ bool lockstep_compare(struct lockstep *t) {
         for (int k = 1; k < KEYS; k++)
             if (!compare_channel(t, s, k))
                 return false;
-        if (!compare_unkeyed(t, s) || !compare_dead(t, s))
+        if (!compare_unkeyed(t, s) || !compare_groups(t, s) || !compare_dead(t, s))
             return false;
     }
     for (int j = 0; j < t->model->job_count; j++)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 const char *const stage_names[STAGES] = { "a", "b", "c" };
-const char *const key_names[KEYS] = { "", "k", "l", "m" };
+const char *const key_names[KEYS] = { "", "k", "l", "m", "k/a", "k/" };
 const char *const source_names[SOURCES] = { "same", "same", "same" };
 const char *const schedule_names[SCHEDULES] = { "hourly", "daily", "daily" };
 
@@ -43,7 +43,7 @@ int model_channel_of(const struct model *m, int stage, const char *key, uint64_t
     for (int c = 0; c < m->channel_count; c++) {
         const struct model_channel *ch = &m->channels[c];
         if (ch->known && ch->stage == stage && strcmp(ch->key, key) == 0 &&
-            (*key || ch->solo == solo))
+            (model_orders(m, stage, key) || ch->solo == solo))
             return c;
     }
     return -1;
@@ -57,7 +57,7 @@ static bool is_of_channel(const struct model *m, int channel, int job) {
     const struct model_channel *ch = &m->channels[channel];
     const struct model_job *j = &m->jobs[job];
     return j->stage == ch->stage && strcmp(j->key, ch->key) == 0 &&
-           (*ch->key || ch->solo == (uint64_t)job + 1);
+           (!ch->solo || ch->solo == (uint64_t)job + 1);
 }
 
 static bool in_channel(const struct model *m, int channel, int job) {
@@ -119,7 +119,7 @@ static uint64_t stage_jobs(const struct model *m, int stage) {
 
 bool model_has_room(const struct model *m, const struct command_job *job) {
     const struct policy *p = &m->stages[job->stage].policy;
-    int channel = *job->key ? model_channel_of(m, job->stage, job->key, 0) : -1;
+    int channel = model_channel_of(m, job->stage, job->key, 0);
     uint64_t depth = channel < 0 ? 0 : (uint64_t)model_depth(m, channel);
     return (!p->max_jobs || stage_jobs(m, job->stage) < p->max_jobs) &&
            (!p->max_channel || depth < p->max_channel);
@@ -151,7 +151,10 @@ static void channel_move(struct model *m, int channel, enum channel_state to, bo
     for (int i = 0; i < s->ready_count; i++)
         if (s->ready[i] != channel)
             s->ready[kept++] = s->ready[i];
+    bool was_ready = kept < s->ready_count;
     s->ready_count = kept;
+    if (was_ready)
+        rule_group_place(m, ch->stage, model_group(ch->key));
     ch->state = to;
     ch->known = to != CHANNEL_DORMANT || *ch->kept || ch->paused;
     if (to != CHANNEL_READY)
@@ -161,6 +164,7 @@ static void channel_move(struct model *m, int channel, enum channel_state to, bo
     memmove(&s->ready[at + 1], &s->ready[at], (size_t)(s->ready_count - at) * sizeof(int));
     s->ready[at] = channel;
     s->ready_count++;
+    rule_group_place(m, ch->stage, model_group(ch->key));
 }
 
 static enum channel_state right_state(const struct model *m, int channel) {
@@ -192,7 +196,7 @@ static int channel_make(struct model *m, int stage, const char *key, uint64_t so
     struct model_channel *ch = &m->channels[c];
     *ch = (struct model_channel){ .known = true, .stage = stage };
     text_copy(ch->key, key);
-    ch->solo = *ch->key ? 0 : solo;
+    ch->solo = model_orders(m, stage, key) ? 0 : solo;
     return c;
 }
 
@@ -254,7 +258,7 @@ static void die(struct model *m, int job) {
     j->call = false;
     j->wait_ms = 0;
     tell_callers(m, job);
-    j->halts = m->stages[j->stage].policy.halt_on_dead && *j->key;
+    j->halts = m->stages[j->stage].policy.halt_on_dead && model_orders(m, j->stage, j->key);
 }
 
 void rule_end(struct model *m, int job, enum job_status status) {
@@ -349,6 +353,7 @@ void rule_forget_old(struct model *m, int stage) {
 
 static void lease_end(struct model *m, int lease, bool at_head) {
     m->leases[lease].alive = false;
+    rule_group_freed(m, m->leases[lease].stage, m->leases[lease].group);
     rule_touch(m, m->leases[lease].stage);
     rule_place(m, m->leases[lease].channel, at_head);
 }
@@ -474,7 +479,7 @@ static bool may_start(struct model *m, int stage) {
     for (int d = 0; d < STAGES; d++)
         if (s->edges[d] && m->stages[d].over)
             return false;
-    return s->ready_count > 0;
+    return model_next_ready(m, stage) >= 0;
 }
 
 static void grant(struct model *m, int lease, int job, int taker, bool first) {
@@ -504,11 +509,16 @@ static int start_block(struct model *m, const struct command *c, int stage, int 
     uint64_t limit = m->stages[stage].policy.concurrency;
     if (limit && limit - leased_jobs(m, stage) < (uint64_t)most)
         most = (int)(limit - leased_jobs(m, stage));
+    int channel = model_next_ready(m, stage), group = model_group(m->channels[channel].key);
+    limit = m->stages[stage].policy.group ? m->stages[stage].policy.group_concurrency : 0;
+    if (limit && limit - model_group_leased(m, stage, group) < (uint64_t)most)
+        most = (int)(limit - model_group_leased(m, stage, group));
     int lease = m->lease_count++;
     struct model_lease *l = &m->leases[lease];
     *l = (struct model_lease){ .alive = true, .detached = c->detached, .conn = c->conn };
     l->stage = stage;
-    l->channel = m->stages[stage].ready[0];
+    l->channel = channel;
+    l->group = group;
     l->lease_ms = c->lease_ms ? (uint64_t)c->lease_ms : m->stages[stage].policy.lease_ms;
     l->until_ms = m->now_ms + l->lease_ms;
     l->recorded = c->detached || m->stages[stage].policy.overlap_never;
@@ -521,6 +531,7 @@ static int start_block(struct model *m, const struct command *c, int stage, int 
     }
     for (int i = 0; i < count; i++)
         grant(m, lease, jobs[i], taker, i == 0);
+    rule_group_started(m, stage, group, count);
     return count;
 }
 

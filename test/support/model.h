@@ -54,11 +54,15 @@ struct model_lease {
     bool alive, detached;
     bool recorded, restored; // it outlives a crash; it did
     struct token token;      // learnt
-    int channel, conn, stage;
+    int channel, conn, stage, group;
     uint64_t until_ms, lease_ms;
     bool beaten;
     int jobs[BLOCK], count;
     bool let_go[BLOCK];
+};
+
+struct model_group {
+    uint64_t next_us; // no start before
 };
 
 struct model_stage {
@@ -67,7 +71,10 @@ struct model_stage {
     bool paused, draining, over; // over: above its high mark and not yet below the low one
     bool edges[STAGES];
     uint64_t pushed, done, failed, expired, cancelled, wasted_wait_ms;
-    int ready[MANY], ready_count; // channels
+    int ready[MANY], ready_count;    // channels
+    struct model_group groups[KEYS]; // the index is that of the first key of the group
+    int turns[KEYS], turn_count;     // groups, in the order of their turns …
+    int held[KEYS], held_count;      // … and those that their limits hold
 };
 
 struct model_source {
@@ -167,6 +174,23 @@ int model_first_pusher(const struct model *, int stage);
 // Rule 13: the core has forgotten the stage, when is left to it. False: it is not empty, or
 // something was set there.
 bool model_forget_stage(struct model *, int stage);
+
+// The index of the group of a key.
+int model_group(const char *key);
+
+// Whether jobs of the key are a channel; else each is its own.
+bool model_orders(const struct model *, int stage, const char *key);
+
+// Unanswered jobs of the group; what holds it: "group-limit", "group-rate" or "".
+uint64_t model_group_leased(const struct model *, int stage, int group);
+const char *model_group_held(const struct model *, int stage, int group);
+
+// When a held group may start again by its rate; UINT64_MAX: not by that.
+uint64_t model_group_next(const struct model *, int stage, int group);
+
+// The channel that starts next; -1: none. All ready ones, as the core walks them.
+int model_next_ready(const struct model *, int stage);
+void model_ready_order(const struct model *, int stage, int *out);
 
 // True if something is planned for this very instant.
 bool model_taken(const struct model *, uint64_t at_ms);

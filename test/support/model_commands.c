@@ -259,6 +259,7 @@ static void let_go(struct model *m, int lease, int index) {
     bool in_turn = first_of_block(m, lease, index);
     for (int i = in_turn ? 0 : index; i <= index; i++)
         m->leases[lease].let_go[i] = true;
+    rule_group_freed(m, m->leases[lease].stage, m->leases[lease].group);
     rule_touch(m, m->leases[lease].stage);
     rule_lease_over(m, lease);
 }
@@ -283,6 +284,8 @@ static int done(struct model *m, const struct command *c) {
     if (!first_of_block(m, lease, index))
         return MR_EINVAL;
     struct model_job *j = &m->jobs[job];
+    if (c->set_state && *c->state && !model_orders(m, j->stage, j->key))
+        return MR_EINVAL;
     j->token = c->token;
     text_copy(j->result, c->text);
     if (c->set_state)
@@ -367,28 +370,49 @@ static int drop(struct model *m, const struct command *c) {
     return 0;
 }
 
+// Whether anything keeps `group` as it is: a job, a lease or a state.
+static bool stage_has_work(const struct model *m, int stage) {
+    bool has = model_count(m, stage, JOB_DELAYED) + model_count(m, stage, JOB_WAITING) +
+               model_count(m, stage, JOB_RUNNING) + model_count(m, stage, JOB_DEAD);
+    for (int l = 0; l < m->lease_count; l++)
+        has |= m->leases[l].alive && m->leases[l].stage == stage;
+    for (int c = 0; c < m->channel_count; c++)
+        has |= m->channels[c].known && m->channels[c].stage == stage &&
+               (*m->channels[c].kept || m->channels[c].paused);
+    return has;
+}
+
 static int set(struct model *m, const struct command *c) {
     struct model_stage *s = &m->stages[c->job.stage];
+    struct policy before = s->policy;
     int err = policy_set(&s->policy, mr_str(c->name), mr_str(c->text));
+    if (s->policy.group != before.group && stage_has_work(m, c->job.stage)) {
+        s->policy = before;
+        return MR_EINVAL;
+    }
     s->known |= err == 0;
+    rule_group_limits(m, c->job.stage, &before);
     rule_forget_old(m, c->job.stage);
     rule_touch(m, c->job.stage);
     return err;
 }
 
-static void pause_or_resume(struct model *m, const struct command *c) {
+static int pause_or_resume(struct model *m, const struct command *c) {
     struct model_stage *s = &m->stages[c->job.stage];
     bool pauses = c->op == OP_PAUSE;
+    if (*c->job.key && !model_orders(m, c->job.stage, c->job.key))
+        return pauses ? MR_EINVAL : 0;
     s->known |= pauses;
     if (*c->job.key) {
         rule_pause_key(m, c->job.stage, c->job.key, pauses);
-        return;
+        return 0;
     }
     s->paused = pauses;
     if (pauses)
-        return;
+        return 0;
     s->draining = false;
     rule_touch(m, c->job.stage);
+    return 0;
 }
 
 static int first_caller_of(const struct model *m, int conn) {
@@ -566,8 +590,7 @@ static int say(struct model *m, const struct command *c, struct answer *out) {
         return set(m, c);
     case OP_PAUSE:
     case OP_RESUME:
-        pause_or_resume(m, c);
-        return 0;
+        return pause_or_resume(m, c);
     case OP_DRAIN:
         s->known = s->draining = true;
         return 0;

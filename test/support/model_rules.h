@@ -64,6 +64,18 @@ int rule_once(const struct model *, int stage, const char *key, const char *once
 // Rule 2: grants up to `count` jobs to a take; returns how many.
 int rule_take(struct model *, const struct command *, int taker);
 
+// Puts the group into `turns` or `held`, behind the others, if it is not there.
+void rule_group_place(struct model *, int stage, int group);
+
+// The group has had its turn.
+void rule_group_started(struct model *, int stage, int group, int jobs);
+
+// A job of the group was answered, or its rate allows a start: it may be held no more.
+void rule_group_freed(struct model *, int stage, int group);
+
+// The policies of the stage were changed.
+void rule_group_limits(struct model *, int stage, const struct policy *before);
+
 // Something may start in this stage now.
 void rule_touch(struct model *, int stage);
 

@@ -3,7 +3,16 @@
 
 #include <string.h>
 
-enum due { DUE_NOTHING, DUE_JOIN, DUE_DEADLINE, DUE_BACKOFF, DUE_GRACE, DUE_LEASE, DUE_FORGET };
+enum due {
+    DUE_NOTHING,
+    DUE_JOIN,
+    DUE_DEADLINE,
+    DUE_BACKOFF,
+    DUE_GRACE,
+    DUE_LEASE,
+    DUE_FORGET,
+    DUE_GROUP
+};
 
 struct planned {
     uint64_t at_ms;
@@ -57,6 +66,8 @@ static struct planned plan_all(const struct model *m, bool *tie) {
     for (int l = 0; l < m->lease_count; l++)
         if (m->leases[l].alive)
             plan(&best, m->leases[l].until_ms, DUE_LEASE, l, tie);
+    for (int i = 0; i < STAGES * KEYS; i++)
+        plan(&best, model_group_next(m, i / KEYS, i % KEYS), DUE_GROUP, i, tie);
     return best;
 }
 
@@ -109,6 +120,9 @@ static void come_due(struct model *m, struct planned p) {
         break;
     case DUE_FORGET:
         m->jobs[p.index].forgotten = true;
+        break;
+    case DUE_GROUP:
+        rule_group_freed(m, p.index / KEYS, p.index % KEYS);
         break;
     }
 }
@@ -197,7 +211,7 @@ static int first_unplaced(struct model *m, int stage, const bool *placed) {
 // the job, and when that has ended there is nothing to hold.
 static bool outlives_crash(const struct model *m, const struct model_lease *l, uint64_t now_ms) {
     const struct model_channel *ch = &m->channels[l->channel];
-    bool has_channel = *ch->key || m->jobs[l->jobs[0]].status == JOB_RUNNING;
+    bool has_channel = !ch->solo || m->jobs[l->jobs[0]].status == JOB_RUNNING;
     return l->alive && l->recorded && l->until_ms > now_ms && has_channel;
 }
 
@@ -270,7 +284,8 @@ void model_crash(struct model *m, uint64_t now_ms) {
     forget_unrecorded(m, now_ms);
     join_overdue(m);
     for (int s = 0; s < STAGES; s++) {
-        m->stages[s].ready_count = 0;
+        m->stages[s].ready_count = m->stages[s].turn_count = m->stages[s].held_count = 0;
+        memset(m->stages[s].groups, 0, sizeof m->stages[s].groups);
         m->stages[s].over = false;
         memset(m->stages[s].edges, 0, sizeof m->stages[s].edges);
         for (int c; (c = first_unplaced(m, s, placed)) >= 0;) {

@@ -27,8 +27,9 @@ static void read_map(mr_bytes frame) {
 }
 
 static const struct reply_table *const tables[] = {
-    &stage_replies, &channel_replies, &job_replies,   &reason_replies, &epic_replies,
-    &epics_replies, &worker_replies,  &hello_replies, &docs_replies,   &argument_replies,
+    &stage_replies,  &channel_replies, &group_replies,    &job_replies,
+    &reason_replies, &epic_replies,    &epics_replies,    &worker_replies,
+    &hello_replies,  &docs_replies,    &argument_replies,
 };
 
 union any_reply {

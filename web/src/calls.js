@@ -24,6 +24,8 @@ export const look = {
   stage: (stage, signal) => get('api/stage', { stage }, signal),
   channels: async (stage, top, signal) =>
     (await get('api/channels', { stage, top }, signal)).channels,
+  groups: async (stage, top, signal) =>
+    (await get('api/groups', { stage, top }, signal)).groups,
   jobs: async (query, signal) => (await get('api/jobs', query, signal)).jobs,
   job: async (id, signal) => (await get(`api/jobs/${id}`, {}, signal)).job,
   contents: async (id, signal) => contents((await get(`api/jobs/${id}`, { body: 1 }, signal)).job),

@@ -24,6 +24,14 @@ const HELD = {
     'It has started as many jobs as its rate allows.',
     { text: 'Change rate', href: `${stagePath(s.name)}/policy` },
   ],
+  'group-limit': (s) => [
+    'Each group with waiting jobs runs as many at once as group-concurrency allows.',
+    { text: 'Change group-concurrency', href: `${stagePath(s.name)}/policy` },
+  ],
+  'group-rate': (s) => [
+    'Each group with waiting jobs has started as many as group-rate allows.',
+    { text: 'Change group-rate', href: `${stagePath(s.name)}/policy` },
+  ],
   backoff: (s) => [
     'Failed jobs wait to be tried again.',
     { text: 'See parked channels', href: `${stagePath(s.name)}/parked` },

@@ -110,6 +110,7 @@ export function stageView([name, part, status]) {
       requested = now;
       plots.update(series, at);
       policy.update(rules, rows);
+      channels.setGrouped(rules.group === 'on');
       setText(said, '');
     },
     (error) => {

@@ -1,7 +1,8 @@
-// The deepest or oldest channels of a stage, and its parked channels, with the reason and the end of the wait.
+// The deepest groups of a stage that has groups, its deepest or oldest channels, and its parked channels, with
+// the reason and the end of the wait.
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { el, panel, select, setText } from '../dom.js';
+import { el, panel, select, setShown, setText } from '../dom.js';
 import { count, duration, short } from '../format.js';
 import { tagColumn } from '../parts.js';
 import { poller } from '../poll.js';
@@ -40,6 +41,23 @@ function channelTable() {
   });
 }
 
+const HOLDS = { 'group-limit': 'its concurrency', 'group-rate': 'its rate' };
+
+function groupTable() {
+  return liveTable({
+    label: 'Groups',
+    key: (g) => g.group,
+    empty: 'No group has more than one job.',
+    columns: [
+      { head: 'Group', text: (g) => short(g.group) || '(no key)' },
+      { head: 'Jobs', number: true, text: (g) => count(g.depth) },
+      { head: 'Running', number: true, text: (g) => count(g.running) },
+      { head: 'Ready channels', number: true, text: (g) => count(g.ready) },
+      { head: 'Held by', text: (g) => HOLDS[g['held-by']] ?? '–' },
+    ],
+  });
+}
+
 // A parked channel is listed by its first job, or by the dead one that halts it.
 const reason = (j) => j.reasons.at(-1)?.text ?? 'it was released repeatedly';
 
@@ -64,8 +82,12 @@ function parkedTable() {
 
 export function stageChannels(name) {
   const said = el('p.error', { role: 'alert' }),
+    groups = groupTable(),
     top = channelTable(),
     parked = parkedTable();
+  const tenants = panel('Groups', groups.node);
+  let grouped = false;
+  setShown(tenants, grouped);
   const order = select(
     [
       ['depth', 'deepest first'],
@@ -76,6 +98,7 @@ export function stageChannels(name) {
   );
   const loading = poller(
     async (signal) => {
+      if (grouped) groups.update(await look.groups(name, ROWS, signal));
       const channels = await look.channels(name, LOOKED_AT, signal);
       top.update(channels.sort(ORDERS[order.value]).slice(0, ROWS));
       parked.update(await look.jobs({ stage: name, parked: 1, count: ROWS }, signal));
@@ -87,8 +110,14 @@ export function stageChannels(name) {
   deepest.prepend(el('div.head', deepest.firstElementChild, order));
   const waiting = panel('Parked channels', parked.node);
   return {
-    node: el('div.stack', deepest, waiting),
+    node: el('div.stack', tenants, deepest, waiting),
     parked: waiting,
+    setGrouped(on) {
+      if (on === grouped) return;
+      grouped = on;
+      setShown(tenants, on);
+      if (on) loading.now();
+    },
     update: loading.tick,
     end: loading.end,
   };
