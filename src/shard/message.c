@@ -92,42 +92,47 @@ bool message_next_emit(struct reader *r, struct link_entry *out, mr_bytes *out_b
 
 // ---- Messages ---------------------------------------------------------------------------------
 
-static void put_about(struct writer *w, const struct message *m) {
-    mr_bytes stage = { m->stage, m->stage_size },
-             downstream = { m->downstream, m->downstream_size };
-    switch (m->kind) {
-    case MESSAGE_EDGE:
-        put_bytes(w, stage);
-        put_bytes(w, downstream);
-        put_u64(w, m->maker);
-        break;
-    case MESSAGE_OVER:
+// What the messages of each kind have, in the order in which it is written.
+enum {
+    HAS_OVER = 1, // and the high mark
+    HAS_STAGE = 2,
+    HAS_DOWNSTREAM = 4,
+    HAS_MAKER = 8,
+    HAS_EMITS = 16, // and the time of the sender
+    HAS_MISSING = 32,
+};
+
+static const uint8_t fields_of[MESSAGE_KINDS] = {
+    [MESSAGE_EDGE] = HAS_STAGE | HAS_DOWNSTREAM | HAS_MAKER,
+    [MESSAGE_OVER] = HAS_OVER | HAS_STAGE,
+    [MESSAGE_EMITS] = HAS_EMITS,
+    [MESSAGE_REFUSED] = HAS_MISSING,
+    [MESSAGE_SHARE] = HAS_MAKER,
+    [MESSAGE_SHARE_LEFT] = HAS_MAKER,
+};
+
+static void put_fields(struct writer *w, const struct message *m) {
+    uint8_t fields = fields_of[m->kind];
+    if (fields & HAS_OVER) {
         put_u8(w, m->over);
         put_number(w, m->high_mark);
-        put_bytes(w, stage);
-        break;
-    case MESSAGE_EMITS:
+    }
+    if (fields & HAS_STAGE)
+        put_bytes(w, (mr_bytes){ m->stage, m->stage_size });
+    if (fields & HAS_DOWNSTREAM)
+        put_bytes(w, (mr_bytes){ m->downstream, m->downstream_size });
+    if (fields & HAS_MAKER)
+        put_u64(w, m->maker);
+    if (fields & HAS_EMITS) {
         put_number(w, m->now_ms);
         put_bytes(w, buffer_bytes(&m->emits));
-        break;
-    case MESSAGE_REFUSED:
-        put_u8(w, m->missing);
-        break;
-    case MESSAGE_SHARE:
-    case MESSAGE_SHARE_LEFT:
-        put_u64(w, m->maker);
-        break;
-    case MESSAGE_BEGIN:
-    case MESSAGE_NOTED:
-    case MESSAGE_ARRIVED:
-    case MESSAGE_ACKED:
-    case MESSAGE_KINDS:
-        break;
     }
+    if (fields & HAS_MISSING)
+        put_u8(w, m->missing);
 }
 
 int message_write(const struct message *m, struct buffer *out) {
-    size_t most = HEAD_MOST + (m->kind == MESSAGE_EMITS ? m->emits.size : 0);
+    size_t most = HEAD_MOST + (fields_of[m->kind] & HAS_EMITS ? m->emits.size : 0);
     int err = buffer_reserve(out, most);
     if (err < 0)
         return err;
@@ -138,7 +143,7 @@ int message_write(const struct message *m, struct buffer *out) {
     put_number(&w, m->to);
     put_number(&w, m->epoch);
     put_number(&w, m->number);
-    put_about(&w, m);
+    put_fields(&w, m);
     assert(!w.overflow);
     out->size += w.size;
     return 0;
@@ -171,37 +176,25 @@ static bool emits_are_valid(mr_bytes emits, uint64_t last) {
     return !r.bad && count && count <= MESSAGE_EMITS_MOST && before == last;
 }
 
-static void get_about(struct reader *r, struct message *m, mr_bytes *out_emits) {
-    switch (m->kind) {
-    case MESSAGE_EDGE:
-        m->stage_size = get_stage(r, m->stage);
-        m->downstream_size = get_stage(r, m->downstream);
-        m->maker = get_u64(r);
-        break;
-    case MESSAGE_OVER:
+static void get_fields(struct reader *r, struct message *m, mr_bytes *out_emits) {
+    uint8_t fields = fields_of[m->kind];
+    if (fields & HAS_OVER) {
         m->over = get_flag(r);
         m->high_mark = get_number(r);
+    }
+    if (fields & HAS_STAGE)
         m->stage_size = get_stage(r, m->stage);
-        break;
-    case MESSAGE_EMITS:
+    if (fields & HAS_DOWNSTREAM)
+        m->downstream_size = get_stage(r, m->downstream);
+    if (fields & HAS_MAKER)
+        m->maker = get_u64(r);
+    if (fields & HAS_EMITS) {
         m->now_ms = get_number(r);
         *out_emits = get_bytes(r);
         r->bad = r->bad || !emits_are_valid(*out_emits, m->number);
-        break;
-    case MESSAGE_REFUSED:
-        m->missing = get_flag(r);
-        break;
-    case MESSAGE_SHARE:
-    case MESSAGE_SHARE_LEFT:
-        m->maker = get_u64(r);
-        break;
-    case MESSAGE_BEGIN:
-    case MESSAGE_NOTED:
-    case MESSAGE_ARRIVED:
-    case MESSAGE_ACKED:
-    case MESSAGE_KINDS:
-        break;
     }
+    if (fields & HAS_MISSING)
+        m->missing = get_flag(r);
 }
 
 static int message_refuse(uint8_t version, size_t at) {
@@ -226,7 +219,7 @@ int message_read(mr_bytes bytes, struct message *out) {
     m.to = (uint32_t)get_upto(&r, SHARDS_MOST - 1);
     m.epoch = get_upto(&r, EPOCH_MOST);
     m.number = get_number(&r);
-    get_about(&r, &m, &emits);
+    get_fields(&r, &m, &emits);
     if (!reader_done(&r) || m.from == m.to)
         return message_refuse(version, r.at);
     struct buffer kept = out->emits;
