@@ -59,10 +59,14 @@ static void backup_wake_loops(const struct host *h) {
             loops_wake(h->loops, i);
 }
 
-static void on_noted(struct host *h, void *arg) {
-    (void)arg;
-    if (h->backup->session && backup_is_under_way(h->backup))
-        wait_wake(h->backup->session, WAKE_READY);
+// That backup may be over by now, and another one under way, also of another loop's session.
+static void on_noted(struct host *h, void *number) {
+    struct backup *b = h->backup;
+    pthread_mutex_lock(&b->lock);
+    struct session *s = atomic_load(&b->number) == (uintptr_t)number ? b->session : NULL;
+    pthread_mutex_unlock(&b->lock);
+    if (s)
+        wait_wake(s, WAKE_READY);
 }
 
 static int backup_prepare(struct session *s) {
@@ -76,8 +80,10 @@ static int backup_prepare(struct session *s) {
     struct loop_message *noted = h->loops ? loop_message_create(LOOP_RUN, NULL) : NULL;
     if (h->loops && !noted)
         return error_set(MR_ENOMEM, "no memory for a backup");
-    if (noted)
+    if (noted) {
         noted->run = on_noted;
+        noted->arg = (void *)(uintptr_t)(atomic_load(&b->number) + 1);
+    }
     b->noted = noted;
     b->session = s;
     b->connection = s->id;
