@@ -52,7 +52,8 @@ struct board_impl {
 // build has no such store; MR_ENOMEM.
 int board_open(const struct store_url *, struct board **out);
 
-// The states of shards 0 to `shards` - 1, at one moment. MR_EINVAL: the store has fewer.
+// The states of shards 0 to `shards` - 1: in PostgreSQL at one moment, in NATS one after another.
+// MR_EINVAL: the store has fewer.
 int board_look(struct board *, uint32_t shards, struct stream_state *out);
 
 // Passes all notes, ordered by the bytes of their keys; at most BOARD_NOTES_MOST.

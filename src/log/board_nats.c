@@ -1,7 +1,7 @@
 // See board_nats.h. The message has a version and, for each note in the order of keys, the key, the
-// value, and the time of the message before it was put: nobody asks the servers for their time. A
-// note is as old as the message is younger than that; while nodes renew their notes once a second
-// this is exact to a second.
+// value, and the time of the message before it was put, because the time of the message itself is
+// known only afterwards. A note is as old as the message is younger than that; while nodes renew
+// their notes once a second this is exact to a second.
 #include "log/board_nats.h"
 
 #include "base/clock.h"
@@ -17,9 +17,9 @@
 
 enum { NOTES_TRIES = 50, NOTE_FIELDS = 16 + BOARD_KEY_MOST + BOARD_VALUE_MOST };
 
-// When the last message of a stream was first seen.
+// The last message of a stream: since when it is, and when that was seen last.
 struct last_seen {
-    uint64_t sequence, at_ms;
+    uint64_t sequence, at_ms, looked_ms;
 };
 
 struct nats_board {
@@ -37,7 +37,8 @@ static struct nats_board *nats_board_of(struct board *b) {
 static uint64_t seen_for_ms(struct last_seen *l, uint64_t sequence) {
     uint64_t now_ms = monotonic_ms();
     if (l->sequence != sequence)
-        *l = (struct last_seen){ sequence, now_ms };
+        *l = (struct last_seen){ .sequence = sequence, .at_ms = now_ms };
+    l->looked_ms = now_ms;
     return now_ms - l->at_ms;
 }
 
@@ -258,6 +259,14 @@ static int nats_board_notes(struct board *base, board_each *each, void *arg) {
     return err < 0 ? err : STREAM_DONE;
 }
 
+// The last message of a shard was new at `older_ms` before now, by the times of two servers, whose
+// clocks may differ. So it counts as no older than the last look that has found another one.
+static void last_seen_set_older(struct last_seen *l, const struct last_seen *before,
+                                uint64_t older_ms) {
+    uint64_t at_ms = l->at_ms > older_ms ? l->at_ms - older_ms : 0;
+    l->at_ms = before->sequence && at_ms < before->looked_ms ? before->looked_ms : at_ms;
+}
+
 // How old the last message of a shard is: by the times of the servers as far as they are known, by
 // this process from then on.
 static int nats_board_look_shard(struct nats_board *b, uint32_t shard, int64_t newest_ns,
@@ -278,18 +287,15 @@ static int nats_board_look_shard(struct nats_board *b, uint32_t shard, int64_t n
     bool fits = nats_record_get(nats_message_bytes(m), &record, &rest);
     uint64_t sequence = natsMsg_GetSequence(m);
     int64_t time_ns = natsMsg_GetTime(m);
-    bool is_new = b->shards[shard].sequence != sequence;
+    struct last_seen before = b->shards[shard];
     natsMsg_Destroy(m);
     if (!fits)
         return error_set(MR_ECORRUPT, "%s: the last message of stream %s is damaged",
                          nats_session_place(b->session), name);
     *out = nats_record_state(&record);
     (void)seen_for_ms(&b->shards[shard], sequence);
-    if (is_new && newest_ns > time_ns) {
-        uint64_t older_ms = (uint64_t)(newest_ns - time_ns) / 1000000;
-        uint64_t at_ms = b->shards[shard].at_ms;
-        b->shards[shard].at_ms = at_ms > older_ms ? at_ms - older_ms : 0;
-    }
+    if (before.sequence != sequence && newest_ns > time_ns)
+        last_seen_set_older(&b->shards[shard], &before, (uint64_t)(newest_ns - time_ns) / 1000000);
     out->silent_ms = out->owner[0] ? monotonic_ms() - b->shards[shard].at_ms : 0;
     return STREAM_DONE;
 }

@@ -1,5 +1,5 @@
-// A board (board.h) in NATS: all notes are one message of the stream millrace-NAME-notes. Who
-// writes one replaces the message, if it is still the one that was read.
+// A board (board.h) in NATS: all notes are one message of the stream millrace-NAME-notes. Writing
+// a note replaces the message, if it is still the one that was read.
 #ifndef LOG_BOARD_NATS_H
 #define LOG_BOARD_NATS_H
 
