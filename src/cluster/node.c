@@ -72,9 +72,11 @@ struct node {
     struct look look;
     struct cluster_seen seen;        // as last read
     struct wish wishes[WISHES_MOST]; // for the next look
-    uint32_t wish_count, looks;
-    uint32_t hasty_looks; // in a row, because a shard has no owner
-    bool is_looking, looks_again, is_stopping, is_closing, was_drained;
+    uint32_t wish_count;
+    uint32_t promise_looks; // until the store is asked again what it promises
+    uint32_t hasty_looks;   // in a row, because a shard has no owner
+    bool is_looking, looks_again, is_stopping, is_closing;
+    bool is_drained; // as last read
     bool is_outage, is_ready;
     _Atomic uint64_t known_ends[SERVER_SHARDS]; // see log_stream_options
     struct {
@@ -272,17 +274,32 @@ static bool leaves_one(const struct node *n) {
     return leaves;
 }
 
+// With --require-replication the store is asked again before a shard is opened. False: not yet, or
+// the node ends.
+static bool node_may_open(struct node *n) {
+    if (!n->options->requires_replication)
+        return true;
+    if (!n->look.asks_promise) {
+        n->promise_looks = 0;
+        n->looks_again = true;
+        return false;
+    }
+    int err = node_check_promise(n, &n->promise);
+    if (err < 0)
+        server_fail_node(n->running, err);
+    return err == 0;
+}
+
 // One shard at a time is handed over, so that a node that joins does not stop all others at once.
 static void node_act(struct node *n, uint32_t i, enum plan_act what) {
     bool busy = n->shard[i].is_opening || n->shard[i].is_leaving;
     if (busy || n->is_stopping)
         return;
-    if (what == PLAN_OPEN && count_opening(n) < OPENING_MOST) {
+    if (what == PLAN_OPEN && count_opening(n) < OPENING_MOST && node_may_open(n)) {
         n->shard[i].is_opening = true;
         server_open_shard(n->running, i, &n->seen.shard[i]);
-    } else if (what == PLAN_LEAVE && (!leaves_one(n) || n->look.is_drained)) {
-        n->shard[i].is_leaving = true;
-        server_leave_shard(n->running, i);
+    } else if (what == PLAN_LEAVE && (!leaves_one(n) || n->is_drained)) {
+        n->shard[i].is_leaving = server_leave_shard(n->running, i);
     }
 }
 
@@ -313,8 +330,7 @@ static bool node_follow_plan(struct node *n) {
     bool has[SERVER_SHARDS];
     for (uint32_t i = 0; i < n->cluster.shards; i++)
         has[i] = n->shard[i].is_here;
-    plan_make(&n->seen, n->address, n->is_stopping || n->look.is_drained, has, n->takeover_ms,
-              &plan);
+    plan_make(&n->seen, n->address, n->is_stopping || n->is_drained, has, n->takeover_ms, &plan);
     for (uint32_t i = 0; i < n->cluster.shards; i++) {
         const char *owner = plan.shard[i].owner;
         node_act(n, i, plan.shard[i].act);
@@ -378,6 +394,18 @@ static void node_look_soon(struct node *n) {
         node_plan_look(n, 0);
 }
 
+// After the first answer, a store that is not replicated any more is refused by node_may_open only.
+static int node_read_promise(struct node *n) {
+    bool is_first = !n->promise.text[0];
+    if (!n->look.asks_promise) {
+        n->promise_looks -= n->promise_looks > 0;
+        return 0;
+    }
+    node_set_promise(n, &n->look.promise);
+    n->promise_looks = PROMISE_LOOKS - 1;
+    return is_first ? node_check_promise(n, &n->promise) : 0;
+}
+
 // Returns when to look again.
 static uint64_t node_decide(struct node *n) {
     const struct look *l = &n->look;
@@ -390,13 +418,12 @@ static uint64_t node_decide(struct node *n) {
     if (l->result != STREAM_DONE)
         return LOOK_MS;
     n->seen = l->seen;
+    n->is_drained = l->is_drained;
     n->wish_count -= l->wish_count; // others may have come meanwhile
     memmove(n->wishes, n->wishes + l->wish_count, n->wish_count * sizeof *n->wishes);
     if (n->seen.foreign_ids)
         server_set_foreign_ids(n->running);
-    if (l->asks_promise)
-        node_set_promise(n, &l->promise);
-    int err = node_check_promise(n, &n->promise);
+    int err = node_read_promise(n);
     if (err == 0)
         err = check_known_ends(n);
     if (err < 0) {
@@ -419,7 +446,7 @@ static void on_node_looked(uv_work_t *work, int status) {
 
 static void node_prepare_look(struct node *n) {
     struct look *l = &n->look;
-    bool draining = n->is_stopping || l->is_drained;
+    bool draining = n->is_stopping || n->is_drained;
     snprintf(l->key, sizeof l->key, "node %s", n->address);
     uint64_t opening = 0, leaving = 0;
     for (uint32_t i = 0; i < n->cluster.shards; i++) {
@@ -430,7 +457,7 @@ static void node_prepare_look(struct node *n) {
              mr_version(), draining ? "draining" : "serving", opening, leaving);
     memcpy(l->wishes, n->wishes, sizeof l->wishes);
     l->wish_count = n->wish_count;
-    l->asks_promise = n->looks++ % PROMISE_LOOKS == 0;
+    l->asks_promise = n->promise_looks == 0;
     l->seen.shards = n->cluster.shards;
     for (uint32_t i = 0; i < n->cluster.shards; i++)
         l->known_ends[i] = atomic_load(&n->known_ends[i]);
@@ -501,8 +528,9 @@ static void on_shard(void *arg, uint32_t shard, enum shard_event event, int err,
         server_fail_node(n->running, error_set(err, "%s", text));
     if (n->is_closing)
         return;
-    if (event == SHARD_MOVED)
-        node_look_within(n, LOOK_SOON_MS); // its owner may not have left it yet
+    // Its owner may not have left it yet; and what was not opened is not tried again at once.
+    if (event == SHARD_MOVED || event == SHARD_NOT_OPENED)
+        node_look_within(n, LOOK_SOON_MS);
     else
         node_look_soon(n);
 }

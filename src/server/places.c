@@ -167,7 +167,7 @@ static void on_opened(uv_work_t *work, int status) {
         place_is_reachable(server, v->index);
         tell_node(server, shard, SHARD_SERVES, 0, "");
         if (server->stopping)
-            server_leave_shard(server, shard);
+            (void)server_leave_shard(server, shard);
     }
     mem_free(o);
 }
@@ -282,12 +282,13 @@ void place_lost(struct loop *v) {
 
 // ---- Leaving, in the first loop -----------------------------------------------------------------
 
-void server_leave_shard(struct server *server, uint32_t shard) {
+bool server_leave_shard(struct server *server, uint32_t shard) {
     uint32_t loop = shard + 1;
-    if (server->loops.places[loop].at != PLACE_HERE)
-        return;
-    if (loops_run(&server->loops, loop, begin_leave, NULL) == 0)
-        server->loops.places[loop].at = PLACE_LEAVING;
+    enum shard_place at = server->loops.places[loop].at;
+    if (at != PLACE_HERE || loops_run(&server->loops, loop, begin_leave, NULL) < 0)
+        return at == PLACE_LEAVING;
+    server->loops.places[loop].at = PLACE_LEAVING;
+    return true;
 }
 
 void places_leave(struct server *server, bool at_once) {
@@ -296,7 +297,7 @@ void places_leave(struct server *server, bool at_once) {
         return;
     c->stopping(c->arg);
     for (uint32_t i = 0; i < c->shards; i++) {
-        server_leave_shard(server, i);
+        (void)server_leave_shard(server, i); // a second signal tries again
         if (at_once && server->loops.places[i + 1].at == PLACE_LEAVING)
             (void)loops_run(&server->loops, i + 1, begin_leave, server); // else its time ends it
     }

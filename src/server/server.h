@@ -92,7 +92,8 @@ int server_run(const struct server_options *);
 // Opens a shard of the store, if epoch and owner are still as they were seen: see SHARD_SERVES.
 void server_open_shard(struct server *, uint32_t shard, const struct stream_state *seen);
 // Hands a shard over: running jobs may end first, for as long as drain_ms says. See SHARD_LEFT.
-void server_leave_shard(struct server *, uint32_t shard);
+// False: it is not here, or there is no memory now; nothing has changed.
+bool server_leave_shard(struct server *, uint32_t shard);
 // Another node, at this address ("HOST:PORT"), owns a shard; NULL: none does.
 void server_set_owner(struct server *, uint32_t shard, const char *address);
 // Whether a shard that was opened here has ids that do not name their shards; and tells that one of
