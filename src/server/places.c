@@ -208,8 +208,11 @@ void server_open_shard(struct server *server, uint32_t shard, const struct strea
 
 // ---- Leaving, in the loop of the shard ----------------------------------------------------------
 
+// The timer may be due in the same round of timers in which the loop has left.
 static void on_leave_over(uv_timer_t *timer) {
     struct loop *v = timer->data;
+    if (v->leaving != LEAVES)
+        return;
     uint64_t leases = host_leases(&v->host);
     if (leases)
         notice(NOTICE_WARN,
