@@ -78,6 +78,7 @@ struct node {
     bool is_looking, looks_again, is_stopping, is_closing;
     bool is_drained; // as last read
     bool is_outage, is_ready;
+    uint64_t shorter_since_ms; // since when a log ends before what it is known to have; 0: none
     _Atomic uint64_t known_ends[SERVER_SHARDS]; // see log_stream_options
     struct {
         bool is_here, is_opening, is_leaving;
@@ -342,23 +343,34 @@ static bool node_follow_plan(struct node *n) {
     return plan.expects || node_waits_for_owner(n, &plan);
 }
 
+// MR_ENET: it may only have been read from a part of the store that is cut off from the rest.
+static int refuse_shorter_log(struct node *n, uint32_t shard, uint64_t known, uint64_t tail) {
+    uint64_t now_ms = monotonic_ms();
+    if (!n->shorter_since_ms)
+        n->shorter_since_ms = now_ms;
+    bool waits = now_ms - n->shorter_since_ms < stream_store_behind_ms(&n->server.store_url);
+    return error_set(waits ? MR_ENET : MR_ECORRUPT,
+                     "the store has lost acknowledged entries: the log of shard %" PRIu32
+                     " had ended at %" PRIu64 ", now it ends at %" PRIu64
+                     "; bring back the server that has them, or start the nodes again to "
+                     "go on without them",
+                     shard, known, tail);
+}
+
 // A stream that is shorter than it was is that of a database that has lost commits: a standby of it
 // was promoted that did not have them, or a backup was restored.
 static int check_known_ends(struct node *n) {
+    const struct look *l = &n->look;
     for (uint32_t i = 0; i < n->cluster.shards; i++) {
-        uint64_t known = n->look.known_ends[i], tail = n->seen.shard[i].tail;
+        uint64_t known = l->known_ends[i], tail = l->seen.shard[i].tail;
         if (n->shard[i].is_here || n->shard[i].is_opening || n->shard[i].is_leaving)
             continue; // its log checks that
         if (tail < known)
-            return error_set(MR_ECORRUPT,
-                             "the store has lost acknowledged entries: the log of shard %" PRIu32
-                             " had ended at %" PRIu64 ", now it ends at %" PRIu64
-                             "; bring back the server that has them, or start the nodes again to "
-                             "go on without them",
-                             i, known, tail);
+            return refuse_shorter_log(n, i, known, tail);
         if (atomic_load(&n->known_ends[i]) < tail)
             atomic_store(&n->known_ends[i], tail);
     }
+    n->shorter_since_ms = 0;
     return 0;
 }
 
@@ -414,8 +426,11 @@ static uint64_t node_decide(struct node *n) {
         server_fail_node(n->running, error_set(l->result, "%s", l->text));
         return LOOK_MS;
     }
-    node_note_outage(n, l->result != STREAM_DONE);
-    if (l->result != STREAM_DONE)
+    int err = l->result == STREAM_DONE ? check_known_ends(n) : MR_ENET;
+    if (l->result == STREAM_DONE && err < 0)
+        snprintf(n->look.text, sizeof n->look.text, "%s", error_text());
+    node_note_outage(n, err == MR_ENET);
+    if (err == MR_ENET)
         return LOOK_MS;
     n->seen = l->seen;
     n->is_drained = l->is_drained;
@@ -423,9 +438,8 @@ static uint64_t node_decide(struct node *n) {
     memmove(n->wishes, n->wishes + l->wish_count, n->wish_count * sizeof *n->wishes);
     if (n->seen.foreign_ids)
         server_set_foreign_ids(n->running);
-    int err = node_read_promise(n);
     if (err == 0)
-        err = check_known_ends(n);
+        err = node_read_promise(n);
     if (err < 0) {
         server_fail_node(n->running, err);
         return LOOK_MS;

@@ -38,6 +38,11 @@ int stream_store_shards(const struct store_url *s, uint32_t *out) {
     return err < 0 ? err : stream_failed(kind->shards(s, out));
 }
 
+uint64_t stream_store_behind_ms(const struct store_url *s) {
+    const struct replicated_kind *kind;
+    return replicated_kind_of(s, &kind) < 0 ? 0 : kind->behind_ms;
+}
+
 int stream_store_make(const struct store_url *s, uint32_t shards, enum store_made *out) {
     const struct replicated_kind *kind;
     int err = replicated_kind_of(s, &kind);

@@ -28,6 +28,10 @@ int stream_store_commit(struct stream_store *);
 // to make it; MR_EPERM.
 int stream_store_shards(const struct store_url *, uint32_t *out);
 
+// For how long it may answer with less than it has acknowledged, because a part of it does not know
+// yet that it is cut off from the rest.
+uint64_t stream_store_behind_ms(const struct store_url *);
+
 // Makes it, for so many shards, or upgrades it from an older version. MR_EINVAL: it is there with
 // another number, or of a newer version; MR_EPERM, MR_ENET, MR_EFULL.
 int stream_store_make(const struct store_url *, uint32_t shards, enum store_made *out);

@@ -10,6 +10,7 @@ struct board;
 // As the functions of replicated.h and board.h; results are those of streams.
 struct replicated_kind {
     const char *missing; // why this build does not have it; NULL: it does
+    uint64_t behind_ms;  // as stream_store_behind_ms
     int (*open)(const struct store_url *, const char *owner, struct stream_store **out);
     int (*begin)(const struct store_url *, bool read_only, struct stream_store **out);
     int (*shards)(const struct store_url *, uint32_t *out);

@@ -38,6 +38,7 @@ static int nats_kind_board(const struct store_url *s, struct board **out) {
 }
 
 const struct replicated_kind replicated_nats = {
+    .behind_ms = NATS_BEHIND_MS,
     .open = nats_kind_open,
     .begin = nats_kind_begin,
     .shards = nats_kind_shards,
