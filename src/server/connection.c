@@ -881,6 +881,7 @@ int connection_dial(struct loop *v, const char *host, uint16_t port,
     struct connection *c = connection_create(v);
     if (!c)
         return error_set(MR_ENOMEM, "no memory for a connection");
+    struct node_link *link = NULL;
     atomic_fetch_add(&v->server->connections, 1);
     int err = session_create(&v->host, &c->session);
     if (err == 0)
@@ -888,12 +889,15 @@ int connection_dial(struct loop *v, const char *host, uint16_t port,
     if (err == 0 && v->server->node_context)
         err = tls_connect(v->server->node_context, host, &c->tls);
     if (err == 0)
-        err = node_link_create(c->session, hello, out);
+        err = node_link_create(c->session, hello, &link);
     if (err == 0)
         err = connection_start_dial(c, host, port);
-    if (err < 0)
-        connection_close(c);
-    return err;
+    if (err < 0) {
+        connection_close(c); // and with it the link
+        return err;
+    }
+    *out = link;
+    return 0;
 }
 
 void connections_accept_on(struct loop *v) {
