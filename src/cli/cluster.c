@@ -5,7 +5,7 @@
 #include "cli/talk.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <strings.h>
 
 // ---- status -------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ static enum cli_exit answer_move(const struct input *in, const struct response_v
     (void)reply;
     if (input_option(in, "--json"))
         json_done("shard", shard, node);
-    else if (strcmp(node, "any") == 0)
+    else if (strcasecmp(node, "any") == 0)
         printf("shard %s goes to any node again\n", shard);
     else
         printf("shard %s goes to %s\n", shard, node);
