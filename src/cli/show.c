@@ -75,6 +75,9 @@ static void cell_words(char out[CELL], enum shape shape, const struct response_v
         snprintf(out, CELL, "%.1f", real_of(v));
     } else if (v && shape == SHAPE_SIZE && v->type == RESPONSE_INTEGER) {
         size_words(out, (uint64_t)v->integer);
+    } else if (v && shape == SHAPE_MOMENT && v->type == RESPONSE_INTEGER) {
+        if (v->integer >= 0)
+            time_words(out, (uint64_t)v->integer, false);
     } else if (v && (shape != SHAPE_OPEN || v->integer >= 0)) {
         plain_words(out, v);
     }
@@ -214,6 +217,12 @@ static void print_reasons(int width, const struct response_value *reasons) {
     }
 }
 
+// Instants, of schedules only.
+static bool ends_in_at(const char *name) {
+    size_t size = strlen(name);
+    return size > 3 && strcmp(name + size - 3, "-at") == 0;
+}
+
 static void print_field(const char *name, int width, const struct response_value *v) {
     char cell[CELL];
     bool age = ends_in_ms(name);
@@ -222,7 +231,14 @@ static void print_field(const char *name, int width, const struct response_value
         return;
     }
     bool open = v->type == RESPONSE_INTEGER;
-    cell_words(cell, age ? SHAPE_AGE : open ? SHAPE_OPEN : SHAPE_TEXT, v);
+    if (v->type == RESPONSE_ARRAY && strcmp(name, "upcoming") == 0)
+        return; // a command prints it itself
+    cell_words(cell,
+               age                        ? SHAPE_AGE
+               : open && ends_in_at(name) ? SHAPE_MOMENT
+               : open                     ? SHAPE_OPEN
+                                          : SHAPE_TEXT,
+               v);
     printf("%-*.*s  %s\n", width, (int)strlen(name) - (age ? 3 : 0), name, cell);
 }
 

@@ -23,6 +23,7 @@ enum shape {
     SHAPE_AGE,    // milliseconds
     SHAPE_RATE,   // of a second
     SHAPE_SIZE,   // bytes
+    SHAPE_MOMENT, // Unix time in milliseconds; below 0: none
     SHAPE_REASON, // the text of the last one in an array of reasons
 };
 

@@ -1,4 +1,5 @@
 // Rows of the commands that show and change stages and jobs.
+#include "base/job_spec.h"
 #include "cli/table.h"
 
 #define TOP                                                                                        \
@@ -10,6 +11,9 @@
         { "--max", "N", "at most N jobs" }, {                                                      \
         "--dry-run", NULL, "only count the jobs"                                                   \
     }
+
+#define OF_SCHEDULE(member, kind, word, value, name, argument, most, about)                        \
+    { "--" name, argument, about },
 
 const struct cli_command looks_commands[] = {
     {
@@ -70,6 +74,35 @@ const struct cli_command looks_commands[] = {
         .examples = "millrace epics\n",
         .options = { TOP, AT, JSON },
         .run = epics_run,
+    },
+    {
+        .name = "schedule",
+        .arguments = "[STAGE [NAME [drop | pause | resume | now | BODY]]]",
+        .most = 3,
+        .doc = "push jobs by a cron expression or an interval",
+        .help = "Without arguments lists all schedules, with STAGE those of a stage; with STAGE\n"
+                "NAME shows one and its next five times. With --cron or --every makes a schedule\n"
+                "that pushes BODY (or stdin), or replaces the one of that name. drop removes it,\n"
+                "pause and resume stop and continue it, now pushes a job at once. Times are\n"
+                "printed in UTC.\n"
+                "\n"
+                "A cron expression has five fields: minute, hour, day of the month, month and\n"
+                "weekday, as in '30 2 * * mon-fri', or is @hourly, @daily, @weekly, @monthly or\n"
+                "@yearly; its times are those of the zone --tz. Each tick is pushed once, also\n"
+                "over a crash. With --key runs never overlap. Ticks that are more than a minute\n"
+                "late are missed: --missed says whether none, one or all of them are pushed.\n",
+        .examples = "millrace schedule reports nightly all --cron '30 2 * * *' --tz Europe/Berlin\n"
+                    "millrace schedule mail poll inbox --every 30s --key poll\n"
+                    "millrace schedule mail poll now\n",
+        .options = { { "--cron", "EXPR", "when: minute, hour, day, month, weekday" },
+                     { "--every", "D", "or how often: 30s, 5m, 2h; 1s at least" },
+                     { "--tz", "ZONE", "the time zone of --cron, as Europe/Berlin (UTC)" },
+                     { "--missed", "skip|one|all", "missed ticks that are pushed (skip: none)" },
+                     SCHEDULE_OPTIONS(OF_SCHEDULE) //
+                     TOP,
+                     AT,
+                     JSON },
+        .run = schedule_run,
     },
     {
         .name = "dead",

@@ -549,6 +549,15 @@ def _():
     last = read("jobs", "shown", "--status", "waiting", "--top", "3")[-1]["id"]
     equal(len(read("jobs", "shown", "--status", "waiting", "--from", last)), 8)
     check(["EPIC", "TOTAL"] == table(ok("epics"))[0][:2])
+    ok("schedule", "shown", "nightly", "all", "--cron", "30 2 * * *", "--tz", "Europe/Berlin", "--missed", "one")
+    equal(table(ok("schedule", "shown"))[0][:3], ["STAGE", "SCHEDULE", "NEXT"])
+    nightly = read("schedule", "shown", "nightly")
+    equal((nightly["cron"], nightly["tz"], nightly["missed"], len(nightly["upcoming"])),
+          ("30 2 * * *", "Europe/Berlin", "one", 5))
+    check(len([line for line in ok("schedule", "shown", "nightly").splitlines() if ":30:00" in line]) == 6, "no times")
+    for verb in ("pause", "resume", "drop"):
+        ok("schedule", "shown", "nightly", verb)
+    equal(read("schedule"), [])
     check(f"attempt 1, " in ok("job", dead) and "smtp: timed out" in ok("job", dead), ok("job", dead))
 
 

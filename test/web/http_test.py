@@ -183,6 +183,18 @@ def every_look_answers():
     equal(web.get("/api/workers")["workers"][0]["level"], 7)
     equal((web.get("/api/epics")["epics"][0]["name"], web.get("/api/epics")["epics"][0]["resume"]), ("import", 2))
     check("mail" in web.get("/api/why?of=mail")["why"])
+    equal(web.post("/api/schedules", {"stage": "mail", "name": "nightly", "body": "b", "cron": "30 2 * * *",
+                                      "tz": "Europe/Berlin", "missed": "one", "key": "k"}), {"ok": True})
+    nightly = web.get("/api/schedules?stage=mail")["schedules"][0]
+    equal((nightly["name"], nightly["tz"], nightly["missed"], nightly["pushed"]), ("nightly", "Europe/Berlin", "one", 0))
+    for verb in ("pause", "now", "resume"):
+        equal(web.post(f"/api/schedules/{verb}", {"stage": "mail", "name": "nightly"}), {"ok": True})
+    shown = web.get("/api/schedule?stage=mail&name=nightly&body=1")["schedule"]
+    equal((shown["pushed"], shown["body"], len(shown["upcoming"])), (1, "b", 5))
+    web.refuses(400, "ERR", "0 to 23", "POST", "/api/schedules",
+                {"stage": "mail", "name": "x", "body": "b", "cron": "0 24 * * *"})
+    equal(web.post("/api/schedules/drop", {"stage": "mail", "name": "nightly"}), {"ok": True})
+    equal(web.get("/api/schedules")["schedules"], [])
 
     info = web.get("/api/info")
     equal((info["health"], info["who"]["name"], info["who"]["stages"]), ("ok", None, "*"))
