@@ -91,7 +91,7 @@ const struct cli_command looks_commands[] = {
                 "@yearly; its times are those of the zone --tz. Each tick is pushed once, also\n"
                 "over a crash. With --key runs never overlap. Ticks that are more than a minute\n"
                 "late are missed: --missed says whether none, one or all of them are pushed.\n",
-        .examples = "millrace schedule reports nightly all --cron '30 2 * * *' --tz Europe/Berlin\n"
+        .examples = "millrace schedule reports daily all --cron '30 2 * * *' --tz UTC\n"
                     "millrace schedule mail poll inbox --every 30s --key poll\n"
                     "millrace schedule mail poll now\n",
         .options = { { "--cron", "EXPR", "when: minute, hour, day, month, weekday" },

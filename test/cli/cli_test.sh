@@ -9,7 +9,7 @@ cd "$dir" || exit 1
 export NO_COLOR=1 MILLRACE_URL=mem: # no command here may reach an engine that happens to run
 unset MILLRACE_SIDE_FILE MILLRACE_KEY
 number=0 failed=0
-commands='help serve run flow work emit state snooze push call await cancel job jobs epic bench stages channels workers
+commands='help serve run flow work emit state snooze schedule push call await cancel job jobs epic bench stages channels workers
     epics dead why retry drop due pause resume drain stage inbox\ install inbox\ run auth\ add auth\ list auth\ remove store\ check store\ dump store\ repair store\ copy store\ init cluster\ status cluster\ drain cluster\ move'
 
 ok() { # name; the last command's exit code decides
@@ -158,8 +158,8 @@ done
 refuses_options() { exits 2 $1 --nosuch && complains "no option '--nosuch'"; }
 each_command refuses_options
 ok "every command refuses an unknown option"
-takes_any='^\(work\|retry\|drop\|due\|stage\)$'
-takes_none='^\(help\|serve\|state\|bench\|stages\|workers\|epics\|auth list\|cluster status\|dead\|inbox .*\)$'
+takes_any='^\(work\|schedule\|retry\|drop\|due\|stage\)$'
+takes_none='^\(help\|schedule\|serve\|state\|bench\|stages\|workers\|epics\|auth list\|cluster status\|dead\|inbox .*\)$'
 is() { echo "$1" | grep -q "$2"; }
 refuses_more() {
     is "$1" "$takes_any" || { exits 2 $1 a b c && complains "one argument too many\|is missing before"; }

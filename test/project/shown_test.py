@@ -123,7 +123,9 @@ def ended_epic():
 def prepare(line):
     """Makes what the line uses; the placeholders in it, with their values."""
     ok("rm -rf data spread copy-of-* millrace.auth ci.token ops.token")
-    ok("millrace push mail hello --at file:./data && millrace resume mail")
+    ok("millrace push mail hello --at file:./data && millrace resume mail && millrace resume mail --key ann")
+    if "channels reports" in line:
+        client.ask("STAGE", "reports", "group", "on")
     if re.search("auth list|auth remove|--auth|_FILE", line):
         ok("millrace auth add ci --role push,read --stages 'mail.*' --out ci.token")
     if re.search("epic mail june", line) and "push" not in line:
@@ -157,11 +159,23 @@ def run_serve(line):
 
 
 def until_done(words, stage, options=()):
-    """A worker, which ends a job of the stage; its result."""
+    """A worker, which ends a job of the stage."""
+    until(words, stage, options, lambda job: client.ask("AWAIT", job, "WAIT", TIMEOUT_S * 1000) is not None)
+
+
+def until_snoozed(words, stage):
+    """A worker, which gives a job of the stage back, and lets it wait."""
+    def is_parked(job):
+        wait_until(lambda: client.ask("JOBS", stage, "PARKED"), words)
+        return client.ask("CANCEL", job) == 1
+    until(words, stage, (), is_parked)
+
+
+def until(words, stage, options, happens):
     job = client.ask("PUSH", stage, "1\n", "KEY", "ann", *options)
     worker = subprocess.Popen(["bash", "-c", f"exec {words}"], stderr=subprocess.PIPE, text=True)
     atexit.register(worker.kill)
-    check(client.ask("AWAIT", job, "WAIT", TIMEOUT_S * 1000) is not None, words)
+    check(happens(job), words)
     worker.send_signal(signal.SIGTERM)
     said = worker.communicate(timeout=TIMEOUT_S)[1]
     equal(worker.returncode, 130, words, said)
@@ -169,7 +183,11 @@ def until_done(words, stage, options=()):
 
 def run_inside(line):
     quoted = line.replace("'", r"'\''")
-    until_done(f"millrace work inside --shell -- '{quoted}'", "inside", ("ATTEMPTS", "1"))
+    words = f"millrace work inside --shell -- '{quoted}'"
+    if line.startswith("millrace snooze"):
+        until_snoozed(words, "inside")
+    else:
+        until_done(words, "inside", ("ATTEMPTS", "1"))
 
 
 def run_work(line):

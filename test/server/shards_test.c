@@ -288,7 +288,7 @@ static void D5_beats_reach_all_shards(void **state) {
 static void DONEMANY_commits_jobs_of_all_shards(void **state) {
     struct dialogue *d = *state;
     struct job jobs[2 * SHARDS];
-    char words[1024] = "DONEMANY 77 x", again[1024] = "DONEMANY";
+    char words[4096] = "DONEMANY 77 x", again[4096] = "DONEMANY";
     for (uint32_t i = 0; i < 2 * SHARDS; i++) {
         push_to(d, i % SHARDS, "x");
         jobs[i] = take(d, 0, stages[i % SHARDS]);
