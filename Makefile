@@ -57,7 +57,7 @@ test: setup all
 
 bench: all
 	@tools/setup bench || echo "What is missing is skipped." >&2
-	@bench/run && bench/servers
+	@bench/run && bench/servers && bench/cluster
 
 lint: all
 	@tools/setup test check
