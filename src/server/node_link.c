@@ -340,7 +340,9 @@ static bool node_link_make_remote(struct node_link *l, uint64_t id, struct loop_
 // Returns whether the message was passed on.
 static bool frame_receive_identity(struct node_link *l, uint64_t id, struct loop_message *m) {
     m->remote = node_link_find(l, id);
-    if (m->count && (m->remote || remote_slot(id) == 0 || remote_slot(id) >= LINK_REMOTES)) {
+    uint32_t slot = remote_slot(id);
+    bool is_taken = slot < l->slot_count && l->slots[slot];
+    if (m->count && (is_taken || slot == 0 || slot >= LINK_REMOTES)) {
         node_link_fail(l, "it names a session twice");
         return false;
     }

@@ -293,7 +293,7 @@ static void finish_all(const struct core_fixture *t, struct core *core) {
         if (core_stage_at(core, i, &s))
             free_stage(core, s.name);
     for (size_t i = 0; i < t->key_count; i++)
-        if (*t->keys[i].key)
+        if (*t->keys[i].key && stage_name_check(mr_str(t->keys[i].stage)) == 0)
             must(core_resume_key(core, mr_str(t->keys[i].stage), mr_str(t->keys[i].key)));
     for (uint64_t next = 0; next <= until;) {
         for (size_t i = 0; i < stages; i++)
