@@ -353,10 +353,11 @@ static void pause_or_resume(struct session *s, struct arguments *a,
                             int (*of_stage)(struct core *, mr_bytes stage),
                             int (*of_key)(struct core *, mr_bytes stage, mr_bytes key)) {
     struct pause_options o = { 0 };
-    struct core *core = core_of_stage(s->host, a->words[1]);
     a->at = 2;
-    if (options_read(s, a, pause_options, &o))
-        answer_ok(s, o.key.data ? of_key(core, a->words[1], o.key) : of_stage(core, a->words[1]));
+    if (!options_read(s, a, pause_options, &o))
+        return;
+    struct core *core = core_of_stage(s->host, a->words[1]);
+    answer_ok(s, o.key.data ? of_key(core, a->words[1], o.key) : of_stage(core, a->words[1]));
 }
 
 void run_pause(struct session *s, struct arguments *a) {
