@@ -484,12 +484,13 @@ int mr_stages(mr *, int (*each)(const mr_stage_info *, void *arg), void *arg);
 int mr_stage_why(mr *, const char *stage, char *out, size_t size);
 
 // Sets a policy of the stage: lease 30s · attempts 10 · backoff 1s..5m · on-dead skip|halt ·
-// overlap brief|never · dedupe-window 1h · retention 1h,10000 · high-mark 10000 · max-jobs,
-// max-channel, concurrency, rate (N/s), max-states, state-ttl: none. Durations are milliseconds or
-// carry a unit (250ms 30s 5m 2h 7d). MR_EINVAL says what is possible. `overlap never`: a job
-// whose worker was lost starts again only when its lease has ended, also after a server's crash.
+// overlap brief|never · dedupe-window 1h · retention 1h,10000 · high-mark 10000 · group off|on ·
+// max-jobs, max-channel, concurrency, rate (N/s), max-states, state-ttl, group-concurrency,
+// group-rate: none. Durations are milliseconds or carry a unit (250ms 30s 5m 2h 7d). MR_EINVAL says
+// what is possible. `overlap never`: a job whose worker was lost starts again only when its lease
+// has ended, also after a server's crash.
 //
-// group off|on · group-concurrency, group-rate: none. `group on`: the part of a key before its
+// `group on`: the part of a key before its
 // first / is its group, such as a tenant; groups take turns, however many jobs one has, and each
 // may run group-concurrency jobs and start group-rate. A key without a / is a group itself; jobs
 // without a key are one group. A key with nothing behind the / ("acme/") belongs to the group, but

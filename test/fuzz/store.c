@@ -122,6 +122,23 @@ static void fill_about(struct piece *p, struct record_about *about) {
     about->source.epic = which & 1;
 }
 
+static void fill_schedule(struct piece *p, struct record_about *about) {
+    static const char *const texts[] = { "", "@daily", "30 2 * * *", "UTC", "61 * * * *" };
+    *about = (struct record_about){ 0 };
+    about->schedule = (struct record_schedule){ .every_ms = next_number(p),
+                                                .missed = next(p) % 4,
+                                                .deadline_ms = next_number(p),
+                                                .cron = mr_str(texts[next(p) % 5]),
+                                                .zone = mr_str(texts[next(p) % 5]),
+                                                .meta_size = next(p) % 32 };
+    about->move = (struct record_move){ .next_ms = next_number(p),
+                                        .last_ms = next_number(p),
+                                        .pushed = next_number(p),
+                                        .last_id = next_number(p),
+                                        .paused = next(p) & 1,
+                                        .asked = next(p) & 1 };
+}
+
 // A record whose fields are likely to fit those of others.
 static void add_record(struct piece *p) {
     static const char *const texts[] = { "", "s", "t", "k", "l", "e" };
@@ -155,6 +172,8 @@ static void add_record(struct piece *p) {
     r.maker = group & 64 ? r.epoch : 0;
     if (r.kind == RECORD_STAGE || r.kind == RECORD_SOURCE || r.kind == RECORD_SOURCE_OLD)
         fill_about(p, &about);
+    if (r.kind == RECORD_SCHEDULE || r.kind == RECORD_SCHEDULE_MOVE)
+        fill_schedule(p, &about);
     uint8_t head[RECORD_MAX];
     add_entry((mr_bytes){ head, record_encode(&r, head) }, flags & 128 ? 24 : 0, group);
 }

@@ -39,7 +39,7 @@ def F25_a_full_disk_refuses_pushes_and_recovers():
     client = Client(server)
     equal(client.ask("PUSH", "s", "first"), "1")
     server.order("allocate ENOSPC")
-    count, said = fill(client, "s")
+    count, said = fill(client, "s", 10 * 1000)  # several fit into the first file, which is small
     check(said.startswith("FULL"), said)
     server.wait_notice("the disk is full: pushes are refused")
     equal(client.info()["log_full"], "1")
