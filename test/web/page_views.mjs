@@ -151,7 +151,7 @@ test('the policy of a stage is shown and changed; an invalid value is reported',
     await page.press('Save');
     await page.locator('.notice.bad').filter({ hasText: 'attempts' }).waitFor();
     await attempts.fill('3');
-    await page.getByLabel('concurrency').fill('2');
+    await page.getByLabel('concurrency', { exact: true }).fill('2');
     await page.press('Save');
     await page.sees('The policy of rules is changed', '.notices');
     const policy = await world.client.ask('STAGE', 'rules');
