@@ -93,14 +93,16 @@ static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
 static int work_run_command(struct working *w, mr_job *job) {
     struct job_exec run;
     mr_bytes body = mr_job_body(job);
-    struct job_exec_order order = { .template = &w->template,
-                                    .parts = { body, mr_job_key(job), mr_job_id(job) },
-                                    .job = job,
-                                    .input = w->template.takes_line ? (mr_bytes){ 0 } : body,
-                                    .state = mr_job_state(job),
-                                    .timeout_ms = w->timeout_ms,
-                                    .max_output = BODY_MOST,
-                                    .pass_errors = true };
+    struct job_exec_order order = {
+        .template = &w->template,
+        .parts = { .line = body, .key = mr_job_key(job), .number = mr_job_id(job) },
+        .job = job,
+        .input = w->template.takes_line ? (mr_bytes){ 0 } : body,
+        .state = mr_job_state(job),
+        .timeout_ms = w->timeout_ms,
+        .max_output = BODY_MOST,
+        .pass_errors = true
+    };
     int err = job_exec_run(&w->execs, &order, &run);
     if (err < 0)
         return err;

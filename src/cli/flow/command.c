@@ -143,14 +143,16 @@ static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, bool is_
         piped && pair.value.size ? buffer_append(&input, pair.value.data, pair.value.size) : 0;
     if (err >= 0 && piped)
         err = buffer_append(&input, "\n", 1);
-    struct job_exec_order order = { .template = &a->template,
-                                    .parts = { pair.value, pair.key, mr_job_id(job) },
-                                    .job = job,
-                                    .input = buffer_bytes(&input),
-                                    .state = is_pure ? (mr_bytes){ 0 } : mr_flow_state(out),
-                                    .is_pure = is_pure,
-                                    .timeout_ms = a->node->timeout_ms,
-                                    .max_output = OUTPUT_MOST };
+    struct job_exec_order order = {
+        .template = &a->template,
+        .parts = { .line = pair.value, .key = pair.key, .number = mr_job_id(job) },
+        .job = job,
+        .input = buffer_bytes(&input),
+        .state = is_pure ? (mr_bytes){ 0 } : mr_flow_state(out),
+        .is_pure = is_pure,
+        .timeout_ms = a->node->timeout_ms,
+        .max_output = OUTPUT_MOST
+    };
     if (err >= 0)
         err = job_exec_run(&a->flow->execs, &order, out_run);
     buffer_finish(&input);
