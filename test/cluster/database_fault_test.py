@@ -152,7 +152,7 @@ def cut_from_standby(*ways):
     cluster.end()
 
 
-@case
+@long_case
 def F39_H5_what_the_primary_sends_to_the_standby_does_not_arrive():
     cut_from_standby("down")
 
@@ -335,7 +335,7 @@ def F25_H5_a_database_without_space_refuses_pushes_until_there_is_room():
     cluster.end()
 
 
-@case
+@long_case
 def H5_a_database_that_is_read_only_for_a_while_delays_commands_only():
     own = Postgres()
     cluster = Cluster(own, nodes=1, takeover="1h")

@@ -150,7 +150,7 @@ def cut_from_clients(*ways):
     end_in_order(cluster)
 
 
-@case
+@long_case
 def F39_a_node_is_cut_off_from_clients_and_other_nodes():
     cut_from_clients()
 
@@ -165,7 +165,7 @@ def F39_what_a_node_answers_does_not_arrive():
     cut_from_clients("down")
 
 
-@case
+@long_case
 def F39_connections_of_clients_are_reset_again_and_again():
     cluster = CutCluster(postgres, nodes=2, takeover="1h")
     load = History(cluster.ports(), policy=("overlap", "never", "lease", "2s"))
@@ -189,7 +189,7 @@ def resume(process):
 # ---- Processes ---------------------------------------------------------------------------------
 
 
-@case
+@long_case
 def F37_all_nodes_are_killed_at_once_and_started_again():
     cluster = CutCluster(postgres, nodes=3)
     load = History(cluster.ports())
@@ -237,7 +237,7 @@ def F32_H1_the_owner_is_paused_and_resumed():
     end_in_order(cluster)
 
 
-@case
+@long_case
 def F32_all_nodes_are_paused_and_resumed():
     cluster = CutCluster(postgres, nodes=2)
     load = History(cluster.ports())
@@ -441,7 +441,7 @@ def F30_H1_no_node_takes_over_because_the_clock_of_the_database_jumps_ahead():
     end_in_order(cluster)
 
 
-@case
+@long_case
 def F30_H1_a_node_takes_over_although_the_clock_of_the_database_jumps_back():
     own = Postgres(has_clock=True)
     cluster = CutCluster(own, nodes=2)

@@ -201,7 +201,7 @@ def cut_from_servers(*ways):
     end_in_order(cluster)
 
 
-@case
+@long_case
 def F39_F33_what_NATS_answers_to_the_owner_does_not_arrive():
     cut_from_servers("down")
 
@@ -322,7 +322,7 @@ def change(server, subject, body=b""):
     check(found and "error" not in found, subject, found)
 
 
-@case
+@long_case
 def F38_H6_a_stream_that_was_emptied_is_refused_by_the_next_owner():
     server = Nats()
     cluster = NatsCluster(server, nodes=1, takeover="1h")
