@@ -146,7 +146,7 @@ def cut_leader(*ways):
     replace_servers()  # after a cut of one way, nats-server 2.9 may go on without a server that makes streams
 
 
-@case
+@long_case
 def F35_F39_the_leader_is_cut_off_from_the_other_servers():
     cut_leader()
 
