@@ -35,8 +35,9 @@ static int32_t living_index(const struct living *l, const char *address) {
     return -1;
 }
 
-// Who has the shard; "": nobody, because the owner has released it or was not heard of. A store
-// that names this node although it has not got the shard was owned by it before it was restarted.
+// Which node has the shard; "": none, because the owner has released it or shows no sign of life. A
+// store that names this node although it has not got the shard was owned by it before it was
+// restarted.
 static void find_owner(const struct stream_state *s, const char *own, bool has,
                        uint64_t takeover_ms, char out[NODE_ADDRESS]) {
     out[0] = 0;

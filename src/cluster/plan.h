@@ -1,6 +1,6 @@
 // Plan: what a node does about the shards, from what it has read of the store. Pure.
 //
-//     nobody owns it, and this node should   ─► open it
+//     no node owns it, and this one should   ─► open it
 //     this node owns it, and another should  ─► leave it; that one opens it then
 //     another node owns it                   ─► commands go there
 //

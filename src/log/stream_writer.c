@@ -48,7 +48,7 @@ static void store_call_end(struct stream_log *l) {
 }
 
 // The store has confirmed at `sent_ms` or later that this log owns the stream. If that comes too
-// late, another owner may have seen before that nobody does, and may claim it any time.
+// late, another node may have seen before that no owner is alive, and may claim it at any time.
 static void store_call_succeeded(struct stream_log *l, uint64_t sent_ms) {
     uint64_t most_ms = l->options.stream.max_unowned_ms;
     uint64_t owned_ms = atomic_load_explicit(&l->owned_ms, memory_order_relaxed);

@@ -220,7 +220,7 @@ static struct token_bytes *sum_of(struct token_sums *t, const struct auth_entry 
     return &t->all[number];
 }
 
-// The token whose clients hold the most, so that nobody is closed for what others hold. MR_ENOMEM.
+// The token whose clients hold the most: no client is closed for what other tokens hold. MR_ENOMEM.
 static int find_largest_token(const struct host *h, const struct auth_entry **out) {
     struct token_sums t = { .all = mem_alloc((h->slots.used + 1) * sizeof *t.all) };
     int err = t.all ? map_reserve(&t.by_token, h->slots.used) : MR_ENOMEM;

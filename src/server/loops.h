@@ -29,7 +29,7 @@ struct loop_message;
 
 // Where the shard of a loop is, in a cluster.
 enum shard_place {
-    PLACE_UNKNOWN, // nobody owns it, or its owner cannot be reached: commands wait
+    PLACE_UNKNOWN, // no node owns it, or its owner cannot be reached: commands wait
     PLACE_HERE,
     PLACE_LEAVING, // here, but not for long: only for sessions that hold something in it
     PLACE_ON_NODE, // on the node at the other end of the link
