@@ -1155,7 +1155,7 @@ def _():
             (["--", "echo", "{}", "in", "{#}"], b"1 2 3 in 1\n4 5 6 in 2\n7 in 3\n"),
             (["--stdin", "--", "tac"], b"3\n2\n1\n6\n5\n4\n7\n")):
         equal(run("-n", "3", "-k", *arguments, data=range_lines(1, 7)).out, out, arguments)
-    equal(run("-n2", "-0", "--", "printf", "<%s>", data=b"a b\0\0c\nd\0").out, b"<a b><><c\nd>")
+    equal(run("-n2", "-0", "-k", "--", "printf", "<%s>", data=b"a b\0\0c\nd\0").out, b"<a b><><c\nd>")
     xargs = subprocess.run(["xargs", "-d", "\n", "-n", "4", "printf", "[%s]"], capture_output=True,
                            input=b"a b\n\n'\n\\\n$x\n").stdout
     equal(run("-n", "4", "-k", "--", "printf", "[%s]", data=b"a b\n\n'\n\\\n$x\n").out, xargs)
