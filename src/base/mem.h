@@ -3,6 +3,7 @@
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 // Zeroed memory. The caller frees it with mem_free. Any thread.
@@ -16,6 +17,17 @@ void *mem_resize(void *block, size_t size);
 
 // Takes NULL.
 void mem_free(void *block);
+
+// Reserves a range of addresses, at most `*size` bytes: no more than the machine has memory, and
+// less where the process may not have that much. Sets `*size`, a multiple of the page's. The range
+// has no memory yet. NULL: not even a page can be had. The caller gives it to mem_release.
+void *mem_reserve(size_t *size);
+
+// Gives zeroed memory to whole pages of a reserved range. False: there is none.
+bool mem_commit(void *from, size_t size);
+
+// Takes NULL.
+void mem_release(void *range, size_t size);
 
 // For tests: the allocation after `successes` more fails, once (negative: none fails). Returns what
 // was left of the countdown before; negative when the planned failure has happened or none was set.

@@ -18,8 +18,11 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -211,6 +214,37 @@ static void what_a_slab_reserved_needs_no_memory(void **state) {
         }
         assert_int_equal(mem_fail_after(-1), 0);
     }
+    slab_finish(&s);
+}
+
+static size_t addresses_in_use(void) {
+    FILE *f = fopen("/proc/self/statm", "r");
+    size_t pages = 0;
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%zu", &pages), 1);
+    assert_int_equal(fclose(f), 0);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void a_slab_does_with_few_addresses(void **state) {
+    (void)state;
+    enum { MORE = 64 << 20, ENTRY = 64 };
+    struct rlimit before, few;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    few = (struct rlimit){ addresses_in_use() + MORE, before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_AS, &few), 0);
+    struct slab s;
+    slab_init(&s, ENTRY, 0);
+    uint32_t count = 0;
+    while (slab_take(&s))
+        count++;
+    int err = slab_reserve(&s, 1);
+    void *other = mem_alloc(4096);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(err, MR_ENOMEM);
+    assert_true(count >= SLAB_CHUNK && count < MORE / ENTRY);
+    assert_non_null(other);
+    mem_free(other);
     slab_finish(&s);
 }
 
@@ -962,6 +996,7 @@ int main(void) {
         cmocka_unit_test_setup(a_slab_entry_never_moves, setup),
         cmocka_unit_test_setup(a_slab_keeps_to_its_limit, setup),
         cmocka_unit_test_setup(what_a_slab_reserved_needs_no_memory, setup),
+        cmocka_unit_test_setup(a_slab_does_with_few_addresses, setup),
         cmocka_unit_test_setup(a_pool_keeps_strings_of_any_size, setup),
         cmocka_unit_test_setup(a_short_string_costs_one_byte_more_in_fours, setup),
         cmocka_unit_test_setup(a_failing_allocation_costs_a_pool_nothing, setup),
