@@ -24,6 +24,13 @@ static inline struct keys keys_make(uint64_t count) {
     return k;
 }
 
+// Names them "0/0", "1/0", … by their groups.
+static inline void keys_divide(struct keys *k, uint64_t groups) {
+    for (uint64_t i = 0; i < k->count; i++)
+        (void)snprintf(k->names[i], KEY_SIZE, "%u/%u", (unsigned)(i % groups) % 100000,
+                       (unsigned)(i / groups) % 100000000);
+}
+
 // The key of the nth job; empty when there are no keys.
 static inline mr_bytes keys_at(const struct keys *k, uint64_t n) {
     return k->count ? mr_str(k->names[n % k->count]) : (mr_bytes){ 0 };

@@ -1,8 +1,9 @@
 // The life of a job in one thread, without the library around it: push, take, done on one shard
 // with the memory log, while a backlog of jobs is queued.
 //
-//     life [KEYS [LIVE [LIVES [REPEATS [A_TURN]]]]]     KEYS 0: jobs without a key
+//     life [KEYS [LIVE [LIVES [REPEATS [A_TURN [GROUPS]]]]]]     KEYS 0: jobs without a key
 //
+// GROUPS: the stage has `group on`, and that many groups share the keys; 0: it has none.
 // Two turns, as if producer and worker were two: push; take, read the body, done, clean. A_TURN
 // lives share them, as a server's clients share the turns of its loop: then the clock is read less
 // often.
@@ -93,11 +94,16 @@ static void fill(struct run *r, uint64_t live) {
 int main(int argc, char **argv) {
     uint64_t live = argument(argc, argv, 2, 1000), lives = argument(argc, argv, 3, 1000000);
     uint64_t repeats = argument(argc, argv, 4, 3), a_turn = argument(argc, argv, 5, 1);
+    uint64_t groups = argument(argc, argv, 6, 0);
     struct run r = { .keys = keys_make(argument(argc, argv, 1, 0)) };
     struct shard_options o = { 0 };
     try(shard_open(&o, &r.shard), "open");
     r.core = shard_core(r.shard);
     core_join(r.core, &r.conn);
+    if (groups) {
+        keys_divide(&r.keys, groups);
+        try(core_set(r.core, mr_str("bench"), mr_str("group"), mr_str("on")), "group");
+    }
     fill(&r, live);
     for (uint64_t repeat = 0; repeat < repeats; repeat++) {
         struct lap start = lap_begin();

@@ -41,8 +41,10 @@ APART static void channel_free(struct core *c, chan ref) {
     map_remove(&c->by_key, channel_hash(ch->stage, channel_key(c, ch)), ref & ~CHAN_KEYED);
     uint32_t group = ch->grouped ? channel_group(c, ch) : 0;
     pool_remove(&c->keys, ch->key);
-    if (group)
+    if (group) {
+        c->stages[ch->stage]->groups->recent = 0;
         group_release(c, group);
+    }
     ch->key = 0;
     slab_give(&c->channels, ref & ~CHAN_KEYED);
 }
@@ -144,8 +146,10 @@ static struct job_line *line_of_state(struct stage *s, enum channel_state state)
 
 static void chan_set_state(struct core *c, chan ref, enum channel_state to) {
     if (ref & CHAN_KEYED) {
-        channel_at(c, ref)->channel_state = (uint8_t)to;
-        channel_check_idle(c, ref);
+        struct channel *ch = channel_at(c, ref);
+        ch->channel_state = (uint8_t)to;
+        if (to == CHANNEL_DORMANT || ch->idle)
+            channel_check_idle(c, ref);
     } else {
         struct job *j = job_at(c, ref);
         j->flags = (uint8_t)((j->flags & ~JOB_CHANNEL_STATE) | to);
@@ -155,10 +159,11 @@ static void chan_set_state(struct core *c, chan ref, enum channel_state to) {
 // The same as channel_move for a stage with groups, which have the ready channels.
 APART static void channel_move_in_group(struct core *c, struct stage *s, chan ref,
                                         enum channel_state to, enum place place) {
+    bool starts = to == CHANNEL_IN_PROGRESS;
     enum channel_state was = chan_state(c, ref);
-    struct key_group *g = group_of(c, s, ref);
+    struct key_group *g = starts ? group_whose_turn_it_is(s) : group_of(c, s, ref);
     if (was == CHANNEL_READY)
-        group_remove_ready(c, s, g, ref);
+        group_remove_ready(c, s, g, ref, starts);
     else if (was == CHANNEL_PARKED)
         job_line_remove(c, &s->parked, ref);
     chan_set_state(c, ref, to);
@@ -217,11 +222,16 @@ void channel_resolve(struct core *c, chan ref, enum place place) {
         channel_move(c, ref, right, place);
 }
 
-// Depths are divided into classes a sixteenth apart, each with a list.
+// Depths are divided into classes a sixteenth apart, each with a list. From 32 on, bits below a
+// depth's shift do not count.
+static uint32_t depth_shift(uint32_t depth) {
+    return 31 - (uint32_t)__builtin_clz(depth) - 4;
+}
+
 static uint32_t depth_class(uint32_t depth) {
     if (depth < 32)
         return depth;
-    uint32_t shift = 31 - (uint32_t)__builtin_clz(depth) - 4;
+    uint32_t shift = depth_shift(depth);
     uint32_t class = shift * 16 + (depth >> shift);
     return class < DEPTHS ? class : DEPTHS - 1;
 }
@@ -251,9 +261,14 @@ static void deep_remove(struct core *c, struct depths *d, uint32_t ref, uint32_t
         d->bits[class / 64] &= ~(UINT64_C(1) << class % 64);
 }
 
-// Those with fewer than two jobs are not listed: they are by far the most.
+// Whether they are in different classes, by the greater one's: nearly always not, if they are
+// large. Those with fewer than two jobs are not listed: they are by far the most.
 static bool depths_differ(uint32_t before, uint32_t after) {
-    return (before > 1) != (after > 1) || depth_class(before) != depth_class(after);
+    uint32_t most = before > after ? before : after;
+    if (most < 32)
+        return (before > 1 || after > 1) && before != after;
+    uint32_t shift = depth_shift(most);
+    return before >> shift != after >> shift;
 }
 
 void depths_move(struct core *c, struct depths *d, uint32_t ref, uint32_t before, uint32_t after) {
@@ -286,18 +301,13 @@ uint32_t depths_next(const struct core *c, const struct depths *d, uint32_t ref)
     return 0;
 }
 
-APART static void channel_count_in_group(struct core *c, chan ref, uint32_t before) {
-    struct stage *s = chan_stage(c, ref);
-    uint32_t after = channel_at(c, ref)->jobs.count;
-    group_count_jobs(c, s, group_of(c, s, ref), (int32_t)(after - before));
-}
-
 void channel_set_depth(struct core *c, chan ref, uint32_t before) {
     const struct channel *ch = channel_at(c, ref);
+    struct stage *s = c->stages[ch->stage];
     if (depths_differ(before, ch->jobs.count))
-        depths_move(c, &c->stages[ch->stage]->by_depth, ref, before, ch->jobs.count);
+        depths_move(c, &s->by_depth, ref, before, ch->jobs.count);
     if (ch->grouped)
-        channel_count_in_group(c, ref, before);
+        group_count_jobs(c, s, group_of(c, s, ref), (int32_t)(ch->jobs.count - before));
 }
 
 // Nearly always appends: only delayed jobs that are due at the same instant may need another place.

@@ -160,9 +160,14 @@ static uint32_t group_of_job(const struct stage *s, const struct job *j) {
 }
 
 struct key_group *group_of(const struct core *c, const struct stage *s, chan ref) {
-    if (ref & CHAN_KEYED)
-        return group_at(c, channel_group(c, channel_at(c, ref)));
-    return group_at(c, group_of_job(s, job_at(c, ref)));
+    if (!(ref & CHAN_KEYED))
+        return group_at(c, group_of_job(s, job_at(c, ref)));
+    struct stage_groups *gs = s->groups;
+    if (gs->recent != ref) {
+        gs->recent = ref;
+        gs->recent_group = channel_group(c, channel_at(c, ref));
+    }
+    return group_at(c, gs->recent_group);
 }
 
 void group_leave(struct core *c, const struct stage *s, const struct job *j) {
@@ -257,10 +262,12 @@ void group_add_ready(struct core *c, struct stage *s, struct key_group *g, chan 
     stage_wake(c, s);
 }
 
-void group_remove_ready(struct core *c, struct stage *s, struct key_group *g, chan ref) {
+void group_remove_ready(struct core *c, struct stage *s, struct key_group *g, chan ref,
+                        bool starts) {
     job_line_remove(c, &g->ready, ref);
     s->ready.count--;
-    group_place(c, s, g);
+    if (!starts)
+        group_place(c, s, g);
 }
 
 void group_count_jobs(struct core *c, struct stage *s, struct key_group *g, int32_t more) {
@@ -272,14 +279,14 @@ void group_count_jobs(struct core *c, struct stage *s, struct key_group *g, int3
 
 uint32_t group_start_most(struct core *c, const struct stage *s, uint32_t most) {
     uint64_t limit = s->policy.group_concurrency;
-    uint64_t left = limit - group_of(c, s, s->ready.head)->leased;
+    uint64_t left = limit - group_whose_turn_it_is(s)->leased;
     if (s->policy.group_rate_per_h && heap_reserve(&c->timers, 2) < 0) // one is for the lease
         return 0;
     return limit && left < most ? (uint32_t)left : most;
 }
 
 void group_started(struct core *c, struct stage *s, struct lease *l) {
-    struct key_group *g = group_of(c, s, l->channel);
+    struct key_group *g = group_whose_turn_it_is(s);
     l->group = g->number;
     g->users++;
     g->leased += l->count;

@@ -47,11 +47,17 @@ void group_leave(struct core *, const struct stage *, const struct job *);
 // ---- Turns ------------------------------------------------------------------------------------
 
 void group_add_ready(struct core *, struct stage *, struct key_group *, chan, enum place);
-void group_remove_ready(struct core *, struct stage *, struct key_group *, chan);
+// `starts`: its block starts, and group_started follows.
+void group_remove_ready(struct core *, struct stage *, struct key_group *, chan, bool starts);
 void group_count_jobs(struct core *, struct stage *, struct key_group *, int32_t more);
 
 // What keeps the group from starting a job: HOLD_NONE, HOLD_GROUP_LIMIT or HOLD_GROUP_RATE.
 enum hold group_hold(const struct core *, const struct stage *, const struct key_group *);
+
+// Its first channel is the head of the stage's ready line, which is not empty.
+static inline struct key_group *group_whose_turn_it_is(const struct stage *s) {
+    return list_entry(s->groups->turns.next, struct key_group, of_ring);
+}
 
 // Before a start: how many of `most` jobs the group whose turn it is may start at once; reserves a
 // timer. 0: MR_ENOMEM.

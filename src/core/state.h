@@ -196,6 +196,8 @@ struct stage_groups {
     struct list turns;     // groups with ready channels that may start, …
     struct list held;      // … and that their limits hold
     struct list unused;    // kept only until their rate forgets what they have started
+    chan recent;           // a channel that was asked for last; 0: none, …
+    uint32_t recent_group; // … and its group
     uint32_t keyless;      // the group of jobs without a key; 0: not known
     uint32_t with_jobs;    // groups whose `jobs` is not 0
     uint32_t changes;      // of the limits of groups, from 1: who was held before is no more
