@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "log/nats_cluster.h"
 #include "log/nats_url.h"
@@ -28,6 +29,7 @@ enum {
     PULL_BYTES = 4 << 20, // … and how many bytes they have at most
     PULL_ENDS = 3,        // a consumer that only ends requests is gone
     CLOSE_MS = 300,       // how long closing waits for what is on its way
+    LEAVE_MS = 1000,      // a server that carries out no call for so long is left for another one
 };
 
 // A reading in order: a consumer of JetStream, whose messages are requested in portions. They come
@@ -45,6 +47,10 @@ struct nats_session {
     struct nats_url url;
     struct nats_pull pull;
     uint32_t connect_ms, call_ms;
+    uint32_t first;      // the server that is tried first
+    uint64_t failing_ms; // since when no call was carried out; 0: the last one was
+    uintptr_t number;    // of on_nats_error
+    struct list of_sessions;
     char name[NATS_CLUSTER_NAME + 32], place[PLACE_MOST], version[32];
     jsCtx *js;
     bool worked; // JetStream has answered
@@ -53,7 +59,28 @@ struct nats_session {
     natsConnection *connection; // NULL: none
 };
 
+// libnats reports errors in a thread of its own, even when the connection was destroyed meanwhile.
+// So it has the number of a session instead of its address.
+static struct {
+    pthread_mutex_t lock; // guards the other fields
+    uintptr_t numbers;    // how many were used
+    struct list all;      // of sessions, by `of_sessions`
+} sessions = { .lock = PTHREAD_MUTEX_INITIALIZER, .all = { &sessions.all, &sessions.all } };
+
 // --- making one -------------------------------------------------------------------------------
+
+static void session_list(struct nats_session *s) {
+    pthread_mutex_lock(&sessions.lock);
+    s->number = ++sessions.numbers;
+    list_append(&sessions.all, &s->of_sessions);
+    pthread_mutex_unlock(&sessions.lock);
+}
+
+static void session_unlist(struct nats_session *s) {
+    pthread_mutex_lock(&sessions.lock);
+    list_remove(&s->of_sessions);
+    pthread_mutex_unlock(&sessions.lock);
+}
 
 static bool nats_cluster_name_valid(const char *name) {
     size_t length = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
@@ -86,6 +113,8 @@ int nats_session_create(const struct stream_nats_options *o, const char *purpose
     s->call_ms = o->call_ms ? o->call_ms : NATS_CALL_MS;
     snprintf(s->name, sizeof s->name, "millrace %s%s", o->cluster, purpose);
     place_describe(s);
+    session_list(s);
+    s->first = (uint32_t)(s->number + (uintptr_t)getpid()) % s->url.count; // spread over all
     *out = s;
     return 0;
 }
@@ -110,6 +139,7 @@ void nats_session_destroy(struct nats_session *s) {
     if (!s)
         return;
     session_disconnect(s);
+    session_unlist(s);
     pthread_mutex_destroy(&s->lock);
     mem_free(s);
 }
@@ -147,13 +177,19 @@ static int session_failed(const struct nats_session *s, natsStatus status) {
     return error_set(STREAM_UNAVAILABLE, "%s: %s", s->place, server_text(status));
 }
 
-// Without a handler libnats prints errors. A missing right is only told so.
+// Without a handler libnats prints errors. A missing right is only reported here.
 static void on_nats_error(natsConnection *connection, natsSubscription *sub, natsStatus err,
-                          void *arg) {
-    struct nats_session *s = arg;
+                          void *number) {
     (void)connection, (void)sub;
-    if (err == NATS_NOT_PERMITTED)
-        atomic_store(&s->denied, true);
+    if (err != NATS_NOT_PERMITTED)
+        return;
+    pthread_mutex_lock(&sessions.lock);
+    for (struct list *l = sessions.all.next; l != &sessions.all; l = l->next) {
+        struct nats_session *s = list_entry(l, struct nats_session, of_sessions);
+        if (s->number == (uintptr_t)number)
+            atomic_store(&s->denied, true);
+    }
+    pthread_mutex_unlock(&sessions.lock);
 }
 
 static natsStatus options_set_secrets(const struct nats_url *u, natsOptions *o) {
@@ -176,8 +212,10 @@ static natsStatus options_set_secrets(const struct nats_url *u, natsOptions *o) 
 static natsStatus options_set(struct nats_session *s, natsOptions *o) {
     const char *servers[NATS_SERVERS_MOST];
     for (uint32_t i = 0; i < s->url.count; i++)
-        servers[i] = s->url.servers[i];
+        servers[i] = s->url.servers[(s->first + i) % s->url.count];
     natsStatus status = natsOptions_SetServers(o, servers, (int)s->url.count);
+    if (status == NATS_OK)
+        status = natsOptions_SetNoRandomize(o, true);
     if (status == NATS_OK)
         status = natsOptions_SetName(o, s->name);
     if (status == NATS_OK)
@@ -195,7 +233,7 @@ static natsStatus options_set(struct nats_session *s, natsOptions *o) {
     if (status == NATS_OK)
         status = natsOptions_SetFailRequestsOnDisconnect(o, true);
     if (status == NATS_OK)
-        status = natsOptions_SetErrorHandler(o, on_nats_error, s);
+        status = natsOptions_SetErrorHandler(o, on_nats_error, (void *)s->number);
     if (status == NATS_OK)
         status = natsOptions_SetSendAsap(o, true);
     return status == NATS_OK ? options_set_secrets(&s->url, o) : status;
@@ -222,14 +260,31 @@ static natsStatus session_dial(struct nats_session *s) {
     return NATS_OK;
 }
 
+static int session_interrupted(const struct nats_session *s) {
+    return error_set(STREAM_UNAVAILABLE, "%s: interrupted", s->place);
+}
+
+// A server that is cut off from the others accepts connections, but can do nothing.
+static void session_leave_server(struct nats_session *s) {
+    uint64_t now_ms = monotonic_ms();
+    if (!s->connection || !s->failing_ms || s->url.count == 1 || now_ms - s->failing_ms < LEAVE_MS)
+        return;
+    session_disconnect(s);
+    s->first = (s->first + 1) % s->url.count;
+    s->failing_ms = now_ms; // the next one has as much time
+}
+
 int nats_session_connect(struct nats_session *s) {
     if (atomic_load(&s->interrupted))
-        return error_set(STREAM_UNAVAILABLE, "%s: interrupted", s->place);
+        return session_interrupted(s);
     if (s->connection && natsConnection_IsClosed(s->connection))
         session_disconnect(s); // it does not accept the credentials any more
+    session_leave_server(s);
     natsStatus status = s->connection ? NATS_OK : session_dial(s);
     if (status != NATS_OK)
         return session_failed(s, status);
+    if (atomic_load(&s->interrupted)) // while it was connecting, which nothing can end
+        return session_interrupted(s);
     if (natsConnection_Status(s->connection) != NATS_CONN_STATUS_CONNECTED)
         return error_set(STREAM_UNAVAILABLE, "%s: the connection was lost", s->place);
     return STREAM_DONE;
@@ -275,7 +330,7 @@ static int answer_meaning(struct nats_session *s, jsErrCode code, const char *te
     return error_set(STREAM_UNAVAILABLE, "%s: %s", s->place, text);
 }
 
-static int call_meaning(struct nats_session *s, natsStatus status, jsErrCode code, bool writes) {
+static int status_meaning(struct nats_session *s, natsStatus status, jsErrCode code, bool writes) {
     const char *text = server_text(status);
     if (status == NATS_OK) {
         s->worked = true;
@@ -298,6 +353,15 @@ static int call_meaning(struct nats_session *s, natsStatus status, jsErrCode cod
                      status == NATS_TIMEOUT
                          ? "no answer in time; its servers may be electing a leader"
                          : natsStatus_GetText(status));
+}
+
+static int call_meaning(struct nats_session *s, natsStatus status, jsErrCode code, bool writes) {
+    int meaning = status_meaning(s, status, code, writes);
+    if (meaning != STREAM_UNAVAILABLE && meaning != STREAM_IN_DOUBT)
+        s->failing_ms = 0;
+    else if (!s->failing_ms)
+        s->failing_ms = monotonic_ms();
+    return meaning;
 }
 
 static jsOptions options_of_call(const struct nats_session *s) {
@@ -353,6 +417,7 @@ const char *nats_session_version(struct nats_session *s) {
 
 // --- messages ---------------------------------------------------------------------------------
 
+// As the text of the error has it; 0: it does not.
 static uint64_t conflict_sequence(void) {
     const char *colon = strrchr(server_text(NATS_ERR), ':');
     return colon ? strtoull(colon + 1, NULL, 10) : 0;
@@ -501,6 +566,8 @@ int nats_session_next(struct nats_session *s, natsMsg **out) {
     uint64_t until_ms = monotonic_ms() + s->call_ms;
     for (int ends = 0;;) {
         int err = nats_session_connect(s);
+        if (!err && !p->inbox)
+            err = error_set(STREAM_UNAVAILABLE, "%s: the connection was lost", s->place);
         if (!err && p->left == 0)
             err = call_meaning(s, messages_request(s), 0, false);
         if (err)

@@ -2,8 +2,10 @@
 // mean.
 //
 // libnats connects again by itself. While it does, calls answer STREAM_UNAVAILABLE at once; a call
-// that is waiting then ends, too. A message that was sent may be stored later, whatever is heard of
-// it: only an answer of the server proves that it was not.
+// that is waiting then ends, too. A server that is connected but carries out no call, as one that
+// is cut off from the other servers, is left for the next one. A message that was sent may be
+// stored later, whatever the outcome of the call: only an answer of the server proves that it was
+// not.
 //
 // Functions return a nats_result, which includes those of streams, or a negative MR_… code, with an
 // error text that names the servers. Other threads may only call nats_session_interrupt.
@@ -28,7 +30,8 @@ int nats_session_create(const struct stream_nats_options *, const char *purpose,
                         struct nats_session **out);
 void nats_session_destroy(struct nats_session *); // takes NULL
 
-// Ends the call of the thread that uses the connection, and all later ones. Any thread.
+// Ends the call of the thread that uses the connection, and all later ones; only connecting goes on
+// until its time is over. Any thread.
 void nats_session_interrupt(struct nats_session *);
 
 // "NATS at a:4222,b:4222": for error texts.
@@ -56,8 +59,8 @@ struct nats_put {
     mr_bytes bytes;
 };
 
-// Appends a message if `expected` is the last one. NATS_CONFLICT: it is not, `out_sequence` is;
-// STREAM_IN_DOUBT; MR_EFULL; MR_EPERM.
+// Appends a message if `expected` is the last one. NATS_CONFLICT: it is not, `out_sequence` is (0:
+// that is not known); STREAM_IN_DOUBT; MR_EFULL; MR_EPERM.
 int nats_session_put(struct nats_session *, const struct nats_put *, uint64_t *out_sequence);
 
 // The last message of a subject, or the one with this sequence, as the leader of the stream knows

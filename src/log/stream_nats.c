@@ -190,7 +190,7 @@ static int record_send(struct nats_stream *s, struct nats_record *r, mr_bytes he
     if (err == STREAM_DONE) {
         s->last = s->known = sequence;
         s->lacks_ms = 0;
-    } else if (err == NATS_CONFLICT && sequence < s->known) {
+    } else if (err == NATS_CONFLICT && sequence && sequence < s->known) {
         err = store_lacks(s, sequence);
     }
     return err;

@@ -531,6 +531,46 @@ static void H5_an_outage_ends(void **state) {
     assert_int_equal(seen.end, f->state.tail);
 }
 
+// One of three servers that does not reach the others: it accepts connections, but has no leader.
+static void server_start_alone(struct nats_servers *s) {
+    int held[2 * NATS_NODES_MOST];
+    *s = (struct nats_servers){ .count = NATS_NODES_MOST };
+    snprintf(s->dir, sizeof s->dir, "/tmp/millrace-nats-XXXXXX");
+    assert_non_null(mkdtemp(s->dir));
+    for (int i = 0; i < NATS_NODES_MOST; i++) {
+        held[2 * i] = loopback_bind(&s->nodes[i].port);
+        held[2 * i + 1] = loopback_bind(&s->nodes[i].route_port);
+    }
+    for (int i = 0; i < 2 * NATS_NODES_MOST; i++)
+        close(held[i]);
+    nats_node_start(s, 0);
+}
+
+// F35: two streams, because they begin with different servers.
+static void F35_a_server_that_is_cut_off_from_the_others_is_left(void **state) {
+    struct fixture *f = *state;
+    struct nats_servers alone;
+    char url[256];
+    server_start_alone(&alone);
+    snprintf(url, sizeof url, "nats://127.0.0.1:%u,127.0.0.1:%u", alone.nodes[0].port,
+             servers.nodes[0].port);
+    struct stream_store *store = store_make(url, 500);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct stream *s = stream_open(store, i);
+        struct stream_state now = { 0 };
+        int result;
+        do {
+            result = s->impl->look(s, &now);
+            turn_wait();
+        } while (result == STREAM_UNAVAILABLE);
+        EXPECT(result, STREAM_DONE);
+        assert_int_equal(now.epoch, i == 0 ? f->state.epoch : 0);
+        s->impl->close(s);
+    }
+    store->close(store);
+    nats_servers_stop(&alone);
+}
+
 static void the_stream_is_removed(struct admin *a) {
     assert_int_equal(js_DeleteStream(a->js, stream_name(), NULL, NULL), NATS_OK);
 }
@@ -712,6 +752,7 @@ int main(void) {
         CASE(a_copy_reads_one_moment),
         CASE(a_copy_is_seen_as_a_whole),
         CASE(H5_an_outage_ends),
+        CASE(F35_a_server_that_is_cut_off_from_the_others_is_left),
     };
     if (!nats_is_installed())
         return 0;

@@ -1,17 +1,20 @@
 """A proxy for TCP that can be cut, as a network is: each way by itself, both, or with connections that are reset or
 delayed. What is sent over a cut is not lost but held, as TCP does it: it arrives when the cut is mended, unless the
-connection was closed meanwhile."""
+connection was closed meanwhile. After a cut of one way the other one passes on as if its packets were still
+acknowledged, unless `one_way_s` says for how long: then TCP sends nothing new."""
 import contextlib
 import select
 import socket
 import struct
 import threading
+import time
 
 
 class Cut:
     """Listens on a free loopback port and passes connections on to `target`: a port, or the path of a Unix socket."""
 
-    def __init__(self, target):
+    def __init__(self, target, one_way_s=None):
+        self.one_way_s, self.cut_at = one_way_s, 0
         self.target, self.delay_s, self.pairs, self.left, self.passed = target, 0, [], None, None
         self.ways = {"up": threading.Event(), "down": threading.Event()}  # from the client, and to it; set: open
         self.heal()
@@ -22,6 +25,7 @@ class Cut:
 
     def cut(self, *ways):
         """Nothing passes these ways any more; by default neither."""
+        self.cut_at = time.monotonic()
         for way in ways or self.ways:
             self.ways[way].clear()
 
@@ -71,11 +75,18 @@ class Cut:
         for end in client, target:
             end.close()
 
+    def wait_open(self, way):
+        self.ways[way].wait()
+        while self.one_way_s is not None and time.monotonic() - self.cut_at >= self.one_way_s and \
+                not all(each.is_set() for each in self.ways.values()):
+            for each in self.ways.values():
+                each.wait()
+
     def pass_on(self, source, sink, way):
         with contextlib.suppress(OSError, ValueError):
             while True:
                 data = source.recv(65536)
-                self.ways[way].wait()
+                self.wait_open(way)
                 if self.delay_s:
                     select.select([], [], [], self.delay_s)
                 if not data:
