@@ -22,6 +22,7 @@ struct peer {
     // To that shard: numbers of emits.
     uint64_t sent;        // the last one sent
     uint64_t arrived;     // the last one it has accepted
+    uint64_t highest;     // that was ever sent, or that a former owner may have sent
     uint64_t retry_at_ms; // engine time of the next try after a refusal; 0: none
     uint64_t reading_at;  // the body that is being read, which allows a try before that; 0: none
     uint64_t emits_ms;    // engine time at which emits were sent or answered last
@@ -75,6 +76,11 @@ int peers_create(struct shard *shard, uint32_t index, uint32_t count, struct pee
 
 void peers_start(struct peers *p, struct core *core) {
     p->core = core;
+}
+
+void peers_open(struct peers *p) {
+    for (uint32_t i = 0; i < p->count; i++)
+        p->peer[i].highest = core_link_last(p->core, i);
 }
 
 void peers_destroy(struct peers *p) {
@@ -330,6 +336,8 @@ static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
     out->kind = MESSAGE_EMITS;
     out->now_ms = core_now(p->core);
     out->number = peer->sent = last;
+    if (peer->highest < last)
+        peer->highest = last;
     return true;
 }
 
@@ -485,6 +493,14 @@ static void peer_meet(struct peers *p, uint32_t other, uint64_t epoch) {
     peers_reset(p, other);
 }
 
+// Whether a shard claims to have emits that it was never sent. Without them being kept here, they
+// would be lost.
+static bool peer_claims_too_much(const struct peers *p, const struct message *m) {
+    bool is_claim = m->kind == MESSAGE_ARRIVED || m->kind == MESSAGE_ACKED ||
+                    m->kind == MESSAGE_REFUSED || m->kind == MESSAGE_SHARE_LEFT;
+    return is_claim && m->number > p->peer[m->from].highest;
+}
+
 // ARRIVED of an earlier batch does not end the one that is under way.
 static void peer_arrived(struct peers *p, const struct message *m) {
     struct peer *peer = &p->peer[m->from];
@@ -515,7 +531,7 @@ int peers_receive(struct peers *p, const struct message *m) {
     if (m->from >= p->count || m->from == p->index)
         return error_set(MR_EINVAL, "shard %u of %u has no messages of shard %u", p->index,
                          p->count, m->from);
-    if (m->epoch < p->peer[m->from].epoch)
+    if (m->epoch < p->peer[m->from].epoch || peer_claims_too_much(p, m))
         return 0;
     if (m->epoch > p->peer[m->from].epoch)
         peer_meet(p, m->from, m->epoch);

@@ -58,6 +58,9 @@ void peers_destroy(struct peers *); // takes NULL
 struct core_peers peers_of_core(struct peers *);
 void peers_start(struct peers *, struct core *);
 
+// The core was opened, and nothing was sent yet.
+void peers_open(struct peers *);
+
 // Sends everything again that shard `other` may lack. The owner calls it in a turn when a
 // connection to the owner of that shard was made anew, and when that shard has a new owner.
 void peers_reset(struct peers *, uint32_t other);
@@ -67,7 +70,8 @@ void peers_reset(struct peers *, uint32_t other);
 bool peers_next(struct peers *, bool emits, struct message *out);
 
 // Handles a message from another shard, within a turn. MR_ENOMEM and the log's errors: it has to be
-// delivered again. MR_EINVAL: there is no such shard.
+// delivered again. MR_EINVAL: there is no such shard. An answer to emits that were never sent
+// changes nothing.
 int peers_receive(struct peers *, const struct message *);
 
 // Whether there is a message now, or will be when the log is durable up to `out_at`.

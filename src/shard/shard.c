@@ -159,6 +159,8 @@ int shard_start(struct shard *s, uint64_t now_ms, uint64_t boot_ms) {
     s->base_ms = now_ms;
     s->base_boot_ms = boot_ms;
     err = core_open(s->core, now_ms, random);
+    if (err >= 0 && s->peers)
+        peers_open(s->peers);
     if (err >= 0 && s->running)
         err = running_each_left(s->running, count_crashed, s);
     if (err < 0)

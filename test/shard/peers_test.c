@@ -184,6 +184,28 @@ static void messages_of_former_owners_and_of_no_shard_are_ignored(void **state) 
     expect_arrived_once(s);
 }
 
+// Of two emits only the first was sent. An answer that claims more drops neither.
+static void F2_a_shard_that_claims_emits_it_was_never_sent_is_not_believed(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        enum message_kind kinds[] = { MESSAGE_ARRIVED, MESSAGE_ACKED, MESSAGE_REFUSED,
+                                      MESSAGE_SHARE_LEFT };
+        struct peer_set *s = begin();
+        emit_one(s, (struct job_spec){ 0 });
+        peer_set_post(s, FROM);
+        lose_all(s, FROM, TO);
+        emit_one(s, (struct job_spec){ 0 });
+        struct message m = { .kind = kinds[kind], .from = TO, .epoch = 1, .number = 1000000 };
+        assert_int_equal(peers_receive(peer_set_peers(s, FROM), &m), 0);
+        assert_int_equal(core_links(peer_set_core(s, FROM)), 2);
+        assert_int_equal(look(s, FROM, STAGE_B).linked, 2);
+        pass_long(s);
+        assert_int_equal(look(s, TO, STAGE_B).waiting, 2);
+        assert_int_equal(core_links(peer_set_core(s, FROM)), 0);
+        peer_set_destroy(s);
+    }
+}
+
 // ---- Time -------------------------------------------------------------------------------------
 
 static void rule15_time_left_counts_on_every_clock(void **state) {
@@ -347,6 +369,7 @@ int main(void) {
         cmocka_unit_test(F19_what_a_former_owner_has_accepted_is_sent_to_its_successor),
         cmocka_unit_test(F19_an_untold_change_of_owner_heals),
         cmocka_unit_test(messages_of_former_owners_and_of_no_shard_are_ignored),
+        cmocka_unit_test(F2_a_shard_that_claims_emits_it_was_never_sent_is_not_believed),
         cmocka_unit_test(rule15_time_left_counts_on_every_clock),
         cmocka_unit_test(rule13_a_lost_note_is_sent_again),
         cmocka_unit_test(rule13_notes_are_sent_again_after_a_reset),
