@@ -430,6 +430,7 @@ static void link_connect(struct client_link *l, uint64_t now_ms) {
     l->probing = false;
     l->give_up_ms = monotonic_ms() + (unreachable_ms < GREETING_MS ? unreachable_ms : GREETING_MS);
     l->address = l->client->address;
+    l->host = address_host(l->client);
     l->state = LINK_CONNECTING;
     l->fd = socket_connect(address_next(l->client));
     if (l->fd < 0) {
@@ -473,7 +474,7 @@ static void link_connected(struct client_link *l) {
         lose_unconnected(l, failed);
     else if (!c->tls)
         link_greet(l);
-    else if (tls_connect(c->tls, address_host(c), &l->tls) < 0)
+    else if (tls_connect(c->tls, l->host, &l->tls) < 0)
         link_lose(l, MR_ENOMEM, "%s", error_text());
     else {
         l->state = LINK_SECURING;

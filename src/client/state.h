@@ -105,7 +105,8 @@ struct client_link {
     struct tls *tls;   // NULL: it is not encrypted
     uint32_t failures; // since something was answered
     uint32_t greeted;  // how much of the greeting was answered
-    size_t address;    // which of the client's it was connected to
+    size_t address;    // which of the client's it was connected to, …
+    const char *host;  // … and the name of that node, which its certificate has to have
 
     uint64_t due_ms, received_ms, give_up_ms;
     bool probing; // LINK_LOADING: whether the store has been read, and not answered yet
@@ -302,7 +303,7 @@ struct server_address;
 // The addresses of all nodes, one node after another. MR_ENET: no node has any. They are the
 // caller's to free with mem_free.
 int addresses_find(const struct client *, struct server_address **out, size_t *out_count);
-const char *address_host(const struct client *);   // the name of the node that is tried now
+const char *address_host(const struct client *);   // the name of the node of address_next
 int socket_connect(const struct server_address *); // a descriptor that is connecting, or -errno
 int socket_error(int fd);                          // of the connecting: 0 or -errno
 const struct server_address *address_next(const struct client *); // of those that take turns
