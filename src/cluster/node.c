@@ -74,7 +74,8 @@ struct node {
     struct wish wishes[WISHES_MOST]; // for the next look
     uint32_t wish_count;
     uint32_t promise_looks; // until the store is asked again what it promises
-    uint32_t hasty_looks;   // in a row, because a shard has no owner
+    uint32_t hasty_looks;   // in a row, because a shard has no owner, or should have another one
+    uint32_t left_out;      // nodes beyond those of a cluster, as last reported
     bool is_looking, looks_again, is_stopping, is_closing;
     bool is_drained; // as last read
     bool is_outage, is_ready;
@@ -130,22 +131,21 @@ static const char *after(const char *text, const char *prefix) {
 
 // "HTTP VERSION STATE OPENING LEAVING", HTTP being "-" if there is none; the last two are sets of
 // shards.
-static void note_read_node(struct cluster_seen *c, const char *address,
-                           const struct board_note *note) {
+static void note_read_node(struct node *n, const char *address, const struct board_note *note) {
     char http[NODE_ADDRESS], version[24], state[16];
     uint64_t opening = 0, leaving = 0;
-    if (c->nodes == NODES_SEEN || strlen(address) >= NODE_ADDRESS ||
+    if (strlen(address) >= NODE_ADDRESS ||
         sscanf(note->value, "%79s %23s %15s %" SCNx64 " %" SCNx64, http, version, state, &opening,
                &leaving) < 3)
         return;
-    struct node_seen *n = &c->node[c->nodes++];
-    *n = (struct node_seen){ .is_draining = strcmp(state, "draining") == 0,
-                             .opening = opening,
-                             .leaving = leaving,
-                             .age_ms = note->age_ms };
-    snprintf(n->address, sizeof n->address, "%s", address);
-    snprintf(n->http, sizeof n->http, "%s", strcmp(http, "-") == 0 ? "" : http);
-    snprintf(n->version, sizeof n->version, "%s", version);
+    struct node_seen seen = { .is_draining = strcmp(state, "draining") == 0,
+                              .opening = opening,
+                              .leaving = leaving,
+                              .age_ms = note->age_ms };
+    snprintf(seen.address, sizeof seen.address, "%s", address);
+    snprintf(seen.http, sizeof seen.http, "%s", strcmp(http, "-") == 0 ? "" : http);
+    snprintf(seen.version, sizeof seen.version, "%s", version);
+    cluster_seen_add(&n->look.seen, &seen, n->takeover_ms);
 }
 
 static int note_read(void *arg, const struct board_note *note) {
@@ -156,7 +156,7 @@ static int note_read(void *arg, const struct board_note *note) {
     if (is_node && note->age_ms > LOST_MS + n->takeover_ms && strlen(rest) < NODE_ADDRESS) {
         snprintf(l->lost, sizeof l->lost, "%s", rest);
     } else if (is_node) {
-        note_read_node(&l->seen, rest, note);
+        note_read_node(n, rest, note);
     } else if ((rest = after(note->key, "move ")) != NULL) {
         unsigned long shard = strtoul(rest, NULL, 10);
         if (shard < SERVER_SHARDS)
@@ -188,7 +188,7 @@ static int write_secret(struct board *b) {
 static int read_board(struct node *n) {
     struct look *l = &n->look;
     struct cluster_seen *c = &l->seen;
-    c->nodes = 0;
+    c->nodes = c->left_out = 0;
     c->secret[0] = 0;
     memset(c->wanted, 0, sizeof c->wanted);
     l->is_drained = c->foreign_ids = false;
@@ -316,22 +316,35 @@ static void node_set_ready(struct node *n) {
         n->server.on_ready(n->server.arg, n->server.host, n->port, true);
 }
 
-// Whether another node is about to claim a shard, which clients of this one may wait for. It is
-// not waited for in a hurry for ever: a shard that cannot be opened stays without an owner.
-static bool node_waits_for_owner(struct node *n, const struct node_plan *plan) {
+// Whether another node is about to claim a shard, which clients of this one may wait for.
+static bool node_waits_for_owner(const struct node *n, const struct node_plan *plan) {
     bool any = false;
     for (uint32_t i = 0; i < n->cluster.shards; i++)
         any = any || (!n->shard[i].is_here && !plan->shard[i].owner[0]);
-    n->hasty_looks = any ? n->hasty_looks + 1 : 0;
-    return any && n->hasty_looks <= HASTY_LOOKS;
+    return any;
 }
 
+static void node_report_left_out(struct node *n) {
+    uint32_t left_out = n->seen.left_out;
+    if (left_out && left_out != n->left_out)
+        notice(NOTICE_WARN,
+               "the cluster has %" PRIu32 " nodes, but at most %d can own shards%s; end %" PRIu32
+               " of them",
+               NODES_SEEN + left_out, NODES_SEEN,
+               cluster_seen_lacks(&n->seen, n->address) ? ": this one does not" : "", left_out);
+    n->left_out = left_out;
+}
+
+// Returns whether to look again soon. That is not so for ever: a shard that cannot be opened stays
+// without an owner, and a node may not hand over the shard that should be this one's.
 static bool node_follow_plan(struct node *n) {
     struct node_plan plan;
     bool has[SERVER_SHARDS];
     for (uint32_t i = 0; i < n->cluster.shards; i++)
         has[i] = n->shard[i].is_here;
-    plan_make(&n->seen, n->address, n->is_stopping || n->is_drained, has, n->takeover_ms, &plan);
+    bool owns_none = n->is_stopping || n->is_drained || cluster_seen_lacks(&n->seen, n->address);
+    plan_make(&n->seen, n->address, owns_none, has, n->takeover_ms, &plan);
+    node_report_left_out(n);
     for (uint32_t i = 0; i < n->cluster.shards; i++) {
         const char *owner = plan.shard[i].owner;
         node_act(n, i, plan.shard[i].act);
@@ -340,7 +353,9 @@ static bool node_follow_plan(struct node *n) {
             node_report_owner(n, i, owner);
     }
     node_set_ready(n);
-    return plan.expects || node_waits_for_owner(n, &plan);
+    bool is_hasty = plan.expects || node_waits_for_owner(n, &plan);
+    n->hasty_looks = is_hasty ? n->hasty_looks + 1 : 0;
+    return is_hasty && n->hasty_looks <= HASTY_LOOKS;
 }
 
 // MR_ENET: it may only have been read from a part of the store that is cut off from the rest.

@@ -12,6 +12,28 @@ struct living {
     struct assign_node nodes[NODES_SEEN + 1];
 };
 
+void cluster_seen_add(struct cluster_seen *c, const struct node_seen *n, uint64_t takeover_ms) {
+    uint32_t oldest = 0;
+    if (c->nodes == NODES_SEEN) {
+        for (uint32_t i = 1; i < c->nodes; i++)
+            oldest = c->node[i].age_ms > c->node[oldest].age_ms ? i : oldest;
+        bool has_room = c->node[oldest].age_ms >= takeover_ms;
+        c->left_out += !has_room && n->age_ms < takeover_ms;
+        if (!has_room || n->age_ms >= c->node[oldest].age_ms)
+            return;
+        c->nodes--;
+        memmove(&c->node[oldest], &c->node[oldest + 1], (c->nodes - oldest) * sizeof *c->node);
+    }
+    c->node[c->nodes++] = *n;
+}
+
+bool cluster_seen_lacks(const struct cluster_seen *c, const char *address) {
+    bool found = false;
+    for (uint32_t i = 0; i < c->nodes; i++)
+        found = found || strcmp(c->node[i].address, address) == 0;
+    return c->left_out && !found;
+}
+
 static void living_add(struct living *l, const char *address, bool is_draining) {
     uint32_t at = l->count++;
     for (; at && strcmp(l->nodes[at - 1].name, address) > 0; at--)

@@ -21,8 +21,15 @@ struct node_plan {
     bool expects; // a shard of another node should be this one's: look again soon
 };
 
+// Adds a node behind the others, all in the order of their addresses. If there is no room, the one
+// that has been lost for the longest time is left out; if all are alive, this one.
+void cluster_seen_add(struct cluster_seen *, const struct node_seen *, uint64_t takeover_ms);
+
+// Whether a node was left out: it should own no shard.
+bool cluster_seen_lacks(const struct cluster_seen *, const char *address);
+
 // `own`: this node, which is alive whatever was read; `has[n]`: it has shard n. A node or owner
-// that was not heard of for `takeover_ms` has ended.
+// that has not written to the store for `takeover_ms` has ended.
 void plan_make(const struct cluster_seen *, const char *own, bool is_draining, const bool *has,
                uint64_t takeover_ms, struct node_plan *out);
 

@@ -6,7 +6,7 @@
 #include "server/node_link.h"
 #include "server/server.h"
 
-enum { NODES_SEEN = 64 };
+enum { NODES_SEEN = 64 }; // nodes of a cluster
 
 // How other nodes and clients reach a node.
 struct node_seen {
@@ -15,14 +15,15 @@ struct node_seen {
     char version[24];
     bool is_draining;
     uint64_t opening, leaving; // shards that it opens, and that it hands over: bit n is shard n
-    uint64_t age_ms;           // since it was heard of
+    uint64_t age_ms;           // since it has last written to the store
 };
 
 // What the store says.
 struct cluster_seen {
     uint32_t shards, nodes;
     struct stream_state shard[SERVER_SHARDS];
-    struct node_seen node[NODES_SEEN];        // sorted by address
+    struct node_seen node[NODES_SEEN]; // sorted by address
+    uint32_t left_out;                 // nodes that are alive, and for which there was no room
     char wanted[SERVER_SHARDS][NODE_ADDRESS]; // to which node an operator has moved it; "": none
     bool foreign_ids;                         // the store was copied: see host.h
     char secret[LINK_SECRET + 1];             // "": there is none yet
