@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    NODES_MOST = 64,
+    NODES_MOST = 64,      // as many as a set of bits has
     TEND_MS = 1000,       // between looks at links
     DIAL_MS = 3000,       // for a connection and the reply to LINK
     DIAL_AGAIN_MS = 500,  // after it has failed
@@ -35,9 +35,10 @@ struct other_nodes {
     struct other_node nodes[NODES_MOST];
     uint32_t count;
     struct {
-        struct other_node *node;   // that owns it; NULL: this one, or none
-        struct other_node *former; // that had it before, until `former_ms`
+        struct other_node *node; // that owns it; NULL: this one, or none
+        uint64_t former;         // bit n: nodes[n] had it before, until `former_ms`
         uint64_t former_ms;
+        bool is_refused; // there is no room for its owner
     } of[LOOPS_MOST];
 };
 
@@ -61,15 +62,19 @@ static void tell_node(struct server *server, uint32_t shard, enum shard_event ev
     c->changed(c->arg, shard, event, err, text);
 }
 
-// Sessions on the node that had it before end soon, unless they have moved by then.
+static uint64_t node_bit(const struct other_node *n) {
+    return UINT64_C(1) << (n - n->all->nodes);
+}
+
+// Sessions on the nodes that had it before end soon, unless they have moved by then.
 static void place_set_node(struct other_nodes *all, uint32_t loop, struct other_node *n) {
     struct other_node *before = all->of[loop].node;
     if (before && before != n) {
-        all->of[loop].former = before;
+        all->of[loop].former |= node_bit(before);
         all->of[loop].former_ms = monotonic_ms() + FORMER_LINK_MS;
     }
-    if (n && all->of[loop].former == n)
-        all->of[loop].former = NULL;
+    if (n)
+        all->of[loop].former &= ~node_bit(n);
     all->of[loop].node = n;
 }
 
@@ -427,7 +432,7 @@ static struct other_node *other_node_find(struct other_nodes *all, const char *a
 static bool other_node_is_used(const struct other_nodes *all, const struct other_node *n) {
     bool used = n->link != NULL;
     for (uint32_t i = 0; i < LOOPS_MOST; i++)
-        used = used || all->of[i].node == n || all->of[i].former == n;
+        used = used || all->of[i].node == n || all->of[i].former & node_bit(n);
     return used;
 }
 
@@ -455,8 +460,8 @@ static void on_link(void *arg, struct node_link *link, const char *why) {
         n->link = NULL;
     }
     for (uint32_t i = 1; i < server->loops.count; i++) {
-        if (n->all->of[i].former == n && !ready)
-            n->all->of[i].former = NULL;
+        if (!ready)
+            n->all->of[i].former &= ~node_bit(n);
         if (n->all->of[i].node != n)
             continue;
         server->loops.places[i].link = n->link;
@@ -501,6 +506,14 @@ static void other_node_tend(struct other_node *n, uint64_t now_ms) {
         node_link_end(n->link);
 }
 
+static void reset_former(struct other_nodes *all, uint32_t loop) {
+    uint64_t former = all->of[loop].former;
+    all->of[loop].former = 0;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (former & node_bit(&all->nodes[i]) && all->nodes[i].link)
+            node_link_reset(all->nodes[i].link, loop);
+}
+
 static void tend_links(struct server *server) {
     struct other_nodes *all = server->links;
     uint64_t now_ms = monotonic_ms();
@@ -510,14 +523,9 @@ static void tend_links(struct server *server) {
         node_link_tick(list_entry(l, struct session, of_host), now_ms);
     for (uint32_t i = 0; i < all->count && !server->stopping; i++)
         other_node_tend(&all->nodes[i], now_ms);
-    for (uint32_t i = 1; i < server->loops.count; i++) {
-        struct other_node *former = all->of[i].former;
-        if (!former || now_ms < all->of[i].former_ms)
-            continue;
-        all->of[i].former = NULL;
-        if (former->link)
-            node_link_reset(former->link, i);
-    }
+    for (uint32_t i = 1; i < server->loops.count; i++)
+        if (all->of[i].former && now_ms >= all->of[i].former_ms)
+            reset_former(all, i);
     turn_end(server->loop[0]);
 }
 
@@ -528,6 +536,12 @@ void server_set_owner(struct server *server, uint32_t shard, const char *address
     if (at == PLACE_HERE || at == PLACE_LEAVING)
         return;
     struct other_node *n = address ? other_node_add(all, address) : NULL;
+    if (address && !n && !all->of[i].is_refused)
+        notice(NOTICE_WARN,
+               "shard %" PRIu32 " is at %s, but this node has connections to %d others, and no "
+               "more are possible: commands about the shard wait",
+               shard, address, NODES_MOST);
+    all->of[i].is_refused = address && !n;
     if (n == all->of[i].node && (at == PLACE_ON_NODE || !n))
         return;
     place_set_node(all, i, n);
