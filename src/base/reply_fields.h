@@ -226,10 +226,10 @@
     X(server, http, bytes, "http", "where its page is; empty: it has none")                        \
     X(server, version, bytes, "version", "the version of Millrace that it runs")                   \
     X(server, state, bytes, "state",                                                               \
-      "serves, drains (its shards go to other nodes) or lost (it was not heard of for "            \
+      "serves, drains (its shards go to other nodes) or lost (it has not written for "             \
       "--takeover)")                                                                               \
     X(server, shards, count, "shards", "shards that it owns")                                      \
-    X(server, age_ms, count, "age-ms", "since it was heard of")                                    \
+    X(server, age_ms, count, "age-ms", "since it has last written to the store")                   \
     X(server, here, flag, "here", "1 for the node that answers")
 
 #define SHARD_FIELDS(X)                                                                            \
@@ -242,7 +242,7 @@
       "answers has no connection to its owner) or unowned")                                        \
     X(server, epoch, count, "epoch", "how many times nodes have claimed it")                       \
     X(server, log_bytes, count, "log-bytes", "size of its log in the store, about")                \
-    X(server, age_ms, count, "age-ms", "since an owner was heard of")                              \
+    X(server, age_ms, count, "age-ms", "since the owner has last written to the store")            \
     X(server, moved_to, bytes, "moved-to", "the node that MOVE has named; empty: any")
 
 #define CLUSTER_FIELDS(X)                                                                          \

@@ -31,7 +31,7 @@ static const struct column shard_columns[] = {
 };
 
 static const struct cli_listing nodes_listing = { &node_replies, node_columns,
-                                                  "no node was heard of yet" };
+                                                  "no node was seen yet" };
 static const struct cli_listing shards_listing = { &shard_replies, shard_columns,
                                                    "there are no shards" };
 

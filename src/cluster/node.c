@@ -28,25 +28,25 @@ enum {
     PROMISE_LOOKS = 10, // how many looks apart the store is asked what it promises
     LOST_MS = 3600000,  // after this time the note about a lost node is removed
     OPENING_MOST = 2,   // shards that are opened at the same time
-    WISHES_MOST = 16,
-    WISH_VALUE = NODE_ADDRESS,
+    CHANGES_MOST = 16,
+    CHANGE_VALUE = NODE_ADDRESS,
 };
 
 // What an operator wants, on its way to the store; an empty value removes it.
-struct wish {
-    char key[NODE_ADDRESS + 16], value[WISH_VALUE];
+struct note_change {
+    char key[NODE_ADDRESS + 16], value[CHANGE_VALUE];
 };
 
 // One look at the store: what to write first, and what was read.
 struct look {
     char key[NODE_ADDRESS + 16], value[BOARD_VALUE_MOST]; // the note about this node
-    struct wish wishes[WISHES_MOST];
-    uint32_t wish_count;
+    struct note_change changes[CHANGES_MOST];
+    uint32_t change_count;
     bool asks_promise;
     uint64_t known_ends[SERVER_SHARDS]; // of the logs, before it was read
     struct cluster_seen seen;
     bool is_drained;         // by an operator
-    char lost[NODE_ADDRESS]; // a node that was not heard of for LOST_MS; "": none
+    char lost[NODE_ADDRESS]; // a node that has not written for LOST_MS; "": none
     struct stream_promise promise;
     int result;
     char text[512];
@@ -70,9 +70,9 @@ struct node {
     uv_timer_t timer;
     uv_work_t work;
     struct look look;
-    struct cluster_seen seen;        // as last read
-    struct wish wishes[WISHES_MOST]; // for the next look
-    uint32_t wish_count;
+    struct cluster_seen seen;                 // as last read
+    struct note_change changes[CHANGES_MOST]; // for the next look
+    uint32_t change_count;
     uint32_t promise_looks; // until the store is asked again what it promises
     uint32_t hasty_looks;   // in a row, because a shard has no owner, or should have another one
     uint32_t left_out;      // nodes beyond those of a cluster, as last reported
@@ -171,7 +171,7 @@ static int note_read(void *arg, const struct board_note *note) {
     return 0;
 }
 
-static int write_wish(struct board *b, const struct wish *w) {
+static int write_change(struct board *b, const struct note_change *w) {
     return w->value[0] ? board_put(b, w->key, w->value) : board_remove(b, w->key);
 }
 
@@ -209,8 +209,8 @@ static int remove_lost(struct node *n) {
 static int look_at_board(struct node *n) {
     struct look *l = &n->look;
     int result = board_put(n->board, l->key, l->value);
-    for (uint32_t i = 0; result == STREAM_DONE && i < l->wish_count; i++)
-        result = write_wish(n->board, &l->wishes[i]);
+    for (uint32_t i = 0; result == STREAM_DONE && i < l->change_count; i++)
+        result = write_change(n->board, &l->changes[i]);
     if (result == STREAM_DONE)
         result = read_board(n);
     if (result == STREAM_DONE && !l->seen.secret[0]) {
@@ -311,7 +311,7 @@ static void node_set_ready(struct node *n) {
     if (!all || n->is_ready)
         return;
     n->is_ready = true;
-    systemd_tell("READY=1\nSTATUS=Ready");
+    systemd_notify("READY=1\nSTATUS=Ready");
     if (n->cluster.shards > 1 && n->server.on_ready)
         n->server.on_ready(n->server.arg, n->server.host, n->port, true);
 }
@@ -449,8 +449,8 @@ static uint64_t node_decide(struct node *n) {
         return LOOK_MS;
     n->seen = l->seen;
     n->is_drained = l->is_drained;
-    n->wish_count -= l->wish_count; // others may have come meanwhile
-    memmove(n->wishes, n->wishes + l->wish_count, n->wish_count * sizeof *n->wishes);
+    n->change_count -= l->change_count; // others may have come meanwhile
+    memmove(n->changes, n->changes + l->change_count, n->change_count * sizeof *n->changes);
     if (n->seen.foreign_ids)
         server_set_foreign_ids(n->running);
     if (err == 0)
@@ -484,8 +484,8 @@ static void node_prepare_look(struct node *n) {
     }
     snprintf(l->value, sizeof l->value, "%s %s %s %" PRIx64 " %" PRIx64, n->http[0] ? n->http : "-",
              mr_version(), draining ? "draining" : "serving", opening, leaving);
-    memcpy(l->wishes, n->wishes, sizeof l->wishes);
-    l->wish_count = n->wish_count;
+    memcpy(l->changes, n->changes, sizeof l->changes);
+    l->change_count = n->change_count;
     l->asks_promise = n->promise_looks == 0;
     l->seen.shards = n->cluster.shards;
     for (uint32_t i = 0; i < n->cluster.shards; i++)
@@ -503,13 +503,13 @@ static void on_node_timer(uv_timer_t *timer) {
 
 // ---- The server ---------------------------------------------------------------------------------
 
-static int on_wish(void *arg, const char *key, const char *value);
+static int on_change_note(void *arg, const char *key, const char *value);
 
 // A drained node is drained until it is restarted.
 static int node_end_drain(struct node *n) {
     char key[NODE_ADDRESS + 16];
     snprintf(key, sizeof key, "drain %s", n->address);
-    return on_wish(n, key, "");
+    return on_change_note(n, key, "");
 }
 
 static int on_started(void *arg, struct server *server, struct uv_loop_s *loop, uint16_t port,
@@ -530,7 +530,7 @@ static void node_report_serving(struct node *n, uint32_t shard) {
     const struct server_options *o = &n->server;
     snprintf(n->shard[shard].owner, NODE_ADDRESS, "%s", n->address);
     if (server_has_foreign_ids(n->running) && !n->seen.foreign_ids)
-        (void)on_wish(n, "foreign", "1"); // if there are too many, the next opening does it
+        (void)on_change_note(n, "foreign", "1"); // if there are too many, the next opening does it
     if (n->cluster.shards > 1)
         notice(NOTICE_INFO, "shard %" PRIu32 ": this node owns it", shard);
     else if (o->on_ready)
@@ -570,7 +570,7 @@ static void on_stopping(void *arg) {
         return;
     n->is_stopping = true;
     if (n->running)
-        node_look_soon(n); // tells the others that it drains
+        node_look_soon(n); // so that the others see that it drains
 }
 
 static void on_closing(void *arg) {
@@ -582,11 +582,11 @@ static void on_closing(void *arg) {
 
 // ---- What operators want ------------------------------------------------------------------------
 
-static int on_wish(void *arg, const char *key, const char *value) {
+static int on_change_note(void *arg, const char *key, const char *value) {
     struct node *n = arg;
-    if (n->wish_count == WISHES_MOST)
+    if (n->change_count == CHANGES_MOST)
         return error_set(MR_EFULL, "too many changes are under way: try again in a second");
-    struct wish *w = &n->wishes[n->wish_count++];
+    struct note_change *w = &n->changes[n->change_count++];
     snprintf(w->key, sizeof w->key, "%s", key);
     snprintf(w->value, sizeof w->value, "%s", value);
     node_look_soon(n);
@@ -607,13 +607,13 @@ static int node_find_shards(struct node *n) {
     struct sigaction ours = { .sa_handler = on_early_signal }, before[2];
     sigaction(SIGINT, &ours, &before[0]);
     sigaction(SIGTERM, &ours, &before[1]);
-    bool told = false;
+    bool reported = false;
     int err;
     while ((err = stream_store_shards(&n->server.store_url, &n->cluster.shards)) == MR_ENET &&
            !was_signalled) {
-        if (!told)
+        if (!reported)
             notice(NOTICE_WARN, "%s; trying again", error_text());
-        told = true;
+        reported = true;
         uv_sleep(LOOK_MS);
     }
     sigaction(SIGINT, &before[0], NULL);
@@ -658,7 +658,7 @@ static void node_prepare(struct node *n) {
                                   .promise = n->promise.text,
                                   .seen = &n->seen,
                                   .takeover_ms = n->takeover_ms,
-                                  .wish = on_wish,
+                                  .change = on_change_note,
                                   .owned_ms = n->takeover_ms * 2 / 5,
                                   .arg = n };
     n->server.node = &n->info;
@@ -673,7 +673,7 @@ static int node_open(struct node *n) {
     return err;
 }
 
-// Others need not wait until this node is not heard of.
+// Others need not wait until this node counts as lost.
 static void node_leave(struct node *n) {
     char key[NODE_ADDRESS + 16];
     snprintf(key, sizeof key, "node %s", n->address);

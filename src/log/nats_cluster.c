@@ -1,6 +1,6 @@
 // Makes the streams of a cluster. The message that describes it comes first and says that they are
-// being made, so that of two programs with different wishes one is refused; it is replaced when all
-// are there. So a stream that is missing later was lost, and is never made again unnoticed.
+// being made, so that of two programs with different settings one is refused; it is replaced when
+// all are there. So a stream that is missing later was lost, and is never made again unnoticed.
 #include "log/nats_cluster.h"
 
 #include "base/errors.h"

@@ -1,5 +1,5 @@
 // Connecting, waiting and the meaning of errors. A statement whose bytes were handed to libpq may
-// have been executed, whatever is heard of it; only an error of severity ERROR proves that it was
+// have been executed, whatever its outcome here; only an error of severity ERROR proves that it was
 // rolled back.
 #include "log/postgres.h"
 

@@ -1,5 +1,5 @@
 // See store.h. A slot is one sector. Its size, the magic, the version and the place of the sum are
-// fixed for all versions, so that a newer store can be told from a damaged one.
+// fixed for all versions, so that a newer store can be distinguished from a damaged one.
 #include "log/store.h"
 
 #include "base/errors.h"

@@ -1,7 +1,7 @@
 // The messages of a stream, and what their answers mean.
 //
 // A message whose answer was lost may be stored already, or later. Each is sent with the sequence
-// of the last message that its sender has seen, so reading the last message now tells enough:
+// of the last message that its sender has seen, so reading the last message now is enough:
 //
 //     the same as before       it is not stored: it is sent again with the same sequence; of all
 //                              its copies at most one can be stored

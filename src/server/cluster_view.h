@@ -21,7 +21,7 @@ const char *shard_state_name(enum shard_state);
 // The state of a shard, and the address of its owner: "" if it has none.
 enum shard_state cluster_view_shard(const struct host *, uint32_t shard, char owner[NODE_ADDRESS]);
 
-// Whether a node is this one, and whether it was heard of lately.
+// Whether a node is this one, and whether it has written to the store lately.
 bool cluster_view_is_self(const struct host *, const struct node_seen *);
 bool cluster_view_is_alive(const struct host *, const struct node_seen *);
 

@@ -324,8 +324,9 @@ static const struct node_seen *node_named(struct session *s, mr_bytes name) {
     }
     if (cluster_view_is_alive(s->host, n))
         return n;
-    session_usage(s, "node %s was not heard of for %" PRIu64 " s: its shards go to other nodes",
-                  n->address, n->age_ms / 1000);
+    session_usage(
+        s, "node %s has not written to the store for %" PRIu64 " s: its shards go to other nodes",
+        n->address, n->age_ms / 1000);
     return NULL;
 }
 
@@ -364,7 +365,7 @@ static void cluster_drain(struct session *s, struct arguments *a) {
         return;
     }
     snprintf(key, sizeof key, "drain %s", n->address);
-    answer_ok(s, node->wish(node->arg, key, "1"));
+    answer_ok(s, node->change(node->arg, key, "1"));
 }
 
 static bool read_shard(struct session *s, mr_bytes word, uint32_t *out) {
@@ -395,7 +396,7 @@ static void cluster_move(struct session *s, struct arguments *a) {
         return;
     }
     snprintf(key, sizeof key, "move %" PRIu32, shard);
-    answer_ok(s, node->wish(node->arg, key, n ? n->address : ""));
+    answer_ok(s, node->change(node->arg, key, n ? n->address : ""));
 }
 
 // ---- CLUSTER ------------------------------------------------------------------------------------

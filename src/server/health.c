@@ -28,10 +28,10 @@ static void look_full(struct health *e, const struct host *h, const struct log_s
     shards_text(h, shards, sizeof shards);
     if (log->full) {
         notice(NOTICE_WARN, "the disk is full%s: pushes are refused until there is room", shards);
-        systemd_tell("STATUS=The disk is full%s: pushes are refused", shards);
+        systemd_notify("STATUS=The disk is full%s: pushes are refused", shards);
     } else {
         notice(NOTICE_INFO, "the disk has room again%s: pushes are accepted", shards);
-        systemd_tell("STATUS=Ready");
+        systemd_notify("STATUS=Ready");
     }
 }
 
@@ -45,10 +45,10 @@ static void look_outage(struct health *e, const struct host *h) {
     bool outage = log.outage[0] != 0;
     if (outage && !e->outage) {
         notice(NOTICE_WARN, "%s; commands wait", log.outage);
-        systemd_tell("STATUS=The store does not answer; commands wait");
+        systemd_notify("STATUS=The store does not answer; commands wait");
     } else if (!outage && e->outage) {
         notice(NOTICE_INFO, "the store answers again");
-        systemd_tell("STATUS=Ready");
+        systemd_notify("STATUS=Ready");
     }
     e->outage = outage;
 }
@@ -101,7 +101,7 @@ void health_look(struct health *e, const struct host *h) {
         notice(NOTICE_ERROR,
                "the log has failed: only read commands are answered until a restart: %s",
                h->why_stopped);
-        systemd_tell("STATUS=The log has failed: %s", h->why_stopped);
+        systemd_notify("STATUS=The log has failed: %s", h->why_stopped);
     }
     if (h->damaged != e->damaged) {
         notice(NOTICE_WARN, "cleaning found %" PRIu64 " damaged %s; the last: %s",

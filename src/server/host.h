@@ -69,7 +69,7 @@ struct host_node {
     uint64_t outage_since_ms; // … and since when (monotonic_ms)
     // What an operator wants, as a note for all nodes (cluster/node.c); an empty value takes it
     // back. MR_EFULL.
-    int (*wish)(void *arg, const char *key, const char *value);
+    int (*change)(void *arg, const char *key, const char *value);
     void *arg;
 };
 

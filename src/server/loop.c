@@ -529,7 +529,7 @@ void server_fail_node(struct server *server, int err) {
 void server_drain(struct server *server) {
     struct loop *v = server->loop[0];
     server->stopping = true;
-    systemd_tell("STOPPING=1\nSTATUS=Letting running jobs end");
+    systemd_notify("STOPPING=1\nSTATUS=Letting running jobs end");
     listener_close(&server->wire);
     listener_close(&server->front);
     uv_timer_start(&server->drain_timer, on_drain_over, (uint64_t)server->options.drain_ms, 0);
@@ -641,7 +641,7 @@ static void on_loaded(uv_work_t *work, int status) {
     const struct server_options *o = &server->options;
     if (o->on_ready)
         o->on_ready(o->arg, o->host, o->port, true);
-    systemd_tell("READY=1\nSTATUS=Ready");
+    systemd_notify("READY=1\nSTATUS=Ready");
     if (server->stopping) {
         close_all(server);
         return;
@@ -723,7 +723,7 @@ static void write_listening(const struct server *server) {
                o->front_host, o->front_port);
     else if (o->front && o->on_front)
         o->on_front(o->arg, o->front_host, o->front_port);
-    systemd_tell("STATUS=Reading the store %s", o->store);
+    systemd_notify("STATUS=Reading the store %s", o->store);
 }
 
 // Handles that were not initialised because of an error need not be closed.

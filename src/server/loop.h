@@ -69,7 +69,7 @@ struct loop {
     uv_timer_t leave_timer; // ends the wait for running jobs
     enum { SERVES, LEAVES, GIVES_BACK, HAS_LEFT } leaving;
     bool was_lost;
-    bool is_told_lost; // used by the first loop
+    bool is_loss_sent; // used by the first loop
     char why_lost[256];
     atomic_bool gone; // its thread ends
 };

@@ -32,7 +32,7 @@ struct node_link {
     struct session *session;
     bool is_dialed, is_ready, is_over;
     bool ends_idle;
-    uint64_t heard_ms, pinged_ms; // when anything was received; 0: not since the last tick
+    uint64_t received_ms, pinged_ms; // when anything was received; 0: not since the last tick
     struct buffer in, out;
     size_t out_sent;
     char why[256]; // what the other node has said against it
@@ -499,7 +499,7 @@ static uint8_t *node_link_room(struct front *f, size_t *out_size) {
 
 static void node_link_receive(struct front *f, size_t size) {
     struct node_link *l = node_link_of(f);
-    l->heard_ms = 0;
+    l->received_ms = 0;
     l->in.size += size;
     size_t at = 0, used;
     while (at < l->in.size && !l->is_over &&
@@ -637,10 +637,10 @@ void node_link_tick(struct session *s, uint64_t now_ms) {
     struct node_link *l = s->is_link ? (struct node_link *)s->front : NULL;
     if (!l || !l->is_ready || l->is_over)
         return;
-    if (!l->heard_ms)
-        l->heard_ms = now_ms;
-    if (now_ms - l->heard_ms >= LINK_SILENT_MS) {
-        node_link_fail(l, "nothing was heard of it for 10 s");
+    if (!l->received_ms)
+        l->received_ms = now_ms;
+    if (now_ms - l->received_ms >= LINK_SILENT_MS) {
+        node_link_fail(l, "nothing was received from it for 10 s");
     } else if (l->is_dialed && now_ms - l->pinged_ms >= LINK_PING_MS) {
         l->pinged_ms = now_ms;
         frame_send_kind(l, FRAME_PING);

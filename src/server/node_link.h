@@ -62,7 +62,7 @@ void node_link_end_remote(struct node_link *, struct remote *);
 // message between shards has id 0. Without memory the link ends.
 void node_link_send(struct node_link *, uint64_t id, const struct loop_message *);
 
-// Tells the other node of an accepted link that this one has closed a shard, which is free now.
+// Notifies the other node of an accepted link that this one has closed a shard, which is free now.
 void node_link_send_free(struct session *, uint32_t loop);
 
 // A shard that the other node had is elsewhere: what depends on it there ends.
@@ -70,7 +70,7 @@ void node_link_reset(struct node_link *, uint32_t loop);
 
 // Ends it, and all that depends on it, soon.
 void node_link_end(struct node_link *);
-// About once a second: ends a link on which nothing is heard, and lets the other side hear of this
+// About once a second: ends a link on which nothing is received, and pings the other side over this
 // one. No-op for other sessions.
 void node_link_tick(struct session *, uint64_t now_ms);
 // The server stops: if the session is a link, it ends with the last remote session on it.

@@ -56,8 +56,8 @@ static uint32_t shard_of_loop(const struct loop *v) {
     return v->index - 1;
 }
 
-static void tell_node(struct server *server, uint32_t shard, enum shard_event event, int err,
-                      const char *text) {
+static void report_event(struct server *server, uint32_t shard, enum shard_event event, int err,
+                         const char *text) {
     const struct server_cluster *c = server->options.cluster;
     c->changed(c->arg, shard, event, err, text);
 }
@@ -159,7 +159,7 @@ static void on_opened(uv_work_t *work, int status) {
     if (o->err < 0) {
         loops_remove(&server->loops, v->index);
         place_free_loop(server, v);
-        tell_node(server, shard, SHARD_NOT_OPENED, o->err, o->text);
+        report_event(server, shard, SHARD_NOT_OPENED, o->err, o->text);
         if (server->stopping)
             turn_end(server->loop[0]);
     } else {
@@ -170,7 +170,7 @@ static void on_opened(uv_work_t *work, int status) {
         place_set_node(server->links, v->index, NULL);
         (void)loops_run(&server->loops, v->index, reset_own_peers, NULL); // or they heal later
         place_is_reachable(server, v->index);
-        tell_node(server, shard, SHARD_SERVES, 0, "");
+        report_event(server, shard, SHARD_SERVES, 0, "");
         if (server->stopping)
             (void)server_leave_shard(server, shard);
     }
@@ -188,7 +188,7 @@ void server_set_foreign_ids(struct server *server) {
 static void refuse_opening(struct server *server, uint32_t shard) {
     char text[512];
     snprintf(text, sizeof text, "%s", error_text());
-    tell_node(server, shard, SHARD_NOT_OPENED, MR_ENOMEM, text);
+    report_event(server, shard, SHARD_NOT_OPENED, MR_ENOMEM, text);
 }
 
 void server_open_shard(struct server *server, uint32_t shard, const struct stream_state *seen) {
@@ -343,7 +343,7 @@ static void on_group_closed(uv_work_t *work, int status) {
     place_free_loop(server, v);
     if (event == SHARD_LEFT)
         notify_nodes(server, o->shard + 1);
-    tell_node(server, o->shard, event, event == SHARD_LOST ? MR_ESTOPPED : 0, o->text);
+    report_event(server, o->shard, event, event == SHARD_LOST ? MR_ESTOPPED : 0, o->text);
     mem_free(o);
     turn_end(server->loop[0]); // the server may stop now
 }
@@ -396,8 +396,8 @@ static void place_begin_loss(struct server *server, uint32_t loop) {
     server->loops.places[loop].at = PLACE_LEAVING;
     place_break_sessions(&server->loop[0]->host, loop);
     // The store may answer before the shard's loop has a turn: the shard is lost all the same.
-    if (!v->is_told_lost)
-        v->is_told_lost = loops_run(&server->loops, loop, lose_place, NULL) == 0;
+    if (!v->is_loss_sent)
+        v->is_loss_sent = loops_run(&server->loops, loop, lose_place, NULL) == 0;
 }
 
 void places_give_up(struct server *server) {
@@ -566,10 +566,10 @@ static void on_moved(void *arg, uint32_t loop, bool is_closed) {
     if (at != PLACE_ON_NODE && !(at == PLACE_UNKNOWN && is_closed))
         return;
     server->loops.places[loop].at = PLACE_UNKNOWN;
-    tell_node(server, loop - 1, is_closed ? SHARD_IS_FREE : SHARD_MOVED, 0, "");
+    report_event(server, loop - 1, is_closed ? SHARD_IS_FREE : SHARD_MOVED, 0, "");
 }
 
-// Of a node, the first loop tells how the store answers its shards.
+// Of a node, the first loop says how the store answers its shards.
 static void look_for_outage(void *arg, struct log_state *out) {
     const struct server *server = arg;
     for (uint32_t i = 1; i < server->loops.count; i++) {

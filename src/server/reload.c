@@ -10,14 +10,14 @@ static void on_hangup(uv_signal_t *signal, int number) {
     struct reload *k = signal->data;
     (void)number;
     notice(NOTICE_INFO, "SIGHUP: reloading");
-    systemd_tell_reloading();
+    systemd_notify_reloading();
     k->reload(k->arg);
-    systemd_tell("READY=1");
+    systemd_notify("READY=1");
 }
 
 static void on_watchdog(uv_timer_t *timer) {
     (void)timer;
-    systemd_tell("WATCHDOG=1");
+    systemd_notify("WATCHDOG=1");
 }
 
 int reload_init(struct reload *k, uv_loop_t *loop, void (*reload)(void *arg), void *arg) {

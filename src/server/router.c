@@ -144,7 +144,7 @@ static void remote_post(struct remote *r, struct loop_message *m) {
     loop_message_free(m);
 }
 
-static bool remote_tell(struct remote *r, enum loop_message_kind kind, uint64_t count) {
+static bool remote_post_count(struct remote *r, enum loop_message_kind kind, uint64_t count) {
     struct loop_message *m = loop_message_create(kind, r);
     if (!m)
         return false;
@@ -222,7 +222,7 @@ static bool send_requests(struct remote *r) {
 }
 
 static bool send_ack(struct remote *r) {
-    if (!remote_tell(r, LOOP_SENT, r->to_ack))
+    if (!remote_post_count(r, LOOP_SENT, r->to_ack))
         return false;
     r->to_ack = 0;
     return true;
@@ -303,7 +303,7 @@ static void answer_empty(struct remote *);
 // until its timeout.
 static void remote_unblock(struct remote *r) {
     if (r->is_made)
-        (void)remote_tell(r, LOOP_UNBLOCK, 0);
+        (void)remote_post_count(r, LOOP_UNBLOCK, 0);
     else
         answer_empty(r);
 }
@@ -541,7 +541,7 @@ void router_unblock_at(struct session *s, uint32_t loop) {
 
 void router_return(struct session *s, uint32_t loop, uint64_t jobs) {
     struct remote *r = s->remotes[loop];
-    if (r->is_made && !remote_tell(r, LOOP_RETURN, jobs)) {
+    if (r->is_made && !remote_post_count(r, LOOP_RETURN, jobs)) {
         s->broken = true; // they go back with the connection
         session_touch(s);
     }
@@ -656,7 +656,7 @@ static void answer_empty(struct remote *r) {
 static void give_back_others(struct session *s, const struct remote *lost) {
     for (uint32_t i = 0; s->host->loops->is_cluster && i < s->host->loops->count; i++)
         if (s->remotes[i] && s->remotes[i] != lost && s->remotes[i]->is_made)
-            (void)remote_tell(s->remotes[i], LOOP_GIVE_BACK, 0); // else they count an attempt
+            (void)remote_post_count(s->remotes[i], LOOP_GIVE_BACK, 0); // else they count an attempt
 }
 
 void router_give_back(struct session *s) {

@@ -33,7 +33,7 @@ static socklen_t notify_address(struct sockaddr_un *out) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
 }
 
-void systemd_tell(const char *format, ...) {
+void systemd_notify(const char *format, ...) {
     struct sockaddr_un to;
     socklen_t to_size = notify_address(&to);
     if (!to_size)
@@ -52,8 +52,8 @@ void systemd_tell(const char *format, ...) {
     close(fd);
 }
 
-void systemd_tell_reloading(void) {
-    systemd_tell("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, monotonic_us());
+void systemd_notify_reloading(void) {
+    systemd_notify("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, monotonic_us());
 }
 
 static uint64_t systemd_number(const char *name) {

@@ -8,10 +8,10 @@
 
 // Sends "READY=1", "STOPPING=1", "STATUS=…", or several separated by line breaks. Failures are
 // ignored: the server does not depend on them. Any thread.
-void systemd_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void systemd_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Sends RELOADING=1 with the time.
-void systemd_tell_reloading(void);
+void systemd_notify_reloading(void);
 
 // The interval for WATCHDOG=1, half of the configured one; 0: none.
 uint64_t systemd_watchdog_ms(void);

@@ -30,7 +30,7 @@ struct peer {
     // To that shard: notes.
     uint64_t note_sent, note_noted; // numbers of the last one sent; received there
     uint64_t notes_ms;              // as emits_ms
-    bool begins, tells;             // BEGIN has to be sent; facts follow from here
+    bool begins, sends_facts;       // BEGIN has to be sent; facts follow from here
     struct fact_cursor facts;
 
     // From that shard.
@@ -217,10 +217,10 @@ static bool peer_fact_next(struct peers *p, uint32_t to, struct message *out) {
     if (peer->begins) {
         out->kind = MESSAGE_BEGIN;
         peer->begins = false;
-    } else if (peer->tells && core_fact_next(p->core, &peer->facts, &fact)) {
+    } else if (peer->sends_facts && core_fact_next(p->core, &peer->facts, &fact)) {
         message_set_fact(out, &fact);
     } else {
-        peer->tells = false;
+        peer->sends_facts = false;
         return false;
     }
     note_number(p, out);
@@ -406,16 +406,16 @@ static void peer_send_again(struct peers *p, struct peer *peer) {
     peer->emits_ms = core_now(p->core);
 }
 
-static void peer_tell_again(struct peers *p, struct peer *peer) {
+static void peer_send_facts_again(struct peers *p, struct peer *peer) {
     peer->facts = (struct fact_cursor){ 0 };
-    peer->begins = peer->tells = p->dirty = true;
+    peer->begins = peer->sends_facts = p->dirty = true;
     peer->notes_ms = core_now(p->core);
 }
 
 void peers_reset(struct peers *p, uint32_t other) {
     assert(other < p->count && other != p->index);
     peer_send_again(p, &p->peer[other]);
-    peer_tell_again(p, &p->peer[other]);
+    peer_send_facts_again(p, &p->peer[other]);
 }
 
 // Returns when this peer has to be looked at again; UINT64_MAX: nothing waits for an answer.
@@ -428,7 +428,7 @@ static uint64_t peer_check_silence(struct peers *p, uint32_t other) {
     if (emits && now >= peer->emits_ms + PEER_SILENT_MS)
         peer_send_again(p, peer);
     if (notes && now >= peer->notes_ms + PEER_SILENT_MS)
-        peer_tell_again(p, peer);
+        peer_send_facts_again(p, peer);
     if (emits)
         until = peer->emits_ms + PEER_SILENT_MS;
     if (notes && peer->notes_ms + PEER_SILENT_MS < until)
@@ -568,7 +568,7 @@ int peers_receive(struct peers *p, const struct message *m) {
 // Most notes and answers are ready at once.
 static bool peer_has_answer(const struct peer *peer) {
     return peer->refused || peer->accepted > peer->arrived_sent || peer->noted_due ||
-           peer->begins || peer->tells;
+           peer->begins || peer->sends_facts;
 }
 
 // For emits and acknowledgements `out_at` is the earliest position. Only facts overtake a note.

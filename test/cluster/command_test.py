@@ -202,7 +202,7 @@ def a_node_that_was_killed_is_lost_and_its_shards_are_not():
     cluster.nodes = [first, third]
     wait_spread(cluster, [2, 2])
     equal(status(first)[0][address(second)]["state"], "lost")
-    check("not heard of" in Client(first).refused("ERR", "CLUSTER", "MOVE", "0", address(second)))
+    check("has not written to the store" in Client(first).refused("ERR", "CLUSTER", "MOVE", "0", address(second)))
     fail = [line for line in Client(first).ask("CLUSTER", "NODES").splitlines() if address(second) in line]
     check("master,fail" in fail[0] and "disconnected" in fail[0], fail)
     cluster.end()

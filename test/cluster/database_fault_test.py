@@ -144,7 +144,7 @@ def cut_from_standby(*ways):
     standby.link.cut(*ways)
     client = Client(cluster.nodes[0])
     client.send("PUSH", "s", "waits")
-    wait_until(lambda: any("is lost" in line for node in cluster.nodes for line in node.heard()), "an owner gives up")
+    wait_until(lambda: any("is lost" in line for node in cluster.nodes for line in node.new_notices()), "an owner gives up")
     check(is_silent(client) or not is_acknowledged(client), "what the standby does not have was acknowledged")
     standby.link.heal()
     load.goes_on()
@@ -261,7 +261,7 @@ def H5_the_database_is_paused_and_resumed():
     for one in (primary, standby):
         load.goes_on()
         one.signal_all(signal.SIGSTOP)
-        wait_until(lambda: any("is lost" in line for node in cluster.nodes for line in node.heard()), "an owner gives up")
+        wait_until(lambda: any("is lost" in line for node in cluster.nodes for line in node.new_notices()), "an owner gives up")
         one.signal_all(signal.SIGCONT)
     load.goes_on()
     load.holds(cluster.nodes[1])

@@ -118,7 +118,7 @@ def F35_H5_each_server_is_paused_and_resumed_then_all():
         if len(paused) == 1:
             load.goes_on()
         else:
-            wait_until(lambda: any("is lost" in line for node in cluster.nodes for line in node.heard()), "an owner gives up")
+            wait_until(lambda: any("is lost" in line for node in cluster.nodes for line in node.new_notices()), "an owner gives up")
         for server in paused:
             os.kill(server.process.pid, signal.SIGCONT)
     load.goes_on()

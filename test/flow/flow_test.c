@@ -32,17 +32,17 @@ static int read_words(uint64_t number, mr_flow_out *out, void *arg) {
 }
 
 // What a sink has received, as "key=value " one after another.
-struct heard {
+struct collected {
     pthread_mutex_t lock;
     char text[4096];
     uint64_t last, count;
 };
 
-#define HEARD                                                                                      \
+#define COLLECTED                                                                                  \
     { .lock = PTHREAD_MUTEX_INITIALIZER }
 
 static int hear(mr_pair p, uint64_t number, void *arg) {
-    struct heard *h = arg;
+    struct collected *h = arg;
     pthread_mutex_lock(&h->lock);
     size_t used = strlen(h->text);
     snprintf(h->text + used, sizeof h->text - used, "%.*s=%.*s ", (int)p.key.size,
@@ -59,7 +59,7 @@ static int compare_text(const void *a, const void *b) {
 }
 
 // The pairs in order of the alphabet.
-static const char *sorted(struct heard *h) {
+static const char *sorted(struct collected *h) {
     static char out[4096];
     char copy[4096], *words[1000], *save = NULL;
     size_t count = 0, used = 0;
@@ -119,7 +119,7 @@ static int first_letter(mr_pair p, mr_flow_out *out, void *arg) {
 static void E1_words_are_counted(void **state) {
     static const char *const blocks[] = { "the cat the dog", "dog cat dog", "the cat", NULL };
     struct text text = { .blocks = blocks };
-    struct heard all = HEARD, letters = HEARD;
+    struct collected all = COLLECTED, letters = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, "words");
@@ -154,7 +154,7 @@ static void E1_E6_pairs_part_and_meet(void **state) {
     (void)state;
     for (uint32_t apart = 0; apart < 2; apart++) {
         struct text text = { .blocks = blocks };
-        struct heard h = HEARD;
+        struct collected h = COLLECTED;
         mr_operator_options o = { .apart = apart };
         mr *m = open_mem();
         mr_flow *f = flow_open(m, fresh("parts"));
@@ -186,8 +186,8 @@ static int read_digits(uint64_t number, mr_flow_out *out, void *arg) {
 }
 
 static const char *windows(uint64_t size, uint64_t slide, uint32_t drop_last) {
-    static struct heard h;
-    h = (struct heard)HEARD;
+    static struct collected h;
+    h = (struct collected)COLLECTED;
     mr_window w = { .size = size, .slide = slide, .drop_last = drop_last };
     mr *m = open_mem();
     mr_flow *f = flow_open(m, fresh("windows"));
@@ -230,7 +230,7 @@ static int running_total(mr_pair p, mr_flow_out *out, void *arg) {
 static void E1_a_stage_keeps_a_state_for_each_key(void **state) {
     static const char *const blocks[] = { "a b a", "b a a", "a", NULL };
     struct text text = { .blocks = blocks };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, "totals");
@@ -250,7 +250,7 @@ static int split_values(mr_pair p, mr_flow_out *out, void *arg) {
 static void fold_of(mr_flow_fold *fold, const char *words, const char *expected) {
     const char *const blocks[] = { words, NULL };
     struct text text = { .blocks = blocks };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, fresh("fold"));
     must(mr_flow_source(f, "text", read_words, &text, NULL));
@@ -299,7 +299,7 @@ static int read_numbers(uint64_t number, mr_flow_out *out, void *arg) {
     return 0;
 }
 
-static const char *sums(double p, uint64_t seed, struct heard *h) {
+static const char *sums(double p, uint64_t seed, struct collected *h) {
     uint64_t blocks = 40;
     mr_operator_options o = { .block = 3 };
     mr *m = open_mem();
@@ -325,7 +325,7 @@ static const char *sums(double p, uint64_t seed, struct heard *h) {
 
 // E6, E2: a repeat has no visible effect.
 static void E6_E2_sums_with_crashes_equal_those_without(void **state) {
-    struct heard without = HEARD, with = HEARD;
+    struct collected without = COLLECTED, with = COLLECTED;
     (void)state;
     char expected[4096];
     snprintf(expected, sizeof expected, "%s", sums(0, 1, &without));
@@ -350,7 +350,7 @@ static void E4_what_a_failed_attempt_made_is_not_seen(void **state) {
     static const char *const blocks[] = { "a b c", NULL };
     struct text text = { .blocks = blocks };
     struct flaky flaky = { .good_from = 8 };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, "late");
@@ -382,7 +382,7 @@ static int retry_each(mr_id id, mr_bytes key, const char *reason, void *arg) {
 }
 
 static mr_flow *poisoned(mr *m, const char *on_dead, struct text *text, struct poison *k,
-                         struct heard *h) {
+                         struct collected *h) {
     mr_flow *f = NULL;
     mr_flow_options o = { .backoff = "0ms", .attempts = 3, .on_dead = on_dead };
     must(mr_flow_open(m, "mail", &o, &f));
@@ -399,7 +399,7 @@ static void a_pair_that_fails_dies_alone(void **state) {
     static const char *const blocks[] = { "a bad b", "a bad bad", NULL };
     struct text text = { .blocks = blocks };
     struct poison k = { false };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = poisoned(m, "skip", &text, &k, &h);
@@ -443,7 +443,7 @@ static void U14_a_dead_letter_has_the_key_of_its_pair(void **state) {
     struct text text = { .blocks = blocks };
     mr_flow_options o = { .backoff = "0ms", .attempts = 2 };
     struct poison k = { false };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = NULL;
@@ -478,7 +478,7 @@ static int read_poison(uint64_t number, mr_flow_out *out, void *arg) {
 static void U14_many_pairs_of_a_block_die_alone(void **state) {
     mr_flow_options o = { .backoff = "0ms", .attempts = 2 };
     struct poison k = { false };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = NULL;
@@ -505,7 +505,7 @@ static void a_flow_halts_with_on_dead_halt(void **state) {
     static const char *const blocks[] = { "a bad b", "a", NULL };
     struct text text = { .blocks = blocks };
     struct poison k = { false };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = poisoned(m, "halt", &text, &k, &h);
@@ -650,7 +650,7 @@ static int never_b(mr_pair p, mr_flow_out *out, void *arg) {
 static void what_will_never_do_dies_at_once(void **state) {
     static const char *const blocks[] = { "a b c", NULL };
     struct text text = { .blocks = blocks };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     mr_operator_options o = { .apart = 1, .attempts = 9, .backoff = "1h..1h" };
     (void)state;
     mr *m = open_mem();
@@ -677,7 +677,7 @@ static int busy_twice(mr_pair p, mr_flow_out *out, void *arg) {
 static void a_busy_command_counts_no_attempt(void **state) {
     static const char *const blocks[] = { "a b", NULL };
     struct text text = { .blocks = blocks };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     atomic_int calls = 0;
     mr_operator_options o = { .apart = 1, .attempts = 1 };
     (void)state;
@@ -829,7 +829,7 @@ static void a_flow_that_was_changed_is_refused(void **state) {
 static void T16_E3_a_flow_that_is_over_does_nothing_again(void **state) {
     static const char *const blocks[] = { "a b", "a", NULL };
     struct text text = { .blocks = blocks }, again = { .blocks = blocks };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     for (int i = 0; i < 2; i++) {
@@ -858,7 +858,7 @@ static void T16_a_removed_flow_starts_again(void **state) {
     mr *m = open_mem();
     for (int i = 0; i < 3; i++) {
         struct text text = { .blocks = blocks };
-        struct heard h = HEARD;
+        struct collected h = COLLECTED;
         mr_flow *f = flow_open(m, "forgotten");
         must(mr_flow_source(f, "text", read_words, &text, NULL));
         must(mr_flow_aggregate(f, "count", "text", mr_flow_sum, NULL, NULL, NULL));
@@ -874,7 +874,7 @@ static void T16_a_removed_flow_starts_again(void **state) {
     must(mr_close(m));
 }
 
-static mr_flow *count_words(mr *m, void *text, mr_flow_read *read, struct heard *h) {
+static mr_flow *count_words(mr *m, void *text, mr_flow_read *read, struct collected *h) {
     mr_flow *f = flow_open(m, "shared");
     must(mr_flow_source(f, "text", read, text, NULL));
     must(mr_flow_aggregate(f, "count", "text", mr_flow_sum, NULL, NULL, NULL));
@@ -915,7 +915,7 @@ static void T16_F4_only_its_own_run_is_removed(void **state) {
     static const char *const blocks[] = { "a b a", "a c", NULL };
     struct text texts[2] = { { .blocks = blocks }, { .blocks = blocks } };
     struct slow_text last = { .text = { .blocks = blocks }, .half = GATE, .on = GATE };
-    struct heard h = HEARD, later = HEARD;
+    struct collected h = COLLECTED, later = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *quick = count_words(m, &texts[0], read_words, &h);
@@ -946,7 +946,7 @@ static void T16_E2_a_late_reader_adds_nothing(void **state) {
     static const char *const blocks[] = { "a b a", "a c", NULL };
     struct text text = { .blocks = blocks };
     struct slow_text same = { .text = { .blocks = blocks }, .half = GATE, .on = GATE };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *late = count_words(m, &same, read_slowly, &h);
@@ -977,7 +977,7 @@ static void T16_a_half_removed_flow_starts_again(void **state) {
     mr *m = open_mem();
     for (int i = 0; i < 3; i++) {
         struct text texts[] = { { .blocks = left }, { .blocks = right } };
-        struct heard h = HEARD;
+        struct collected h = COLLECTED;
         mr_flow *f = flow_open(m, "half");
         must(mr_flow_source(f, "left", read_words, &texts[0], NULL));
         must(mr_flow_source(f, "right", read_words, &texts[1], NULL));
@@ -1025,7 +1025,7 @@ static void a_failing_source_beside_an_endless_one_is_reported(void **state) {
 static void D4_an_empty_flow_is_over_at_once(void **state) {
     static const char *const blocks[] = { NULL };
     struct text text = { .blocks = blocks };
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, "empty");
@@ -1085,7 +1085,7 @@ static int again(mr_pair p, mr_flow_out *out, void *arg) {
 // A declared loop turns until nothing is left in it; then an aggregate in it is flushed, until
 // nothing comes of that either.
 static void a_loop_turns_until_it_is_empty(void **state) {
-    struct heard h = HEARD;
+    struct collected h = COLLECTED;
     (void)state;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, "loop");

@@ -141,7 +141,7 @@ static void a_look_shows_all_shards(void **state) {
     assert_string_equal(now[0].owner, "");
     do
         EXPECT(board_look(f->a, SHARDS, now), STREAM_DONE);
-    while (now[1].silent_ms < 20); // nothing is heard of the owner
+    while (now[1].silent_ms < 20); // the owner does not write
     EXPECT(stream->impl->beat(stream, 1), STREAM_DONE);
     uint64_t silent_ms = now[1].silent_ms;
     EXPECT(board_look(f->a, SHARDS, now), STREAM_DONE);

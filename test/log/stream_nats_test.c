@@ -234,7 +234,7 @@ static void H6_a_stream_of_another_configuration_is_refused(void **state) {
     expect_look(three, cluster, 1, MR_EINVAL, "replicas 1, not 3");
 }
 
-// H6: and it is told.
+// H6: and it is reported.
 static void H6_the_promise_is_what_the_servers_do(void **state) {
     struct fixture *f = *state;
     struct stream_promise p;

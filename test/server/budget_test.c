@@ -31,7 +31,7 @@ static size_t feed(struct dialogue *d, int client, mr_bytes bytes) {
     return room;
 }
 
-static void forget_heard(struct dialogue *d, int client) {
+static void forget_received(struct dialogue *d, int client) {
     d->clients[client].received.size = 0;
 }
 
@@ -57,7 +57,7 @@ static int attack(struct dialogue *d, mr_bytes bytes) {
         turn_once(d);
         note_turn(d->host.steps - before);
         expect_reply(d, 1, "+PONG");
-        forget_heard(d, 0);
+        forget_received(d, 0);
         if (turns < MOST_TURNS)
             continue;
         hang_up(d, 0); // that is enough of it
@@ -94,7 +94,7 @@ static int attack_words(struct dialogue *d, const char *first, const char *each,
 static void make_stages(struct dialogue *d) {
     for (int i = 0; i < STAGES; i++) {
         send_linef(d, 1, "PUSH stage-%d x", i);
-        forget_heard(d, 1);
+        forget_received(d, 1);
     }
 }
 
@@ -155,7 +155,7 @@ static void U4_an_empty_place_makes_no_look_longer(void **state) {
     ask(d, 0, "STAGES FROM stage-9998", "[]");
     assert_true(d->host.steps - before < 500);
     send_line(d, 1, "TAKE stage-0 a b c d e f g h i j k l m n o p q r s t u v w x y z");
-    forget_heard(d, 1);
+    forget_received(d, 1);
     before = d->host.steps;
     ask(d, 0, "STAGES COUNT 1", "[[\"name\" \"stage-0\" *\"workers\" :1 *]]");
     assert_true(d->host.steps - before > 27);
@@ -176,7 +176,7 @@ static void U4_what_a_token_does_not_see_costs_too(void **state) {
         names[at] = at % 2 ? ' ' : 's';
     for (int i = 0; i < EPICS; i++) {
         send_linef(d, 1, "PUSH s x EPIC e%d 1", i);
-        forget_heard(d, 1);
+        forget_received(d, 1);
     }
     for (int i = 0; i < WORKERS; i++) {
         struct session *w;
@@ -196,7 +196,7 @@ static void U4_what_a_token_does_not_see_costs_too(void **state) {
     }
     d->clients[0].session->who = NULL;
     send_line(d, 0, "WORKERS COUNT 1000");
-    forget_heard(d, 0);
+    forget_received(d, 0);
 }
 
 // U4: so it is for INFO, which adds up what the token sees.
@@ -222,7 +222,7 @@ static void U4_lists_that_find_nothing_share_their_turns(void **state) {
     enum { JOBS = 5000 };
     for (int i = 0; i < JOBS; i++) {
         send_linef(d, 1, "PUSH s x KEY k%d DELAY %d", i % 100, i % 2 ? 3600000 : 0);
-        forget_heard(d, 1);
+        forget_received(d, 1);
     }
     attack_with(d, "JOBS s KEY nobody\r\n");
     attack_with(d, "JOBS s STATUS delayed\r\n");
@@ -239,7 +239,7 @@ static void push_many(struct dialogue *d, int count, const char *options) {
             used += (size_t)snprintf(many + used, sizeof many - used, "PUSH s x %s\r\n", options);
         send_bytes(d, 0, (mr_bytes){ many, used });
         turn(d);
-        forget_heard(d, 0);
+        forget_received(d, 0);
     }
 }
 
@@ -249,7 +249,7 @@ static void U4_delayed_jobs_are_found_without_a_search(void **state) {
     push_many(d, 20000, "DELAY 3600000 DEADLINE 7200000");
     for (int i = 0; i < 10; i++) {
         send_linef(d, 1, "PUSH few x DELAY 3600000");
-        forget_heard(d, 1);
+        forget_received(d, 1);
     }
     uint64_t before = d->host.steps;
     ask(d, 0, "JOBS few STATUS delayed", "[[*] [*] [*] [*] [*] [*] [*] [*] [*] [*]]");
@@ -331,7 +331,7 @@ static void U4_a_connection_holds_a_bounded_number_of_jobs(void **state) {
     struct job job = take(d, 0, "s");
     for (int i = 0; i < LIMIT_HELD / 1000; i++) { // the last one gets what is left
         send_line(d, 0, "TAKE s COUNT 1000 BATCH 10");
-        forget_heard(d, 0);
+        forget_received(d, 0);
     }
     assert_int_equal(session_jobs(d->clients[0].session), LIMIT_HELD);
     ask(d, 0, "TAKE s", "-FULL *20000 jobs*RELEASE some first*");
@@ -371,7 +371,7 @@ static void U4_many_calls_of_a_lost_connection_share_their_turns(void **state) {
         memcpy(many + used, "CALL s x LATER\r\n", 16);
     while (d->clients[0].session->async_count < LIMIT_ASYNC_CALLS) {
         send_bytes(d, 0, (mr_bytes){ many, used });
-        forget_heard(d, 0);
+        forget_received(d, 0);
     }
     ask(d, 1, "PUSH s last", "\"*\"");
     assert_true(lose(d, 0) > 20);
@@ -382,7 +382,7 @@ static void U4_many_calls_of_a_lost_connection_share_their_turns(void **state) {
 static void take_all(struct dialogue *d, int client) {
     for (int i = 0; i < LIMIT_HELD / 1000; i++) {
         send_line(d, client, "TAKE s COUNT 1000 BATCH 10");
-        forget_heard(d, client);
+        forget_received(d, client);
     }
     assert_int_equal(session_jobs(d->clients[client].session), LIMIT_HELD);
 }
@@ -429,12 +429,12 @@ static void U4_refused_numbers_are_bounded(void **state) {
     ask(d, 1, "PUSH s full", "\"*\"");
     for (int n = 1024; n > 0; n--) { // downwards, so that none is held by another
         send_linef(d, 0, "PUSH s x SOURCE c %d", n);
-        forget_heard(d, 0);
+        forget_received(d, 0);
     }
     ask(d, 0, "PUSH other x SOURCE c 2000", "-GAP 1 *");
     for (int n = 1024; n > 0; n--) {
         send_linef(d, 0, "PUSH s x SOURCE d %d", n);
-        forget_heard(d, 0);
+        forget_received(d, 0);
     }
     ask(d, 0, "PUSH other x SOURCE e 1", "-FULL *connect again*");
     for (uint32_t i = 0; i < d->host.shards; i++)
@@ -461,13 +461,13 @@ static void U4_looks_in_MULTI_cost_as_much_as_alone(void **state) {
     enum { JOBS = 5000, QUEUED = 2000 };
     for (int i = 0; i < JOBS; i++) {
         send_linef(d, 1, "PUSH s x KEY k%d DELAY %d", i % 100, i % 2 ? 3600000 : 0);
-        forget_heard(d, 1);
+        forget_received(d, 1);
     }
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         attack(d, mr_str("MULTI\r\n"));
         for (int n = 0; n < QUEUED; n++) {
             send_bytes(d, 0, mr_str(looks[i]));
-            forget_heard(d, 0);
+            forget_received(d, 0);
         }
         attack(d, mr_str("EXEC\r\n"));
     }
@@ -490,7 +490,7 @@ static void U4_many_connections_share_their_turns(void **state) {
         assert_true(d->host.steps - before < LIMIT_BUSY_STEPS + LIMIT_COMMAND_STEPS);
         expect_reply(d, 1, "+PONG");
         for (int i = 2; i < DIALOGUE_CLIENTS; i++)
-            forget_heard(d, i);
+            forget_received(d, i);
     }
     for (int i = 2; i < DIALOGUE_CLIENTS; i++)
         assert_true(d->clients[i].session->replies > 0); // each has had its turn
@@ -519,7 +519,7 @@ static void U4_the_backlog_is_served_in_rotation(void **state) {
         assert_true(d->clients[i].session->replies > before[i]);
     turn(d);
     for (int i = 2; i < 8; i++)
-        forget_heard(d, i);
+        forget_received(d, i);
 }
 
 // U4: takes that wait for a stage are not all served in the turn in which it is resumed.
@@ -533,7 +533,7 @@ static void U4_very_many_waiting_takes_share_their_turns(void **state) {
                                  (int)sizeof body, body);
     for (int i = 0; i < 100; i++) { // more than 6,000 jobs
         send_bytes(d, 1, (mr_bytes){ push, used });
-        forget_heard(d, 1);
+        forget_received(d, 1);
     }
     ask(d, 1, "PAUSE s", "+OK");
     for (int i = 2; i < DIALOGUE_CLIENTS; i++) {
@@ -548,7 +548,7 @@ static void U4_very_many_waiting_takes_share_their_turns(void **state) {
         for (int i = 2; i < DIALOGUE_CLIENTS; i++)
             served += d->clients[i].received.size > 0;
         for (int i = 2; i < DIALOGUE_CLIENTS; i++)
-            forget_heard(d, i);
+            forget_received(d, i);
         assert_in_range(served, before + 1, before + 4);
     }
     assert_in_range(turns, 2, 6);
@@ -586,7 +586,7 @@ static void U4_a_large_result_for_many_shares_its_turns(void **state) {
         assert_in_range(served, before, before + 2);
     }
     for (int i = 2; i < DIALOGUE_CLIENTS; i++)
-        forget_heard(d, i);
+        forget_received(d, i);
     expect_reply(d, 0, "+OK");
     buffer_finish(&b);
 }
@@ -602,14 +602,14 @@ static void U4_very_many_callers_of_a_job_share_their_turns(void **state) {
         memcpy(many + used, call, sizeof call - 1);
     while (d->clients[0].session->async_count < LIMIT_ASYNC_CALLS) {
         send_bytes(d, 0, (mr_bytes){ many, used });
-        forget_heard(d, 0);
+        forget_received(d, 0);
     }
     ask(d, 1, "AWAIT #1 WAIT -1", "-FULL 65536 calls wait for job *");
     connect_client(d, 2);
     feed(d, 2, mr_str("DROP STAGE s WAITING\r\n"));
     assert_true(turns_until_done(d) > 10);
     assert_int_equal(d->clients[0].session->async_count, 0);
-    forget_heard(d, 0);
+    forget_received(d, 0);
     expect_reply(d, 2, ":1");
 }
 
@@ -664,10 +664,10 @@ static void U4_pushes_that_wait_for_memory_cost_what_is_woken(void **state) {
     d->host.max_bytes = most;
     make_stages(d);
     do {
-        forget_heard(d, 0);
+        forget_received(d, 0);
         send_line(d, 0, "PUSH s 'some bytes'");
     } while (((const char *)d->clients[0].received.data)[0] != '-');
-    forget_heard(d, 0);
+    forget_received(d, 0);
     attack_with(d, "PUSH stage-1 x\r\n"); // refused
     for (int i = 2; i < DIALOGUE_CLIENTS; i++) {
         connect_client(d, i);
@@ -784,7 +784,7 @@ static void U6_calls_count_for_their_client(void **state) {
     ask(d, 0, "HELLO 3", "*");
     for (int i = 0; i < 1000; i++) {
         send_line(d, 0, "CALL s x LATER");
-        forget_heard(d, 0);
+        forget_received(d, 0);
     }
     size_t calls = 1000 * sizeof(struct async_call);
     assert_true(session_held(caller) >= calls && d->host.buffered >= calls);

@@ -66,9 +66,9 @@ class Client:
         return line["reply"]
 
     def read_event(self, name):
-        heard = self.read_next(True)["event"]
-        if heard != name:
-            raise AssertionError(f"it is {heard}, not {name}")
+        received = self.read_next(True)["event"]
+        if received != name:
+            raise AssertionError(f"it is {received}, not {name}")
 
     def ask(self, *words):
         self.send(*words)

@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 client = RedisCluster(host="127.0.0.1", port=int(sys.argv[1]), decode_responses=True)
 for line in sys.stdin:
     try:
-        told = {"reply": client.execute_command(*json.loads(line))}
+        outcome = {"reply": client.execute_command(*json.loads(line))}
     except RedisError as error:
-        told = {"error": str(error), "class": type(error).__name__}
-    print(json.dumps(told), flush=True)
+        outcome = {"error": str(error), "class": type(error).__name__}
+    print(json.dumps(outcome), flush=True)

@@ -59,7 +59,7 @@ def _(kind, resp):
     client = kind(proxy.port, resp)
     equal(client.ask("PING"), "PONG")
     equal(words_of(proxy.said), kind.handshake(resp) + [["PING"]])
-    check(not [h for h in proxy.heard if isinstance(h, bytes) and h.startswith(b"-")], proxy.heard)
+    check(not [h for h in proxy.received if isinstance(h, bytes) and h.startswith(b"-")], proxy.received)
 
 
 @case("calls and is answered; beats; bodies stay as they are")

@@ -18,10 +18,10 @@ def refused(text, *said, options=(), code=2):
     """The server does not start with a file of this text, and reports this."""
     name = write("wrong.conf", text)
     server = Server("--config", name, *options, listen=None, ready=False)
-    heard = server.ends(code)
+    received = server.ends(code)
     for words in said:
-        check(words.replace("FILE", name) in heard, f"not said: {words}", heard)
-    equal(heard.count("\n"), 1, heard)
+        check(words.replace("FILE", name) in received, f"not said: {words}", received)
+    equal(received.count("\n"), 1, received)
 
 
 @case

@@ -177,7 +177,7 @@ static void send_within_turn(struct dialogue *d, const char *text) {
     session_receive(d->clients[1].session, strlen(text));
 }
 
-static void forget_heard(struct dialogue *d) {
+static void forget_received(struct dialogue *d) {
     for (int i = 0; i < 2; i++)
         buffer_clear(&d->clients[i].received);
 }
@@ -219,7 +219,7 @@ static void F50_nothing_is_left_of_a_client_that_has_gone(void **state) {
             hang_up(d, 0);
             d->clients[0].unread = false;
         }
-        forget_heard(d);
+        forget_received(d);
         pass_ms(d, 100000);
         ask(d, 1, "PING", "+PONG");
         dialogue_check(d);

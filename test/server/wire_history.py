@@ -282,7 +282,7 @@ def check(history):
             wrong.append(f"lost: {name} (job {job}) ended with {history['results'].get(name)!r}")
     for name, result in history["called"]:
         if result != f"did {name}":
-            wrong.append(f"wrong caller: {name} heard {result!r}")
+            wrong.append(f"wrong caller: {name} received {result!r}")
     emitted = collections.Counter(body for _, body in history["emitted"])
     wrong += [f"twice: {body} was emitted {n} times" for body, n in emitted.items() if n > 1]
     for name in set(once) - set(emitted):
@@ -338,7 +338,7 @@ def spoil(history):
 
 # ---- TAP --------------------------------------------------------------------------------------
 
-def told(seed, shards, seconds):
+def checked(seed, shards, seconds):
     """One run: its cases. With several shards the same promises hold: what is emitted travels from
     one to another."""
     history = record(seed, shards, seconds)
@@ -357,7 +357,7 @@ def told(seed, shards, seconds):
 
 def main():
     seed, seconds = int(os.environ.get("MILLRACE_SEED", time.time_ns() % 10**9)), SECONDS if LONG else 4
-    cases = told(seed, 1, seconds / 2) + told(seed, 3, seconds / 2)
+    cases = checked(seed, 1, seconds / 2) + checked(seed, 3, seconds / 2)
     print(f"1..{len(cases)}")
     for i, (name, good) in enumerate(cases, 1):
         print(f"{'ok' if good else 'not ok'} {i} - {name}")

@@ -147,8 +147,8 @@ static void F19_what_a_former_owner_has_accepted_is_sent_to_its_successor(void *
     }
 }
 
-// The same if no owner is told: the timer and the epoch of the answer are enough.
-static void F19_an_untold_change_of_owner_heals(void **state) {
+// The same if no owner is notified: the timer and the epoch of the answer are enough.
+static void F19_a_change_of_owner_without_notice_heals(void **state) {
     (void)state;
     struct peer_set *s = begin();
     emit_one(s, (struct job_spec){ 0 });
@@ -367,7 +367,7 @@ int main(void) {
         cmocka_unit_test(F2_lost_emits_are_sent_again_after_a_reset),
         cmocka_unit_test(F2_lost_answers_are_sent_again),
         cmocka_unit_test(F19_what_a_former_owner_has_accepted_is_sent_to_its_successor),
-        cmocka_unit_test(F19_an_untold_change_of_owner_heals),
+        cmocka_unit_test(F19_a_change_of_owner_without_notice_heals),
         cmocka_unit_test(messages_of_former_owners_and_of_no_shard_are_ignored),
         cmocka_unit_test(F2_a_shard_that_claims_emits_it_was_never_sent_is_not_believed),
         cmocka_unit_test(rule15_time_left_counts_on_every_clock),

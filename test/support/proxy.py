@@ -45,12 +45,12 @@ class Tee:
 
 
 class Proxy:
-    """`said` has every request, as words; `heard` every reply that was forwarded. The reply to the next
+    """`said` has every request, as words; `received` every reply that was forwarded. The reply to the next
     request that begins with `lose` is dropped, and the connection closed."""
 
     def __init__(self, server, lose=None):
         self.server, self.lose = server, lose
-        self.said, self.heard = [], []
+        self.said, self.received = [], []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -89,7 +89,7 @@ class Proxy:
             reply, data = replies.frame()
             if reply is None or losing.is_set():
                 break
-            self.heard.append(reply)
+            self.received.append(reply)
             try:
                 client.sendall(data)
             except OSError:

@@ -1,5 +1,5 @@
 """What tests of the server as it is run share: a server in a process of its own on a free port, whose
-notices are heard, and clients that speak RESP. A test waits for a notice, a reply or the end of a
+notices are read, and clients that speak RESP. A test waits for a notice, a reply or the end of a
 process."""
 import atexit
 import os
@@ -95,7 +95,7 @@ class Server:
             if text in line:
                 return line
 
-    def heard(self):
+    def new_notices(self):
         """The notices that no caller has waited for so far; they count as waited for."""
         new = []
         while not self.notices.empty() and (line := self.notices.get()) is not None:

@@ -77,10 +77,10 @@ class Web(Server):
             s.sendall(data)
             if whole:
                 s.shutdown(socket.SHUT_WR)
-            heard = b""
+            received = b""
             while piece := s.recv(65536):
-                heard += piece
-        return heard
+                received += piece
+        return received
 
     def stream(self, token=None):
         return Stream(self, token)
@@ -124,8 +124,8 @@ def fail(client, job, reason="it broke"):
     equal(client.ask("FAIL", job[0], job[1], reason, "NEVER"), "OK")
 
 
-def status_of(heard):
-    return int(heard.split(b" ", 2)[1]) if heard else 0
+def status_of(received):
+    return int(received.split(b" ", 2)[1]) if received else 0
 
 
 # ---- Looks -------------------------------------------------------------------------------------
@@ -236,8 +236,8 @@ def a_connection_serves_one_request_after_another():
             web.refuses(404, "GONE", "nope", "GET", "/api/stage?stage=nope", connection=one)
     ask = f"GET /healthz HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()
     last = ask.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    heard = web.raw(ask * 50 + last, whole=False)
-    equal(heard.count(b"HTTP/1.1 200 OK"), 51)
+    received = web.raw(ask * 50 + last, whole=False)
+    equal(received.count(b"HTTP/1.1 200 OK"), 51)
     old = web.raw(f"GET /healthz HTTP/1.0\r\nHost: {web.host}\r\n\r\n".encode(), whole=False)
     check(b"Connection: close" in old, old)
     web.stop()
@@ -503,8 +503,8 @@ def F45_unauthenticated_clients_get_only_the_page():
     equal(status_of(web.raw(large.replace(b"POST /api/jobs", b"GET /healthz"), whole=False)), 401)
     hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"  # in a body that is not read
     for secret in b"", b"Authorization: Bearer wrong\r\n":
-        heard = web.raw(large.replace(b"Content-Length", secret + b"Content-Length") + hidden, whole=False)
-        equal((status_of(heard), heard.count(b"HTTP/1.1 ")), (401, 1), heard)
+        received = web.raw(large.replace(b"Content-Length", secret + b"Content-Length") + hidden, whole=False)
+        equal((status_of(received), received.count(b"HTTP/1.1 ")), (401, 1), received)
     for scheme in "Basic abc", "bearer", "Bearer":
         web.refuses(401, "NOAUTH", "Bearer", "GET", "/api/stages", headers={"Authorization": scheme})
     web.stop()
@@ -886,9 +886,9 @@ def F41_malformed_requests_are_refused():
             (b"GET / HTTP/1.1\r\n" + good + b"X: y\r\n" * 65 + b"\r\n", 431),
             (b"GET / HTTP/1.1\r\n" + good + b"X: " + b"y" * 20000 + b"\r\n\r\n", 431), (b"x" * 100000, 431),
             (b"*1\r\n$4\r\nPING\r\n" + b"\r\n", 400), (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400)):
-        heard = web.raw(data)
-        equal(status_of(heard), status, data[:200], heard[:200])
-        check(b'{"error":' in heard, heard)
+        received = web.raw(data)
+        equal(status_of(received), status, data[:200], received[:200])
+        check(b'{"error":' in received, received)
     post = f"POST /api/jobs HTTP/1.1\r\n{good.decode()}Content-Type: application/json\r\n" \
            f"Origin: http://{web.host}\r\nContent-Length: 33554433\r\n\r\n".encode()
     equal(status_of(web.raw(post, whole=False)), 413)
@@ -975,9 +975,9 @@ def F43_what_slow_listeners_hold_counts_as_memory():
 def F44_too_many_connections_are_refused():
     web = Web("--max-clients", "20")
     held = [socket.create_connection(("127.0.0.1", web.http), TIMEOUT_S) for _ in range(20)]
-    heard = web.raw(b"", whole=False)
-    equal(status_of(heard), 503)
-    check(b'"FULL"' in heard and b"max-clients" in heard, heard)
+    received = web.raw(b"", whole=False)
+    equal(status_of(received), 503)
+    check(b'"FULL"' in received and b"max-clients" in received, received)
     for s in held:
         s.close()
     web.stop()

@@ -97,7 +97,7 @@ static int check_session(struct inbox *b) {
 // Waits for the lock. A blocked pg_advisory_lock would hold a snapshot, and VACUUM could remove no
 // row as long as it waits: so it is tried again and again.
 static int inbox_lock(struct inbox *b) {
-    bool told = false;
+    bool reported = false;
     while (true) {
         int err = database_ask(&b->database,
                                "SELECT CASE WHEN pg_try_advisory_lock(hashtext('millrace.inbox'),"
@@ -106,13 +106,13 @@ static int inbox_lock(struct inbox *b) {
         if (err < 0)
             return err;
         if (!database_is_null(&b->database, 0, 0)) {
-            if (told)
+            if (reported)
                 complain("inbox run: the other runner has gone; this one works now");
             return 0;
         }
-        if (!told)
+        if (!reported)
             complain("inbox run: another runner works on this inbox; this one stands by");
-        told = true;
+        reported = true;
         err = talks_turn(b->talks, PQsocket(b->database.session), STANDBY_MS);
         if (err < 0 || (err > 0 && (err = database_notified(&b->database)) < 0))
             return err;
