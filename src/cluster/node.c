@@ -60,8 +60,6 @@ struct node {
     char own[STREAM_OWNER]; // "ADDRESS", or "ADDRESS HTTP", as claims name it
     char address[NODE_ADDRESS], http[NODE_ADDRESS];
     struct board *board;
-    struct stream_store *store; // for its promise:
-    struct stream *stream;
     struct host_node info; // for INFO and CLUSTER: points to what is above
     struct stream_promise promise;
 
@@ -220,7 +218,7 @@ static int look_at_board(struct node *n) {
     if (result == STREAM_DONE && l->lost[0])
         result = remove_lost(n);
     if (result == STREAM_DONE && l->asks_promise)
-        result = n->stream->impl->promise(n->stream, &l->promise);
+        result = board_promise(n->board, &l->promise);
     return result;
 }
 
@@ -632,7 +630,7 @@ static int node_find_shards(struct node *n) {
 static int node_check_start(struct node *n) {
     if (!n->options->requires_replication)
         return 0;
-    int err = n->stream->impl->promise(n->stream, &n->look.promise);
+    int err = board_promise(n->board, &n->look.promise);
     if (err > 0)
         return 0; // it does not answer now
     return err < 0 ? err : node_check_promise(n, &n->look.promise);
@@ -664,15 +662,6 @@ static void node_prepare(struct node *n) {
     n->server.node = &n->info;
 }
 
-static int node_open(struct node *n) {
-    int err = board_open(&n->server.store_url, &n->board);
-    if (err == 0)
-        err = stream_store_open(&n->server.store_url, NULL, &n->store);
-    if (err == 0)
-        err = n->store->open(n->store, 0, &n->stream);
-    return err;
-}
-
 // Others need not wait until this node counts as lost.
 static void node_leave(struct node *n) {
     char key[NODE_ADDRESS + 16];
@@ -682,9 +671,6 @@ static void node_leave(struct node *n) {
 }
 
 static void node_close(struct node *n) {
-    if (n->stream)
-        n->stream->impl->close(n->stream);
-    stream_store_close(n->store);
     board_close(n->board);
     mem_free(n);
 }
@@ -700,7 +686,7 @@ int node_run(const struct node_options *options) {
     if (err == 0)
         err = node_find_shards(n);
     if (err == 0)
-        err = node_open(n);
+        err = board_open(&n->server.store_url, &n->board);
     if (err == 0)
         err = node_check_start(n);
     if (err == 0) {

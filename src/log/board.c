@@ -46,6 +46,10 @@ int board_remove(struct board *b, const char *key) {
     return err < 0 ? err : b->impl->remove(b, key);
 }
 
+int board_promise(struct board *b, struct stream_promise *out) {
+    return b->impl->promise(b, out);
+}
+
 void board_interrupt(struct board *b) {
     b->impl->interrupt(b);
 }

@@ -2,6 +2,7 @@
 //
 //     look    the state of all shards: who owns them, and since when the owner was not seen
 //     notes   short texts that all nodes read and write: key, value, age
+//     promise what an acknowledged commit survives
 //
 // Notes are hints: which nodes are alive, who should own a shard, which node is to be drained.
 // Whether a node owns a shard is decided by claims alone (stream.h).
@@ -44,6 +45,7 @@ struct board_impl {
     int (*put)(struct board *, const char *key, const char *value);
     int (*put_new)(struct board *, const char *key, const char *value);
     int (*remove)(struct board *, const char *key);
+    int (*promise)(struct board *, struct stream_promise *out);
     void (*interrupt)(struct board *);
     void (*close)(struct board *);
 };
@@ -68,6 +70,10 @@ int board_put_new(struct board *, const char *key, const char *value);
 
 // Removes a note; STREAM_DONE also if there is none.
 int board_remove(struct board *, const char *key);
+
+// What the server promises that this board has written to: several may accept connections, as a
+// former primary does, but not commit.
+int board_promise(struct board *, struct stream_promise *out);
 
 // Ends a call that another thread is waiting in, and all later ones: STREAM_UNAVAILABLE or
 // STREAM_IN_DOUBT. Any thread.

@@ -217,6 +217,28 @@ static int notes_write(struct nats_board *b, const char *key, const char *value,
     return err;
 }
 
+// ---- The promise --------------------------------------------------------------------------------
+
+static void nats_promise_judge(const char *version, uint32_t replicas, struct stream_promise *out) {
+    const char *flushed = strncmp(version, "2.9.", 4) == 0
+                              ? "this version never flushes before it answers"
+                              : "unless sync_interval is always, which cannot be checked";
+    out->replicated = replicas > 1;
+    out->remedy = "Make a cluster on three servers (millrace store init nats://a,b,c --cluster "
+                  "NAME), copy the store into it";
+    if (out->replicated)
+        snprintf(
+            out->text, sizeof out->text,
+            "An acknowledged job survives the loss of %u of %u NATS servers, not a power cut of "
+            "all (%s).",
+            (unsigned)replicas / 2, (unsigned)replicas, flushed);
+    else
+        snprintf(out->text, sizeof out->text,
+                 "An acknowledged job survives the end of the NATS server, not the loss of its "
+                 "machine or its power (%s).",
+                 flushed);
+}
+
 // ---- The board ----------------------------------------------------------------------------------
 
 static int nats_board_put(struct board *b, const char *key, const char *value) {
@@ -319,6 +341,24 @@ static int nats_board_look(struct board *base, uint32_t shards, struct stream_st
     return err;
 }
 
+// Whatever server answers, the streams have as many replicas.
+static int nats_board_promise(struct board *base, struct stream_promise *out) {
+    struct nats_board *b = nats_board_of(base);
+    struct nats_cluster_state found;
+    char name[NATS_STREAM_NAME];
+    uint32_t asked = nats_session_replicas(b->session), replicas = 0;
+    nats_stream_name(b->cluster, 0, name);
+    int err = nats_cluster_read(b->session, b->cluster, &found);
+    if (!err)
+        err = nats_cluster_usable(b->session, b->cluster, &found);
+    if (!err)
+        err =
+            nats_stream_check(b->session, name, asked ? asked : found.cluster.replicas, &replicas);
+    if (!err)
+        nats_promise_judge(nats_session_version(b->session), replicas, out);
+    return err;
+}
+
 static void nats_board_interrupt(struct board *b) {
     nats_session_interrupt(nats_board_of(b)->session);
 }
@@ -333,6 +373,7 @@ static const struct board_impl nats_board_impl = { .look = nats_board_look,
                                                    .put = nats_board_put,
                                                    .put_new = nats_board_put_new,
                                                    .remove = nats_board_remove,
+                                                   .promise = nats_board_promise,
                                                    .interrupt = nats_board_interrupt,
                                                    .close = nats_board_close };
 

@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "log/postgres.h"
+#include "log/postgres_promise.h"
 #include "log/postgres_schema.h"
 
 #include <stdio.h>
@@ -274,6 +275,12 @@ static int postgres_board_remove(struct board *base, const char *key) {
     return note_change(board_of(base), NOTE_REMOVE, key, NULL, &changed);
 }
 
+static int postgres_board_promise(struct board *base, struct stream_promise *out) {
+    struct postgres_board *b = board_of(base);
+    int err = schema_check(b->session, b->cluster, &b->checked);
+    return err ? err : postgres_promise(b->session, out);
+}
+
 // --- opening ----------------------------------------------------------------------------------
 
 static void postgres_board_interrupt(struct board *base) {
@@ -294,6 +301,7 @@ static const struct board_impl postgres_board_impl = {
     .put = postgres_board_put,
     .put_new = postgres_board_put_new,
     .remove = postgres_board_remove,
+    .promise = postgres_board_promise,
     .interrupt = postgres_board_interrupt,
     .close = postgres_board_close,
 };

@@ -28,7 +28,10 @@ void postgres_destroy(struct postgres *); // takes NULL
 // Ends the wait of the thread that uses the connection, and all later ones. Any thread.
 void postgres_interrupt(struct postgres *);
 
-enum { SCHEMA_STATEMENT = 31 }; // the number of postgres_schema.c
+enum {
+    PROMISE_STATEMENT = 30,
+    SCHEMA_STATEMENT = 31
+}; // the numbers of postgres_promise.c and postgres_schema.c
 
 // A statement with binary parameters and results; prepared at its first use in a connection.
 struct postgres_statement {

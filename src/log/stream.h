@@ -99,7 +99,6 @@ struct stream_impl {
     int (*look)(struct stream *, struct stream_state *out);
     // The owner needs the stream no longer: another one may claim it without waiting.
     int (*release)(struct stream *, uint64_t epoch);
-    int (*promise)(struct stream *, struct stream_promise *out);
     // Ends a call that another thread is waiting in, and all later ones: STREAM_UNAVAILABLE or
     // STREAM_IN_DOUBT. Any thread.
     void (*interrupt)(struct stream *);

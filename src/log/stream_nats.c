@@ -731,36 +731,6 @@ static int nats_stream_trim(struct stream *base, uint64_t epoch, uint64_t upto) 
     return err;
 }
 
-// --- the promise ------------------------------------------------------------------------------
-
-static int nats_stream_promise(struct stream *base, struct stream_promise *out) {
-    struct nats_stream *s = nats_stream_of(base);
-    struct nats_record r;
-    uint64_t sequence;
-    int err = last_read(s, &r, &sequence, NULL);
-    if (err)
-        return err;
-    const char *version = nats_session_version(s->session);
-    const char *flushed = strncmp(version, "2.9.", 4) == 0
-                              ? "this version never flushes before it answers"
-                              : "unless sync_interval is always, which cannot be checked";
-    out->replicated = s->replicas > 1;
-    out->remedy = "Make a cluster on three servers (millrace store init nats://a,b,c --cluster "
-                  "NAME), copy the store into it";
-    if (out->replicated)
-        snprintf(
-            out->text, sizeof out->text,
-            "An acknowledged job survives the loss of %u of %u NATS servers, not a power cut of "
-            "all (%s).",
-            (unsigned)s->replicas / 2, (unsigned)s->replicas, flushed);
-    else
-        snprintf(out->text, sizeof out->text,
-                 "An acknowledged job survives the end of the NATS server, not the loss of its "
-                 "machine or its power (%s).",
-                 flushed);
-    return STREAM_DONE;
-}
-
 // --- opening ----------------------------------------------------------------------------------
 
 static void nats_stream_interrupt(struct stream *base) {
@@ -785,7 +755,6 @@ static const struct stream_impl nats_stream_impl = {
     .beat = nats_stream_beat,
     .look = nats_stream_look,
     .release = nats_stream_release,
-    .promise = nats_stream_promise,
     .interrupt = nats_stream_interrupt,
     .close = nats_stream_close,
 };

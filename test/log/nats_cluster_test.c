@@ -4,6 +4,8 @@
 #include "support/nats_support.h"
 #include "support/stream_support.h"
 
+#include "log/board_nats.h"
+
 #include <nats/nats.h>
 
 static struct nats_servers servers;
@@ -134,7 +136,10 @@ static void three_servers_have_three_replicas(void **state) {
     struct stream_promise promise;
     EXPECT(stream_nats_look(&o, &found), STREAM_DONE);
     assert_int_equal(found.replicas, 3);
-    EXPECT(t->owner.stream->impl->promise(t->owner.stream, &promise), STREAM_DONE);
+    struct board *b;
+    EXPECT(board_nats_open(&o, &b), 0);
+    EXPECT(board_promise(b, &promise), STREAM_DONE);
+    board_close(b);
     assert_true(promise.replicated);
     assert_non_null(strstr(promise.text, "the loss of 1 of 3 NATS servers"));
 }

@@ -2,6 +2,8 @@
 #include "support/postgres_support.h"
 #include "support/stream_suite.h"
 
+#include "log/board_postgres.h"
+
 #include <errno.h>
 #include <signal.h>
 
@@ -472,25 +474,28 @@ static void a_silent_standby_is_given_up(void **state) {
     store->close(store);
 }
 
-static void the_promise_is_what_is_configured(void **state) {
-    struct fixture *f = *state;
+static struct stream_promise promise_with(const char *synchronous_commit) {
+    struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
     struct stream_promise promise;
+    struct board *b;
+    o.synchronous_commit = synchronous_commit;
+    EXPECT(board_postgres_create(&o, &b), 0);
+    EXPECT(board_promise(b, &promise), STREAM_DONE);
+    board_close(b);
+    return promise;
+}
+
+static void the_promise_is_what_is_configured(void **state) {
+    (void)state;
     SQL_AWAIT("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'");
-    EXPECT(f->a->impl->promise(f->a, &promise), STREAM_DONE);
+    struct stream_promise promise = promise_with(NULL);
     assert_true(promise.replicated);
     assert_non_null(strstr(promise.text, "a synchronous standby has it on disk"));
-    struct stream_postgres_options o = options_for(postgres_of_test(), cluster);
     static const char *const weaker[] = { "local", "remote_write", "off" };
     for (size_t i = 0; i < 3; i++) {
-        struct stream_store *store;
-        o.synchronous_commit = weaker[i];
-        EXPECT(stream_postgres_create(&o, &store), 0);
-        struct stream *s = stream_open(store, 0);
-        EXPECT(s->impl->promise(s, &promise), STREAM_DONE);
+        promise = promise_with(weaker[i]);
         assert_false(promise.replicated);
         assert_non_null(strstr(promise.text, "synchronous_commit"));
-        s->impl->close(s);
-        store->close(store);
     }
 }
 

@@ -190,6 +190,12 @@ int sim_board_release(struct board *base, uint32_t shard, uint64_t epoch) {
 
 // ---- The store --------------------------------------------------------------------------------
 
+static int sim_promise(struct board *base, struct stream_promise *out) {
+    (void)base;
+    *out = (struct stream_promise){ .replicated = true, .text = "simulated", .remedy = "None" };
+    return STREAM_DONE;
+}
+
 static void sim_interrupt(struct board *base) {
     struct sim_node_board *n = node_of(base);
     pthread_mutex_lock(&n->store->lock);
@@ -207,6 +213,7 @@ static const struct board_impl sim_board_impl = {
     .put = sim_put,
     .put_new = sim_put_new,
     .remove = sim_remove,
+    .promise = sim_promise,
     .interrupt = sim_interrupt,
     .close = sim_close,
 };

@@ -87,10 +87,6 @@ static int node_release(struct stream *x, uint64_t epoch) {
     return CUT_OFF(x) ? no_answer() : INNER(x)->impl->release(INNER(x), epoch);
 }
 
-static int node_promise(struct stream *x, struct stream_promise *out) {
-    return INNER(x)->impl->promise(INNER(x), out);
-}
-
 static void node_interrupt(struct stream *x) {
     INNER(x)->impl->interrupt(INNER(x));
 }
@@ -109,7 +105,6 @@ static const struct stream_impl node_stream_impl = {
     .beat = node_beat,
     .look = node_look,
     .release = node_release,
-    .promise = node_promise,
     .interrupt = node_interrupt,
     .close = node_close_stream,
 };

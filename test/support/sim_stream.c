@@ -484,12 +484,6 @@ static int sim_release(struct stream *base, uint64_t epoch) {
     return owns ? STREAM_DONE : STREAM_FENCED;
 }
 
-static int sim_promise(struct stream *base, struct stream_promise *out) {
-    (void)base;
-    *out = (struct stream_promise){ .replicated = true, .text = "simulated", .remedy = "None" };
-    return STREAM_DONE;
-}
-
 static void sim_interrupt(struct stream *base) {
     struct sim_stream *x = (struct sim_stream *)base;
     pthread_mutex_lock(&x->store->lock);
@@ -511,7 +505,6 @@ static const struct stream_impl sim_stream_impl = {
     .beat = sim_beat,
     .look = sim_look,
     .release = sim_release,
-    .promise = sim_promise,
     .interrupt = sim_interrupt,
     .close = sim_close,
 };
