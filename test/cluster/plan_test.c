@@ -34,7 +34,7 @@ static uint32_t count_alive(void) {
 }
 
 // Nodes of pods get a new address with every restart; the notes of the old ones stay for an hour.
-static void H4_nodes_that_were_lost_leave_room_for_those_that_live(void **state) {
+static void H3_nodes_that_were_lost_leave_room_for_those_that_live(void **state) {
     (void)state;
     seen = (struct cluster_seen){ 0 };
     for (uint32_t i = 0; i < 200; i++)
@@ -46,7 +46,7 @@ static void H4_nodes_that_were_lost_leave_room_for_those_that_live(void **state)
     expect_sorted();
 }
 
-static void H4_of_too_many_nodes_the_last_are_left_out_and_own_nothing(void **state) {
+static void H3_of_too_many_nodes_the_last_are_left_out_and_own_nothing(void **state) {
     (void)state;
     seen = (struct cluster_seen){ .shards = 2 };
     for (uint32_t i = 0; i < NODES_SEEN + 3; i++)
@@ -66,8 +66,8 @@ static void H4_of_too_many_nodes_the_last_are_left_out_and_own_nothing(void **st
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(H4_nodes_that_were_lost_leave_room_for_those_that_live),
-        cmocka_unit_test(H4_of_too_many_nodes_the_last_are_left_out_and_own_nothing),
+        cmocka_unit_test(H3_nodes_that_were_lost_leave_room_for_those_that_live),
+        cmocka_unit_test(H3_of_too_many_nodes_the_last_are_left_out_and_own_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,7 +185,7 @@ static void messages_of_former_owners_and_of_no_shard_are_ignored(void **state) 
 }
 
 // Of two emits only the first was sent. An answer that claims more drops neither.
-static void F2_a_shard_that_claims_emits_it_was_never_sent_is_not_believed(void **state) {
+static void H4_a_shard_that_claims_emits_it_was_never_sent_is_not_believed(void **state) {
     (void)state;
     for (int kind = 0; kind < 4; kind++) {
         enum message_kind kinds[] = { MESSAGE_ARRIVED, MESSAGE_ACKED, MESSAGE_REFUSED,
@@ -369,7 +369,7 @@ int main(void) {
         cmocka_unit_test(F19_what_a_former_owner_has_accepted_is_sent_to_its_successor),
         cmocka_unit_test(F19_a_change_of_owner_without_notice_heals),
         cmocka_unit_test(messages_of_former_owners_and_of_no_shard_are_ignored),
-        cmocka_unit_test(F2_a_shard_that_claims_emits_it_was_never_sent_is_not_believed),
+        cmocka_unit_test(H4_a_shard_that_claims_emits_it_was_never_sent_is_not_believed),
         cmocka_unit_test(rule15_time_left_counts_on_every_clock),
         cmocka_unit_test(rule13_a_lost_note_is_sent_again),
         cmocka_unit_test(rule13_notes_are_sent_again_after_a_reset),
