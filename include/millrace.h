@@ -12,9 +12,9 @@
 //     mr_push(m, "shouts", mr_str("hi"), NULL, NULL);   return 0; // commits
 //     mr_work(m, "shouts", shout, NULL, NULL, &w);  }
 //
-// Names: mr_stage_… takes a stage, mr_job_… a leased job, mr_epic_… an epic, mr_worker_… a worker;
-// verbs without a noun act on the engine, on a job by its id, or end and keep a lease (mr_done,
-// mr_fail, mr_release, mr_beat).
+// Names: mr_stage_… takes a stage, mr_job_… a leased job, mr_epic_… an epic, mr_schedule_… a
+// schedule, mr_worker_… a worker; verbs without a noun act on the engine, on a job by its id, or
+// end and keep a lease (mr_done, mr_fail, mr_release, mr_beat).
 //
 // Conventions, which hold for every call:
 //   * A call returns 0, or a negative MR_E… code; then mr_error() has the sentence (of this thread,
@@ -318,6 +318,66 @@ int mr_epic_wait(mr *, const char *stage, const char *name, int64_t wait_ms, mr_
 
 // Forgets an epic: its name and numbers can be used anew. Jobs of it stay and run. MR_EGONE.
 int mr_epic_drop(mr *, const char *stage, const char *name);
+
+// ---- Schedules --------------------------------------------------------------------------------
+// A schedule pushes a job again and again, by the wall clock of the engine: a tick is pushed once,
+// over any crash, and accepted whatever the limits of its stage. It belongs to a stage, where its
+// name (1 to 200 bytes) is unique. Runs with a key never overlap. A schedule of an engine in this
+// process ticks while the engine is open. See docs/schedules.md.
+
+typedef struct mr_schedule_options {
+    const char *cron;    // "30 2 * * *", "@daily"; or NULL, and then …
+    int64_t every_ms;    // … an interval of 1 s at least, from now on
+    const char *tz;      // time zone of `cron`, as "Europe/Berlin"; NULL: UTC
+    const char *missed;  // ticks while the engine was not open: "skip" (or NULL), "one", "all"
+    mr_bytes key, meta;  // of its jobs, as the next two
+    int64_t deadline_ms; // from their push; 0: none
+    uint32_t attempts;   // 0: as the stage says
+    uint64_t reserved[8];
+} mr_schedule_options;
+
+// Makes a schedule, or replaces the one of this name, which keeps its pause, its last tick and, if
+// its times are the same, its next one. MR_EINVAL names the field that is not possible, and what
+// is; MR_ETOOBIG; MR_EFULL: there are too many.
+int mr_schedule_set(mr *, const char *stage, const char *name, mr_bytes body,
+                    const mr_schedule_options *);
+
+// MR_EGONE: there is none of that name.
+int mr_schedule_drop(mr *, const char *stage, const char *name);
+int mr_schedule_pause(mr *, const char *stage, const char *name);
+int mr_schedule_resume(mr *, const char *stage, const char *name); // what it left out stays so
+// Pushes one job beside the ticks. MR_ENET: the connection was lost meanwhile, and the job may have
+// been pushed.
+int mr_schedule_now(mr *, const char *stage, const char *name);
+
+typedef struct mr_schedule_info {
+    const char *stage, *name;
+    const char *cron; // "": every_ms says when
+    int64_t every_ms; // 0: cron says when
+    const char *tz;
+    const char *missed;
+    int paused;
+    int64_t next_at;         // its next tick, in ms since 1970 UTC; -1: none while it is paused
+    int64_t last_at;         // its last one; -1: none yet
+    int64_t upcoming[5];     // the next ticks, in the same unit …
+    uint32_t upcoming_count; // … and how many there are: 0 while it is paused
+    uint64_t pushed;         // jobs
+    mr_id last_id;           // of the latest of these; 0: none yet
+    mr_bytes key;            // of its jobs, as what follows
+    int64_t deadline_ms;
+    uint32_t attempts;
+    uint64_t body_size;
+    uint64_t reserved[8];
+} mr_schedule_info;
+
+// Texts and key are valid until this thread's next look at a schedule. MR_EGONE.
+int mr_schedule_look(mr *, const char *stage, const char *name, mr_schedule_info *out);
+
+// Calls `each` for every schedule of the stage (NULL: of all stages), with an info that is borrowed
+// until `each` returns, until it returns nonzero. It may call anything here. Those that are made or
+// dropped meanwhile may be left out. A server lists those that this user may see.
+int mr_schedules(mr *, const char *stage, int (*each)(const mr_schedule_info *, void *arg),
+                 void *arg);
 
 // ---- Working ----------------------------------------------------------------------------------
 

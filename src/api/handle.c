@@ -110,6 +110,10 @@ int check_wait(const char *what, int64_t ms) {
                      ms);
 }
 
+int check_each(bool given) {
+    return given ? 0 : error_set(MR_EINVAL, "each is NULL: give a function to be called");
+}
+
 int check_reserved(const uint64_t *reserved, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (reserved[i])

@@ -47,6 +47,7 @@ int check_bytes(const char *what, mr_bytes);
 int check_pointer(const char *what, const void *);
 int check_time(const char *what, int64_t ms); // not negative
 int check_wait(const char *what, int64_t ms); // not negative, or MR_FOREVER
+int check_each(bool given);                   // the function of a list
 int check_reserved(const uint64_t *reserved, size_t count);
 int check_push_options(const mr_push_options **options); // NULL becomes the defaults
 int check_items(const mr_item *, size_t count, const mr_push_options *all);

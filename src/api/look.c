@@ -7,10 +7,6 @@ static int check_named(const mr *m, const char *stage, mr_bytes *out_stage) {
     return err < 0 ? err : check_stage(stage, out_stage);
 }
 
-static int check_each(bool given) {
-    return given ? 0 : error_set(MR_EINVAL, "each is NULL: give a function to be called");
-}
-
 int mr_stage_look(mr *m, const char *stage, mr_stage_info *out) {
     mr_bytes name;
     int err = check_named(m, stage, &name);

@@ -57,6 +57,9 @@
     X(resume) X(accepted) X(waiting) X(running) X(done) X(dead) X(cancelled) X(expired)
 #define JOB_INFO_MEMBERS(X)                                                                        \
     X(id) X(attempt) X(attempts) X(age_ms) X(left_ms) X(due_ms) X(running_ms)
+#define SCHEDULE_INFO_MEMBERS(X)                                                                   \
+    X(every_ms)                                                                                    \
+    X(paused) X(next_at) X(last_at) X(pushed) X(last_id) X(deadline_ms) X(attempts) X(body_size)
 #define MEMBER_FROM(member) .member = from->member,
 
 // ---- Stages, channels, jobs -------------------------------------------------------------------
@@ -198,11 +201,11 @@
     X(core, key, bytes, "key", "of its jobs; empty: none")                                         \
     X(core, deadline_ms, count, "deadline-ms", "of its jobs, from their push; 0: none")            \
     X(core, attempts, small, "attempts", "of its jobs; 0: as the stage says")                      \
-    X(core, body_size, count, "body-size", "bytes of the body of its jobs")
+    X(core, body_size, count, "body-size", "bytes of the body of its jobs")                        \
+    X(server, upcoming, other, "upcoming", "array of its next five ticks, Unix time in ms")
 
 // Only of SCHEDULE.
 #define SCHEDULE_MORE_FIELDS(X)                                                                    \
-    X(server, upcoming, other, "upcoming", "array of its next five ticks, Unix time in ms")        \
     X(server, body, other, "body", "with BODY: the body of its jobs; nil: it cannot be read")      \
     X(server, meta, other, "meta", "with BODY: what it says with META, if anything")
 

@@ -148,7 +148,7 @@ static void unsend(struct client_link *l) {
         next = at->next;
         x->sent = false;
         x->repeated = true;
-        if (x->left || x->fails_if_lost)
+        if (x->left || x->fails_if_lost || x->acts_each_time)
             exchange_fail(x, l->err, l->why);
     }
     for (struct list *at; (at = list_first(&l->queue)) != NULL;) {

@@ -509,9 +509,8 @@ int client_stage_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_by
     return exchange_do(c, x, NULL, NULL);
 }
 
-// Refused because it has been done already, by the same request before its answer was lost.
-static void act_hook(struct client *c, struct exchange *x, const struct response_value *v,
-                     uint32_t count) {
+void act_hook(struct client *c, struct exchange *x, const struct response_value *v,
+              uint32_t count) {
     (void)c, (void)v, (void)count;
     if (x->repeated && (x->err == MR_EINVAL || x->err == MR_EGONE))
         x->err = 0;

@@ -15,6 +15,7 @@
 //                     long as it is sure to know the source (SOURCE_REPEAT_MS); then it fails
 //     CALL            carries a `once`; it is sent again also while its end is awaited
 //     DONE FAIL …     carry a token, which ends one lease and only once
+//     SCHEDULE … NOW  is not sent again: it fails
 //     TAKE            the leases of the lost link have ended, so it can be sent again as it is
 //
 // One lock guards everything that does not say otherwise.
@@ -57,6 +58,8 @@ struct exchange {
     bool kept;                    // by its hook, beyond the answer
     bool left;                    // no thread waits for the answer any more
     bool repeated;                // it was sent before, over a link that was lost
+    bool acts_each_time;          // sent again it might act twice: it fails if its link is lost
+                                  // before it was answered
     bool fails_if_lost;           // it is not sent again when its link is lost, but fails; of
                                   // request.h, which also wakes the I/O thread
     struct client_source *source; // whose number it carries; NULL: none
@@ -409,5 +412,18 @@ int client_dead(struct engine *, mr_bytes stage,
 int client_retry(struct engine *, mr_id);
 int client_due(struct engine *, mr_id);
 int client_drop(struct engine *, mr_id);
+
+// The hook of a request that is refused because it has been done already: by the same request,
+// before its answer was lost.
+void act_hook(struct client *, struct exchange *, const struct response_value *, uint32_t count);
+
+// ---- schedule.c -------------------------------------------------------------------------------
+
+int client_schedule_set(struct engine *, mr_bytes stage, mr_bytes name, mr_bytes body,
+                        const mr_schedule_options *);
+int client_schedule_act(struct engine *, mr_bytes stage, mr_bytes name, enum schedule_act);
+int client_schedule(struct engine *, mr_bytes stage, mr_bytes name, mr_schedule_info *);
+int client_schedules(struct engine *, mr_bytes stage,
+                     int (*each)(const mr_schedule_info *, void *arg), void *arg);
 
 #endif

@@ -17,6 +17,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "base/limits.h"
 #include "base/store_url.h"
 #include "engine/leased_job.h"
 #include "millrace.h"
@@ -58,6 +59,9 @@ struct push_number {
 // How a job is ended: FINISH_WAIT until that is durable (else it is when something later is);
 // FINISH_UNPIN with the handler's pin.
 enum { FINISH_WAIT = 1, FINISH_UNPIN = 2 };
+
+// What is done to a schedule.
+enum schedule_act { SCHEDULE_DROP, SCHEDULE_PAUSE, SCHEDULE_RESUME, SCHEDULE_NOW };
 
 struct engine_impl {
     // MR_EBUSY while anything is in use. Frees.
@@ -114,6 +118,14 @@ struct engine_impl {
     int (*epic_skip)(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
     int (*epic_drop)(struct engine *, mr_bytes stage, mr_bytes name);
 
+    // Schedules. `cron` and `tz` of the options may be NULL; the engine checks them and `missed`.
+    int (*schedule_set)(struct engine *, mr_bytes stage, mr_bytes name, mr_bytes body,
+                        const mr_schedule_options *);
+    int (*schedule_act)(struct engine *, mr_bytes stage, mr_bytes name, enum schedule_act);
+    int (*schedule)(struct engine *, mr_bytes stage, mr_bytes name, mr_schedule_info *out);
+    int (*schedules)(struct engine *, mr_bytes stage, // empty: of all
+                     int (*each)(const mr_schedule_info *, void *arg), void *arg);
+
     // Looking and acting. Strings of an info are this thread's until its next look.
     // `each` is called with no lock held.
     int (*stage_look)(struct engine *, mr_bytes stage, mr_stage_info *out);
@@ -135,6 +147,21 @@ struct engine_impl {
     int (*drop)(struct engine *, mr_id);
     int (*check)(struct engine *); // see mr_check
 };
+
+// A schedule as an engine answers it, with room for its texts; engines fill these in.
+struct schedule_answer {
+    mr_schedule_info info; // but for what it points to
+    char stage[STAGE_NAME_MOST + 1], name[SCHEDULE_NAME_MOST + 1], cron[CRON_MOST + 1];
+    char tz[ZONE_NAME_MOST + 1], missed[8];
+    char key[KEY_MOST + 1];
+    uint32_t key_size;
+};
+
+// Copies a text, cut to the room that there is, with its 0.
+void schedule_answer_text(mr_bytes text, char *to, size_t size);
+
+// The info of a copy that stays where it is.
+mr_schedule_info schedule_answer_info(const struct schedule_answer *);
 
 // Whether this can be a stage's name, on any engine: 0, or MR_EINVAL with what can.
 int engine_check_stage(mr_bytes name);

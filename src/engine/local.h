@@ -170,6 +170,9 @@ int local_enter(struct local_shard *);
 uint64_t local_end(struct local_shard *);
 void local_end_keep(struct local_shard *); // the same, still holding the lock
 
+// With the lock: the engine time at which a timer or a schedule is due next.
+uint64_t local_due_ms(struct local_shard *);
+
 // Without the lock: waits until `at` is durable, then returns `err`, or MR_ESTOPPED.
 int local_wait_durable(struct local_shard *, uint64_t at, int err);
 int local_end_durable(struct local_shard *, int err); // local_end, then that
@@ -327,5 +330,14 @@ int local_epic_end(struct engine *, mr_bytes stage, mr_bytes name, uint64_t tota
 int local_epic_skip(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
 int local_epic_drop(struct engine *, mr_bytes stage, mr_bytes name);
 void event_epic(void *owner, struct watcher *);
+
+// ---- local_schedule.c -------------------------------------------------------------------------
+
+int local_schedule_set(struct engine *, mr_bytes stage, mr_bytes name, mr_bytes body,
+                       const mr_schedule_options *);
+int local_schedule_act(struct engine *, mr_bytes stage, mr_bytes name, enum schedule_act);
+int local_schedule(struct engine *, mr_bytes stage, mr_bytes name, mr_schedule_info *);
+int local_schedules(struct engine *, mr_bytes stage,
+                    int (*each)(const mr_schedule_info *, void *arg), void *arg);
 
 #endif

@@ -99,7 +99,7 @@ void *local_notifier_thread(void *engine) {
 // ---- A shard's thread -------------------------------------------------------------------------
 
 static void sleep_until(struct local_shard *s, uint64_t until_ms) {
-    s->thread_wakes_ms = core_next(s->core);
+    s->thread_wakes_ms = local_due_ms(s);
     s->thread_sleeps = true;
     cond_wait_until(&s->due, &s->lock, until_ms);
     s->thread_sleeps = false;

@@ -102,10 +102,14 @@ static bool has_message(struct local_shard *s) {
     return peers && peers_want(peers, &at);
 }
 
+uint64_t local_due_ms(struct local_shard *s) {
+    uint64_t due_ms = core_next(s->core), tick_ms = ticks_due_ms(shard_ticks(s->shard));
+    return tick_ms < due_ms ? tick_ms : due_ms;
+}
+
 static bool thread_is_wanted(struct local_shard *s) {
-    return s->thread_sleeps &&
-           (core_next(s->core) < s->thread_wakes_ms || !list_empty(&s->ringing) || has_message(s) ||
-            log_wants_cleaning(s));
+    return s->thread_sleeps && (local_due_ms(s) < s->thread_wakes_ms || !list_empty(&s->ringing) ||
+                                has_message(s) || log_wants_cleaning(s));
 }
 
 void local_end_keep(struct local_shard *s) {

@@ -29,6 +29,7 @@ enum {
     STEPS_COMMAND = 8,   // every command
     STEPS_CHANGE = 10,   // a job that is pushed, ended or changed
     STEPS_ROW = 10,      // a row of a list, beyond its bytes
+    STEPS_UPCOMING = 50, // the next five times of a schedule
     STEPS_READ = 20,     // an entry read from the log
     STEP_SESSIONS = 8,   // sessions that a search passes, per step,
     STEP_ROWS = 8,       // rows for which memory is allocated,

@@ -55,9 +55,11 @@ static void write_schedule_meta(void *arg) {
     reply_bulk(&shown->session->reply, (mr_bytes){ shown->meta, shown->meta_size });
 }
 
-static struct schedule_reply schedule_reply_of(const struct schedule_info *info) {
+static struct schedule_reply schedule_reply_of(struct shown_schedule *shown) {
+    const struct schedule_info *info = shown->info;
     struct schedule_reply r = { SCHEDULE_FIELDS(FROM_INFO) };
     r.missed = mr_str(missed_name(info->missed));
+    r.upcoming = (struct reply_other){ write_upcoming, shown, NULL };
     return r;
 }
 
@@ -85,8 +87,7 @@ static bool write_shown(struct session *s, const struct show_schedule *show) {
         return true;
     }
     struct shown_schedule shown = { .session = s, .ticks = n->ticks, .info = &info };
-    struct schedule_reply r = schedule_reply_of(&info);
-    r.upcoming = (struct reply_other){ write_upcoming, &shown, NULL };
+    struct schedule_reply r = schedule_reply_of(&shown);
     if (show->body)
         r.body = (struct reply_other){ write_schedule_body, &shown, NULL };
     if (show->body && info.meta_size)
@@ -229,13 +230,16 @@ static const struct option schedules_options[] = {
     { 0 },
 };
 
-static void write_schedule_row(struct session *s, struct listing *l, struct core *core) {
+static void write_schedule_row(struct session *s, struct listing *l, const struct part *part) {
     struct schedule_info info;
-    core_schedule_look_at(core, (uint32_t)l->at, &info);
-    struct schedule_reply r = schedule_reply_of(&info);
+    core_schedule_look_at(part->core, (uint32_t)l->at, &info);
+    struct shown_schedule shown = { .session = s,
+                                    .ticks = shard_ticks(part->shard),
+                                    .info = &info };
+    struct schedule_reply r = schedule_reply_of(&shown);
     reply_write(&s->reply, &schedule_replies, &r);
     l->count++;
-    budget_spend(s, STEPS_ROW + core_take_steps(core));
+    budget_spend(s, STEPS_ROW + STEPS_UPCOMING + core_take_steps(part->core));
 }
 
 static bool list_schedules(struct session *s, struct listing *l) {
@@ -243,11 +247,11 @@ static bool list_schedules(struct session *s, struct listing *l) {
     while (l->count < l->most && budget_left(s)) {
         if (!list_next_place(s->host, core_schedule_places, &l->at))
             return true;
-        struct core *core = s->host->parts[l->at >> LIST_SHARD_SHIFT].core;
+        const struct part *part = &s->host->parts[l->at >> LIST_SHARD_SHIFT];
         budget_spend(s, access_steps(s));
-        if (core_schedule_at(core, (uint32_t)l->at, &stage, &name) && access_sees(s, stage) &&
+        if (core_schedule_at(part->core, (uint32_t)l->at, &stage, &name) && access_sees(s, stage) &&
             (!only.size || bytes_equal(stage, only)))
-            write_schedule_row(s, l, core);
+            write_schedule_row(s, l, part);
     }
     return l->count == l->most;
 }

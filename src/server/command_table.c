@@ -68,7 +68,7 @@ const struct command command_table[] = {
     { "SCHEDULE", 2, 0, ROLE_PUSH, SCOPE_STAGE, false, MULTI_QUEUED, false, run_schedule,
       "stage name CRON expr|EVERY ms [TZ zone] [MISSED skip|one|all] PUSH body" SCHEDULE_OPTIONS(
           OPTION_SYNTAX) " | stage name DROP|PAUSE|RESUME|NOW | stage name [BODY]",
-      "OK, or the last a map:" SCHEDULE_FIELDS(FIELD_NAMES) " upcoming, with BODY also body",
+      "OK, or the last a map:" SCHEDULE_FIELDS(FIELD_NAMES) ", with BODY also body",
       "pushes a job whenever a cron expression (five fields, or @hourly, @daily, @weekly, "
       "@monthly, "
       "@yearly) or an interval of at least 1 s says so; CRON names local times of the zone TZ "

@@ -399,8 +399,7 @@ int64_t shard_next_ms(struct shard *s) {
                               cleaner_next_ms(&s->cleaner, &log, now_ms));
     if (core_log_is_full(s->core))
         ms = wait_shorter(ms, LOG_ROOM_MS);
-    if (core_tick_next(s->core) != UINT64_MAX)
-        ms = wait_shorter(ms, wait_ms_until(s->ticks.look_ms, now_ms));
+    ms = wait_shorter(ms, wait_ms_until(ticks_due_ms(&s->ticks), now_ms));
     return s->peers ? wait_shorter(ms, wait_ms_until(peers_due_ms(s->peers), now_ms)) : ms;
 }
 

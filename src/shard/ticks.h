@@ -35,9 +35,14 @@ void ticks_finish(struct ticks *);
 // Pushes what is due, in pieces: `look_ms` is the present when there is more. Failures are retried.
 void ticks_run(struct ticks *);
 
+// The engine time when ticks_run has something to do; UINT64_MAX: there are no ticks to come.
+static inline uint64_t ticks_due_ms(const struct ticks *t) {
+    return core_tick_next(t->core) == UINT64_MAX ? UINT64_MAX : t->look_ms;
+}
+
 // Whether ticks_run has something to do; it costs nothing without schedules.
 static inline bool ticks_are_due(const struct ticks *t) {
-    return core_tick_next(t->core) != UINT64_MAX && core_now(t->core) >= t->look_ms;
+    return core_now(t->core) >= ticks_due_ms(t);
 }
 
 // The commands that need the wall clock; the others are the core's. An empty zone is UTC.
