@@ -130,9 +130,9 @@ MISTAKES = [
     # U10: nesting and the number of nodes are bounded.
     ("[" * 200000, "plan.yaml:1:33: lists and mappings are nested 32 deep at most"),
     ("a: " + "{a: " * 200000, "are nested 32 deep at most"),
-    ("a: [" + "b," * 300000 + "]", "a flow has 100000 texts, lists and mappings at most"),
+    ("a: [" + "b," * 300000 + "]", "a file has 100000 texts, lists and mappings at most"),
     ("flow: f\n\tx: 1\n", "plan.yaml:2:1: this is no YAML: found a tab"),
-    ("flow: f\n---\nflow: g\n", "plan.yaml:3:1: a file describes one flow"),
+    ("flow: f\n---\nflow: g\n", "plan.yaml:3:1: a file is one document"),
     ("- a\n", "plan.yaml:1:1: a flow is a mapping"),
     (HEAD + TAIL + "stpes: []\n", "4:1: a flow has no 'stpes'; did you mean steps?"),
     (HEAD + TAIL + "xyzzy: 1\n", "4:1: a flow has no 'xyzzy'; it has: flow, source, steps, sink"),

@@ -257,7 +257,7 @@ static void stop_command(mr_job *job, void *arg) {
 
 static void actor_init(struct actor *a, struct flow *f, const struct flow_node *n) {
     *a = (struct actor){ .flow = f, .node = n };
-    snprintf(a->title, sizeof a->title, "%s:%d: %s", f->plan->path, n->at.line, n->name);
+    snprintf(a->title, sizeof a->title, "%s:%d: %s", f->plan->file.path, n->at.line, n->name);
 }
 
 static void actors_init(struct flow *f) {

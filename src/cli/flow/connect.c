@@ -29,7 +29,7 @@ static const char *kind_word(enum flow_kind kind) {
 // A single source or sink has the default name "source" or "sink".
 static void name_all(struct plan *p) {
     size_t counts[3] = { 0 };
-    unsigned before = p->mistakes;
+    unsigned before = p->file.mistakes;
     for (size_t i = 0; i < p->count; i++)
         counts[p->nodes[i].kind]++;
     for (size_t i = 0; i < p->count; i++) {
@@ -37,13 +37,14 @@ static void name_all(struct plan *p) {
         if (n->name)
             continue;
         if (counts[n->kind] > 1)
-            plan_refuse(p, n->at, "one of several %ss needs a name", kind_word(n->kind));
+            yaml_refuse(&p->file, n->at, "one of several %ss needs a name", kind_word(n->kind));
         n->name = kind_word(n->kind);
     }
-    for (size_t i = 0; p->mistakes == before && i < p->count; i++)
+    for (size_t i = 0; p->file.mistakes == before && i < p->count; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(p->nodes[i].name, p->nodes[j].name) == 0)
-                plan_refuse(p, p->nodes[i].at, "there is a %s called '%s' already, in line %d",
+                yaml_refuse(&p->file, p->nodes[i].at,
+                            "there is a %s called '%s' already, in line %d",
                             kind_word(p->nodes[j].kind), p->nodes[i].name, p->nodes[j].at.line);
 }
 
@@ -63,9 +64,9 @@ static void refuse_unknown(struct plan *p, const struct flow_input *in) {
         names[i] = p->nodes[i].kind == KIND_SINK ? NULL : p->nodes[i].name;
     const char *nearest = name_nearest(name, names, p->count);
     if (nearest)
-        plan_refuse(p, in->at, "there is no step '%s'; did you mean %s?", name, nearest);
+        yaml_refuse(&p->file, in->at, "there is no step '%s'; did you mean %s?", name, nearest);
     else
-        plan_refuse(p, in->at, "there is no step '%s'", name);
+        yaml_refuse(&p->file, in->at, "there is no step '%s'", name);
 }
 
 // ---- Edges ------------------------------------------------------------------------------------
@@ -81,13 +82,14 @@ static void check_output_name(struct plan *p, const struct flow_input *in) {
     if (!in->output)
         return;
     if (!node_is_command(n) || n->mode != MODE_JOB)
-        plan_refuse(p, in->at,
+        yaml_refuse(&p->file, in->at,
                     "'%s' has no outputs with names: a command with mode: job has, to which it "
                     "writes with millrace emit",
                     n->name);
     else if (!name_is_good(in->output))
-        plan_refuse(p, in->at, "an output '%.60s': up to %d letters, digits, _ and -, but not --",
-                    in->output, FLOW_NAME);
+        yaml_refuse(&p->file, in->at,
+                    "an output '%.60s': up to %d letters, digits, _ and -, but not --", in->output,
+                    FLOW_NAME);
 }
 
 static void connect_from(struct plan *p, size_t index, struct flow_input *in) {
@@ -96,12 +98,12 @@ static void connect_from(struct plan *p, size_t index, struct flow_input *in) {
     if (in->node == p->count)
         refuse_unknown(p, in);
     else if (p->nodes[in->node].kind == KIND_SINK)
-        plan_refuse(p, in->at, "'%s' is a sink: nothing comes from there", in->name);
+        yaml_refuse(&p->file, in->at, "'%s' is a sink: nothing comes from there", in->name);
     else if (in->node == index)
-        plan_refuse(p, in->at, "'%s' feeds itself; if that is intended: loop: %s", in->name,
+        yaml_refuse(&p->file, in->at, "'%s' feeds itself; if that is intended: loop: %s", in->name,
                     in->name);
     else if (in->node > index)
-        plan_refuse(p, in->at,
+        yaml_refuse(&p->file, in->at,
                     "'%s' comes after '%s', so this is a cycle; if that is intended: loop: %s",
                     in->name, node->name, in->name);
     else
@@ -113,10 +115,10 @@ static void connect_loop(struct plan *p, size_t index, struct flow_input *in) {
     if (in->node == p->count)
         refuse_unknown(p, in);
     else if (p->nodes[in->node].kind != KIND_STEP)
-        plan_refuse(p, in->at, "a loop comes from a step, and '%s' is a %s", in->name,
+        yaml_refuse(&p->file, in->at, "a loop comes from a step, and '%s' is a %s", in->name,
                     kind_word(p->nodes[in->node].kind));
     else if (in->node < index)
-        plan_refuse(p, in->at, "'%s' comes before '%s': that is no loop; from: %s", in->name,
+        yaml_refuse(&p->file, in->at, "'%s' comes before '%s': that is no loop; from: %s", in->name,
                     p->nodes[index].name, in->name);
     else
         check_output_name(p, in);
@@ -136,7 +138,7 @@ static void connect_default(struct plan *p, size_t index) {
                                                     .node = before - 1 };
     bool doubtful = p->nodes[before - 1].kind == KIND_SOURCE && before > 1;
     if (doubtful)
-        plan_refuse(p, n->at, "there are several sources: which of them? from: NAME");
+        yaml_refuse(&p->file, n->at, "there are several sources: which of them? from: NAME");
 }
 
 static void connect_node(struct plan *p, size_t index) {
@@ -160,8 +162,8 @@ static bool has_taker(const struct plan *p, size_t index) {
 static void check_takers(struct plan *p) {
     for (size_t i = 0; i < p->count; i++)
         if (p->nodes[i].kind != KIND_SINK && !has_taker(p, i))
-            plan_refuse(
-                p, p->nodes[i].at,
+            yaml_refuse(
+                &p->file, p->nodes[i].at,
                 "no step or sink takes the lines of '%s': name it in a from, or drop them: sink: "
                 "{ nothing: , from: %s }",
                 p->nodes[i].name, p->nodes[i].name);
@@ -191,14 +193,14 @@ static bool is_in_loop(const struct plan *p, size_t index) {
 static void check_aggregate(struct plan *p, size_t index) {
     const struct flow_node *n = &p->nodes[index];
     if (!plan_has_key(p, n))
-        plan_refuse(p, n->verb_at,
+        yaml_refuse(&p->file, n->verb_at,
                     "an aggregate is per key, and its lines have none: key: field 1, or key: all "
                     "for one over all lines");
     if (n->how == HOW_COUNT && n->value.text)
-        plan_refuse(p, n->value_at, "count counts lines; no value belongs to it");
+        yaml_refuse(&p->file, n->value_at, "count counts lines; no value belongs to it");
     if (!n->window_size && is_in_loop(p, index))
-        plan_refuse(
-            p, n->verb_at,
+        yaml_refuse(
+            &p->file, n->verb_at,
             "in a loop there is no end at which an aggregate could have a result: it needs a "
             "window");
 }
@@ -209,19 +211,19 @@ static void check_step(struct plan *p, size_t index) {
     if (n->verb == VERB_AGGREGATE)
         check_aggregate(p, index);
     else if (n->window_at.line)
-        plan_refuse(p, n->window_at, "a window belongs to an aggregate, not to %s",
+        yaml_refuse(&p->file, n->window_at, "a window belongs to an aggregate, not to %s",
                     verb_word(n->verb));
     if (n->verb != VERB_AGGREGATE && n->value_at.line)
-        plan_refuse(p, n->value_at, "a value belongs to an aggregate, not to %s",
+        yaml_refuse(&p->file, n->value_at, "a value belongs to an aggregate, not to %s",
                     verb_word(n->verb));
     if (n->verb != VERB_AGGREGATE && n->partitions_at.line)
-        plan_refuse(p, n->partitions_at, "partitions belong to an aggregate, not to %s",
+        yaml_refuse(&p->file, n->partitions_at, "partitions belong to an aggregate, not to %s",
                     verb_word(n->verb));
     if (!command && n->mode_at.line)
-        plan_refuse(p, n->mode_at, "a mode belongs to a command, as in [./command]");
+        yaml_refuse(&p->file, n->mode_at, "a mode belongs to a command, as in [./command]");
     if (n->verb == VERB_FILTER && n->mode == MODE_FILTER)
-        plan_refuse(
-            p, n->mode_at,
+        yaml_refuse(
+            &p->file, n->mode_at,
             "a filter's command decides by its exit code whether a line stays, so it is one "
             "process a line; flat_map with mode: filter answers with the line, or with "
             "none");
@@ -234,7 +236,7 @@ static bool same_place(const struct flow_node *a, const struct flow_node *b) {
 }
 
 static void refuse_shared(struct plan *p, const struct flow_node *a, const struct flow_node *b) {
-    plan_refuse(p, b->verb_at,
+    yaml_refuse(&p->file, b->verb_at,
                 "'%s' and '%s' write to the same place: one sink can take from both: "
                 "from: [a, b]",
                 a->name, b->name);
@@ -243,7 +245,7 @@ static void refuse_shared(struct plan *p, const struct flow_node *a, const struc
 static void check_sink(struct plan *p, size_t index) {
     const struct flow_node *n = &p->nodes[index];
     if (n->key.text && n->verb != VERB_PUSH)
-        plan_refuse(p, n->key_at, "a key belongs to a stage, not to %s", verb_word(n->verb));
+        yaml_refuse(&p->file, n->key_at, "a key belongs to a stage, not to %s", verb_word(n->verb));
     for (size_t i = 0; i < index; i++)
         if (same_place(n, &p->nodes[i]))
             refuse_shared(p, &p->nodes[i], n);
@@ -251,10 +253,10 @@ static void check_sink(struct plan *p, size_t index) {
 
 void plan_connect(struct plan *p) {
     name_all(p);
-    bool named = p->mistakes == 0;
+    bool named = p->file.mistakes == 0;
     for (size_t i = 0; named && i < p->count; i++)
         connect_node(p, i);
-    if (p->mistakes)
+    if (p->file.mistakes)
         return;
     check_takers(p);
     for (size_t i = 0; i < p->count; i++) {
@@ -275,9 +277,9 @@ static void check_input(struct plan *p, struct place at, const char *path) {
     if (strcmp(path, "-") == 0)
         return;
     if (stat(path, &about) < 0 || access(path, R_OK) < 0)
-        plan_refuse(p, at, "%s: %s", path, strerror(errno));
+        yaml_refuse(&p->file, at, "%s: %s", path, strerror(errno));
     else if (S_ISDIR(about.st_mode))
-        plan_refuse(p, at, "%s is a directory", path);
+        yaml_refuse(&p->file, at, "%s is a directory", path);
 }
 
 static bool flow_connect_is_read(const struct plan *p, const struct stat *file) {
@@ -319,14 +321,14 @@ static void check_output(struct plan *p, const struct flow_node *n) {
     const char *folder = dirname(copy);
     bool exists = stat(n->text, &about) == 0;
     if (exists && flow_connect_is_read(p, &about))
-        plan_refuse(p, n->words_at[0], "%s is read by the flow, too", n->text);
+        yaml_refuse(&p->file, n->words_at[0], "%s is read by the flow, too", n->text);
     else if (exists && !S_ISREG(about.st_mode))
-        plan_refuse(p, n->words_at[0],
+        yaml_refuse(&p->file, n->words_at[0],
                     "%s is no regular file, so it cannot be written exactly once; sink: stdout "
                     "writes to what the shell names",
                     n->text);
     else if (access(folder, W_OK | X_OK) < 0)
-        plan_refuse(p, n->words_at[0], "%s: cannot write into %s: %s", n->text, folder,
+        yaml_refuse(&p->file, n->words_at[0], "%s: cannot write into %s: %s", n->text, folder,
                     strerror(errno));
 }
 
@@ -334,7 +336,7 @@ static void check_output(struct plan *p, const struct flow_node *n) {
 static void check_placeholders(struct plan *p, const struct flow_node *n) {
     struct template template = { 0 };
     if (n->mode == MODE_JOB && template_open(n->words, true, &template) < 0)
-        plan_refuse(p, n->words_at[0], "%s", error_text());
+        yaml_refuse(&p->file, n->words_at[0], "%s", error_text());
     template_close(&template);
 }
 
@@ -344,9 +346,9 @@ static void check_program(struct plan *p, const struct flow_node *n) {
     if (command_is_there(name))
         return;
     if (strchr(name, '/') && access(name, F_OK) == 0)
-        plan_refuse(p, n->words_at[0], "'%.200s' is not executable", name);
+        yaml_refuse(&p->file, n->words_at[0], "'%.200s' is not executable", name);
     else
-        plan_refuse(p, n->words_at[0], "there is no command '%.200s'", name);
+        yaml_refuse(&p->file, n->words_at[0], "there is no command '%.200s'", name);
 }
 
 bool plan_check_world(struct plan *p) {
@@ -356,7 +358,7 @@ bool plan_check_world(struct plan *p) {
         for (size_t k = 0; n->verb == VERB_LINES && k < n->word_count; k++) {
             check_input(p, n->words_at[k], n->words[k]);
             if (strcmp(n->words[k], "-") == 0 && dashes++)
-                plan_refuse(p, n->words_at[k], "stdin can be read once");
+                yaml_refuse(&p->file, n->words_at[k], "stdin can be read once");
         }
         if (n->verb == VERB_FILE) {
             check_output(p, n);
@@ -365,5 +367,5 @@ bool plan_check_world(struct plan *p) {
         if (node_is_command(n))
             check_program(p, n);
     }
-    return p->mistakes == 0;
+    return p->file.mistakes == 0;
 }

@@ -24,7 +24,7 @@ static bool enter_folder(struct flow *f, struct input *in) {
     static char journal[PATH_MAX], url[PATH_MAX + 8], room[PATH_MAX];
     char copy[PATH_MAX];
     const char *given = input_option(in, "--journal"), *at = input_option(in, "--at");
-    snprintf(copy, sizeof copy, "%s", f->plan->path);
+    snprintf(copy, sizeof copy, "%s", f->plan->file.path);
     if (at && strncmp(at, "file:", 5) == 0) {
         snprintf(url, sizeof url, "file:%s", absolute(at + 5, room));
         input_set(in, "--at", url);
@@ -34,7 +34,7 @@ static bool enter_folder(struct flow *f, struct input *in) {
     // A pipe, as <(...) makes it, has no folder: its paths are relative to the working directory,
     // too.
     struct stat about;
-    bool is_file = stat(f->plan->path, &about) == 0 && S_ISREG(about.st_mode);
+    bool is_file = stat(f->plan->file.path, &about) == 0 && S_ISREG(about.st_mode);
     const char *folder = is_file ? dirname(copy) : ".";
     if (chdir(folder) == 0) {
         snprintf(room, sizeof room, "%s.journal", f->plan->name);
@@ -66,7 +66,7 @@ static void check_engine(struct plan *p, const struct input *in) {
     for (size_t i = 0; i < p->count; i++) {
         const struct flow_node *n = &p->nodes[i];
         if ((n->verb == VERB_TAKE || n->verb == VERB_PUSH) && !input_option(in, "--at"))
-            plan_refuse(p, n->verb_at,
+            yaml_refuse(&p->file, n->verb_at,
                         "a stage is shared with other programs: --at URL names its engine");
     }
 }
@@ -76,15 +76,15 @@ static enum cli_exit check(struct flow *f, struct input *in) {
     if (!enter_folder(f, in))
         return CLI_USAGE;
     plan_check_world(p);
-    if (input_option(in, "--check") && !p->mistakes) {
+    if (input_option(in, "--check") && !p->file.mistakes) {
         size_t counts[3] = { 0 };
         for (size_t i = 0; i < p->count; i++)
             counts[p->nodes[i].kind]++;
-        printf("%s: flow %s is good: %zu source%s, %zu step%s, %zu sink%s\n", p->path, p->name,
+        printf("%s: flow %s is good: %zu source%s, %zu step%s, %zu sink%s\n", p->file.path, p->name,
                counts[0], counts[0] == 1 ? "" : "s", counts[1], counts[1] == 1 ? "" : "s",
                counts[2], counts[2] == 1 ? "" : "s");
     }
-    return p->mistakes ? CLI_USAGE : CLI_DONE;
+    return p->file.mistakes ? CLI_USAGE : CLI_DONE;
 }
 
 static enum cli_exit flow_do(struct flow *f, struct input *in) {
@@ -98,7 +98,7 @@ static enum cli_exit flow_do(struct flow *f, struct input *in) {
     if (code != CLI_DONE || input_option(in, "--check"))
         return code;
     check_engine(f->plan, in);
-    return f->plan->mistakes ? CLI_USAGE : flow_start(f, in);
+    return f->plan->file.mistakes ? CLI_USAGE : flow_start(f, in);
 }
 
 enum cli_exit flow_run(const struct input *given) {
@@ -111,7 +111,7 @@ enum cli_exit flow_run(const struct input *given) {
     if (!flow_options_read(&in, &flow.options))
         return CLI_USAGE;
     enum cli_exit code = flow_do(&flow, &in);
-    plan_report_rest(&plan);
+    yaml_report_rest(&plan.file);
     plan_finish(&plan);
     // The signals stay open: they are guarded until the process ends.
     if (flow.halt >= 0)

@@ -13,6 +13,7 @@
 #define CLI_FLOW_PLAN_H
 
 #include "cli/keys.h"
+#include "cli/yaml.h"
 #include "millrace_flow.h"
 
 #include <stdbool.h>
@@ -26,10 +27,6 @@ enum {
     FLOW_NAME = MR_FLOW_NAME - 5, // bytes of a name, so that NAME--out is one, too
     FLOW_FIELDS = 16,
     FLOW_OPEN_WINDOWS = 1000, // of one key, that overlap
-};
-
-struct place {
-    int line, column; // from 1
 };
 
 enum flow_kind { KIND_SOURCE, KIND_STEP, KIND_SINK };
@@ -119,14 +116,12 @@ struct flow_node {
 };
 
 struct plan {
-    const char *path; // of the file, for messages
+    struct yaml_file file;
     const char *name;
     struct place name_at;
     enum flow_on_dead on_dead; // of steps that do not say
     struct flow_node nodes[FLOW_NODES];
     size_t count;
-    unsigned mistakes;
-    struct yaml_document_s *document;
 };
 
 // Reads the file and checks it; mistakes are printed on stderr, each as PATH:LINE:COLUMN: SENTENCE.
@@ -155,18 +150,8 @@ bool node_is_command(const struct flow_node *);
 // stage may have one.
 bool plan_has_key(const struct plan *, const struct flow_node *);
 
-// Prints how many mistakes were not printed because there were too many.
-void plan_report_rest(const struct plan *);
-
-// Prints a mistake: see plan_read.
-void plan_refuse(struct plan *, struct place, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 // Whether this can be the name of a flow, a node or an output.
 bool name_is_good(const char *name);
-
-// Among `count` names the nearest to `name`; NULL: none is near.
-const char *name_nearest(const char *name, const char *const *names, size_t count);
 
 // Finds the nodes that are named, and refuses cycles, unused lines and missing keys.
 void plan_connect(struct plan *);

@@ -1,11 +1,61 @@
 // Reads a plan from YAML: which fields a source, a step and a sink may have, and their values.
 #include "base/errors.h"
-#include "cli/flow/yaml.h"
+#include "cli/flow/plan.h"
 #include "cli/values.h"
 #include "work/worker.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+
+// ---- Mappings by table ------------------------------------------------------------------------
+
+// A row for each name that may stand in a mapping: how its value is read, and whether it makes a
+// node what it is.
+//
+//     { size: 100, slide: 10 }
+//       └ name └ value
+struct field {
+    const char *name;
+    void (*read)(struct plan *, struct flow_node *, const yaml_node_t *value);
+    enum flow_verb verb; // VERB_NONE: it does not make the node what it is
+};
+
+enum { FIELDS_MOST = 32 };
+
+static void read_verb(struct plan *p, struct flow_node *node, const struct field *field,
+                      const yaml_node_t *key) {
+    if (node->verb != VERB_NONE) {
+        yaml_refuse(&p->file, place_of(key), "it is a %s already, and '%s' would make it another",
+                    verb_word(node->verb), field->name);
+        return;
+    }
+    node->verb = field->verb;
+    node->verb_at = place_of(key);
+}
+
+// Reads each pair by its row; `fields` ends with an empty one.
+static void read_mapping(struct plan *p, struct flow_node *node, const struct field *fields,
+                         const char *what, const yaml_node_t *n) {
+    const char *names[FIELDS_MOST];
+    size_t count = 0;
+    uint32_t seen = 0;
+    if (n->type != YAML_MAPPING_NODE) {
+        yaml_refuse(&p->file, place_of(n), "%s is a mapping, as in { %s: … }", what,
+                    fields[0].name);
+        return;
+    }
+    for (; fields[count].name; count++)
+        names[count] = fields[count].name;
+    const yaml_node_pair_t *pair = n->data.mapping.pairs.start;
+    for (; pair < n->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = node_at(&p->file, pair->key);
+        int i = yaml_field_of(&p->file, key, what, names, count, &seen);
+        if (i >= 0 && fields[i].verb != VERB_NONE)
+            read_verb(p, node, &fields[i], key);
+        if (i >= 0)
+            fields[i].read(p, node, node_at(&p->file, pair->value));
+    }
+}
 
 // ---- Values -----------------------------------------------------------------------------------
 
@@ -19,11 +69,11 @@ bool name_is_good(const char *name) {
 }
 
 static const char *flow_read_name_of(struct plan *p, const yaml_node_t *n, const char *what) {
-    const char *name = word_of(p, n, what);
+    const char *name = word_of(&p->file, n, what);
     if (!name || name_is_good(name))
         return name;
-    plan_refuse(p, place_of(n), "%s '%.70s': up to %d letters, digits, _ and -, but not --", what,
-                name, FLOW_NAME);
+    yaml_refuse(&p->file, place_of(n), "%s '%.70s': up to %d letters, digits, _ and -, but not --",
+                what, name, FLOW_NAME);
     return NULL;
 }
 
@@ -33,16 +83,16 @@ static void read_name(struct plan *p, struct flow_node *node, const yaml_node_t 
 
 static void read_input(struct plan *p, const yaml_node_t *n, struct flow_input *list,
                        size_t *count) {
-    const char *name = word_of(p, n, "the name of a node");
+    const char *name = word_of(&p->file, n, "the name of a node");
     if (!name)
         return;
     if (*count == FLOW_INPUTS) {
-        plan_refuse(p, place_of(n), "these are too many: %d at most", FLOW_INPUTS);
+        yaml_refuse(&p->file, place_of(n), "these are too many: %d at most", FLOW_INPUTS);
         return;
     }
     for (size_t i = 0; i < *count; i++)
         if (strcmp(list[i].name, name) == 0)
-            plan_refuse(p, place_of(n), "'%.60s' is named twice", name);
+            yaml_refuse(&p->file, place_of(n), "'%.60s' is named twice", name);
     const char *colon = strchr(name, ':');
     list[(*count)++] = (struct flow_input){ .name = name,
                                             .name_size = strcspn(name, ":"),
@@ -58,9 +108,9 @@ static void read_inputs(struct plan *p, const yaml_node_t *n, struct flow_input 
     }
     const yaml_node_item_t *item = n->data.sequence.items.start;
     for (; item < n->data.sequence.items.top; item++)
-        read_input(p, node_at(p, *item), list, count);
+        read_input(p, node_at(&p->file, *item), list, count);
     if (n->data.sequence.items.start == n->data.sequence.items.top)
-        plan_refuse(p, place_of(n), "this list is empty");
+        yaml_refuse(&p->file, place_of(n), "this list is empty");
 }
 
 static void flow_read_read_from(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
@@ -76,30 +126,31 @@ static void read_words(struct plan *p, struct flow_node *node, const yaml_node_t
                        const char *what) {
     const yaml_node_item_t *item = n->data.sequence.items.start;
     for (; item < n->data.sequence.items.top; item++) {
-        const yaml_node_t *word = node_at(p, *item);
-        const char *text = node->word_count ? text_of(p, word, what) : word_of(p, word, what);
+        const yaml_node_t *word = node_at(&p->file, *item);
+        const char *text =
+            node->word_count ? text_of(&p->file, word, what) : word_of(&p->file, word, what);
         if (!text)
             return;
         if (node->word_count == FLOW_WORDS) {
-            plan_refuse(p, place_of(word), "these are too many: %d at most", FLOW_WORDS);
+            yaml_refuse(&p->file, place_of(word), "these are too many: %d at most", FLOW_WORDS);
             return;
         }
         node->words_at[node->word_count] = place_of(word);
         node->words[node->word_count++] = text;
     }
     if (!node->word_count)
-        plan_refuse(p, place_of(n), "this list is empty: %s is missing", what);
+        yaml_refuse(&p->file, place_of(n), "this list is empty: %s is missing", what);
 }
 
 static void read_part(struct plan *p, const yaml_node_t *n, const char *what,
                       struct flow_part *out) {
-    const char *text = word_of(p, n, what);
+    const char *text = word_of(&p->file, n, what);
     if (!text)
         return;
     out->text = text;
     out->all = strcmp(text, "all") == 0;
     if (!out->all && keys_read(text, &out->keys) < 0)
-        plan_refuse(p, place_of(n), "%s: %s", what, error_text());
+        yaml_refuse(&p->file, place_of(n), "%s: %s", what, error_text());
 }
 
 static void read_key(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
@@ -111,13 +162,13 @@ static void read_value(struct plan *p, struct flow_node *node, const yaml_node_t
     node->value_at = place_of(n);
     read_part(p, n, "value", &node->value);
     if (node->value.all)
-        plan_refuse(p, place_of(n), "value: 'all' is none of: field N, regex RE, json NAME");
+        yaml_refuse(&p->file, place_of(n), "value: 'all' is none of: field N, regex RE, json NAME");
 }
 
 static void read_duration(struct plan *p, const yaml_node_t *n, const char *what, int64_t *out) {
-    const char *text = word_of(p, n, what);
+    const char *text = word_of(&p->file, n, what);
     if (text && duration_read(text, out) < 0)
-        plan_refuse(p, place_of(n), "%s: %s", what, error_text());
+        yaml_refuse(&p->file, place_of(n), "%s: %s", what, error_text());
 }
 
 static void flow_read_read_timeout(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
@@ -126,13 +177,13 @@ static void flow_read_read_timeout(struct plan *p, struct flow_node *node, const
 
 static void read_attempts(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     uint64_t number = 0;
-    number_of(p, n, "attempts", UINT16_MAX, &number);
+    number_of(&p->file, n, "attempts", UINT16_MAX, &number);
     node->attempts = (uint32_t)number;
 }
 
 // FIRST..MOST, as the stage's policy has it.
 static void read_backoff(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    const char *text = word_of(p, n, "backoff"), *dots = text ? strstr(text, "..") : NULL;
+    const char *text = word_of(&p->file, n, "backoff"), *dots = text ? strstr(text, "..") : NULL;
     char first[32];
     int64_t first_ms = 0, most_ms = 0;
     if (!text)
@@ -142,37 +193,38 @@ static void read_backoff(struct plan *p, struct flow_node *node, const yaml_node
     if (err >= 0 && dots)
         err = duration_read(dots + 2, &most_ms);
     if (err < 0)
-        plan_refuse(p, place_of(n), "backoff: %s", error_text());
+        yaml_refuse(&p->file, place_of(n), "backoff: %s", error_text());
     else if (!dots || most_ms < first_ms)
-        plan_refuse(p, place_of(n), "backoff: '%.40s' is not FIRST..MOST, as in 1s..5m", text);
+        yaml_refuse(&p->file, place_of(n), "backoff: '%.40s' is not FIRST..MOST, as in 1s..5m",
+                    text);
     node->backoff = text;
 }
 
 static void read_jobs(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     uint64_t number = 0;
-    const char *text = word_of(p, n, "jobs");
+    const char *text = word_of(&p->file, n, "jobs");
     if (text && strcmp(text, "auto") != 0)
-        number_of(p, n, "jobs", WORKER_JOBS, &number);
+        number_of(&p->file, n, "jobs", WORKER_JOBS, &number);
     node->jobs = (uint32_t)number;
 }
 
 static void read_partitions(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     uint64_t number = 0;
-    number_of(p, n, "partitions", MR_FLOW_PARTITIONS, &number);
+    number_of(&p->file, n, "partitions", MR_FLOW_PARTITIONS, &number);
     node->partitions_at = place_of(n);
     node->partitions = (uint32_t)number;
 }
 
 static void read_mode(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     static const char *const modes[] = { "job", "filter" };
-    int mode = choice_of(p, n, "mode", modes, 2);
+    int mode = choice_of(&p->file, n, "mode", modes, 2);
     node->mode_at = place_of(n);
     node->mode = mode == 1 ? MODE_FILTER : MODE_JOB;
 }
 
 static enum flow_on_dead on_dead_of(struct plan *p, const yaml_node_t *n) {
     static const char *const ways[] = { "skip", "halt" };
-    return choice_of(p, n, "on-dead", ways, 2) == 1 ? ON_DEAD_HALT : ON_DEAD_SKIP;
+    return choice_of(&p->file, n, "on-dead", ways, 2) == 1 ? ON_DEAD_HALT : ON_DEAD_SKIP;
 }
 
 static void read_on_dead(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
@@ -181,30 +233,30 @@ static void read_on_dead(struct plan *p, struct flow_node *node, const yaml_node
 }
 
 static void flow_read_read_size(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    number_of(p, n, "size", UINT32_MAX, &node->window_size);
+    number_of(&p->file, n, "size", UINT32_MAX, &node->window_size);
 }
 
 static void read_slide(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    number_of(p, n, "slide", UINT32_MAX, &node->window_slide);
+    number_of(&p->file, n, "slide", UINT32_MAX, &node->window_slide);
 }
 
 static void read_window(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     static const struct field fields[] = { { .name = "size", .read = flow_read_read_size },
                                            { .name = "slide", .read = read_slide },
                                            { 0 } };
-    unsigned before = p->mistakes;
+    unsigned before = p->file.mistakes;
     node->window_at = place_of(n);
     read_mapping(p, node, fields, "a window", n);
-    if (p->mistakes > before)
+    if (p->file.mistakes > before)
         return;
     if (!node->window_size) {
-        plan_refuse(p, place_of(n), "a window has a size, as in { size: 100, slide: 100 }");
+        yaml_refuse(&p->file, place_of(n), "a window has a size, as in { size: 100, slide: 100 }");
         return;
     }
     if (!node->window_slide)
         node->window_slide = node->window_size;
     if (node->window_size / node->window_slide > FLOW_OPEN_WINDOWS)
-        plan_refuse(p, place_of(n),
+        yaml_refuse(&p->file, place_of(n),
                     "windows of %" PRIu64 " that slide by %" PRIu64
                     " are too many at once: slide is at least size / %d",
                     node->window_size, node->window_slide, FLOW_OPEN_WINDOWS);
@@ -229,8 +281,9 @@ static void read_fields(struct plan *p, struct flow_node *node, const yaml_node_
         unsigned long field = strtoul(at, &end, 10);
         bool good = *at >= '0' && *at <= '9' && (*end == ' ' || !*end) && field && field < 100000;
         if (!good || node->field_count == FLOW_FIELDS) {
-            plan_refuse(p, place_of(n), "'fields %.60s': up to %d numbers from 1, as in fields 2 1",
-                        text, FLOW_FIELDS);
+            yaml_refuse(&p->file, place_of(n),
+                        "'fields %.60s': up to %d numbers from 1, as in fields 2 1", text,
+                        FLOW_FIELDS);
             return;
         }
         node->fields[node->field_count++] = (unsigned)field;
@@ -241,13 +294,13 @@ static void read_fields(struct plan *p, struct flow_node *node, const yaml_node_
 static void read_map(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     if (read_command(p, node, n))
         return;
-    const char *text = node->text = word_of(p, n, "map");
+    const char *text = node->text = word_of(&p->file, n, "map");
     if (!text)
         return;
     if (strncmp(text, "fields ", 7) == 0)
         read_fields(p, node, n, text + 7 + strspn(text + 7, " "));
     else
-        plan_refuse(p, place_of(n),
+        yaml_refuse(&p->file, place_of(n),
                     "map: '%.60s' is neither fields N…, nor a command, as in [./command]", text);
 }
 
@@ -257,7 +310,7 @@ static void read_flat_map(struct plan *p, struct flow_node *node, const yaml_nod
     if (read_command(p, node, n))
         return;
     node->text = "";
-    int i = choice_of(p, n, "flat_map", words, 3);
+    int i = choice_of(&p->file, n, "flat_map", words, 3);
     if (i >= 0) {
         node->text = words[i];
         node->how = hows[i];
@@ -268,12 +321,12 @@ static void read_filter(struct plan *p, struct flow_node *node, const yaml_node_
     char why[128];
     if (read_command(p, node, n))
         return;
-    const char *text = node->text = word_of(p, n, "filter");
+    const char *text = node->text = word_of(&p->file, n, "filter");
     if (!text)
         return;
     bool not = strncmp(text, "not regex ", 10) == 0;
     if (!not &&strncmp(text, "regex ", 6) != 0) {
-        plan_refuse(p, place_of(n),
+        yaml_refuse(&p->file, place_of(n),
                     "filter: '%.60s' is none of: regex RE, not regex RE, a command, as in "
                     "[./command]",
                     text);
@@ -284,7 +337,7 @@ static void read_filter(struct plan *p, struct flow_node *node, const yaml_node_
     node->has_regex = !failed;
     if (failed) {
         regerror(failed, &node->regex, why, sizeof why);
-        plan_refuse(p, place_of(n), "filter: '%.60s': %s", text, why);
+        yaml_refuse(&p->file, place_of(n), "filter: '%.60s': %s", text, why);
     }
 }
 
@@ -294,12 +347,12 @@ static void read_aggregate(struct plan *p, struct flow_node *node, const yaml_no
     node->how = HOW_COUNT;
     node->text = "";
     if (n->type == YAML_SEQUENCE_NODE) {
-        plan_refuse(p, place_of(n),
+        yaml_refuse(&p->file, place_of(n),
                     "aggregate: count, sum, min, max or mean; a command can keep any "
                     "state with millrace state: map: [./command]");
         return;
     }
-    int i = choice_of(p, n, "aggregate", words, 5);
+    int i = choice_of(&p->file, n, "aggregate", words, 5);
     if (i >= 0) {
         node->text = words[i];
         node->how = hows[i];
@@ -307,14 +360,14 @@ static void read_aggregate(struct plan *p, struct flow_node *node, const yaml_no
 }
 
 static void read_crash(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    const char *text = word_of(p, n, "crash");
+    const char *text = word_of(&p->file, n, "crash");
     char *end;
     node->text = text;
     if (!text)
         return;
     node->chance = strtod(text, &end);
     if (*end || end == text || !(node->chance >= 0 && node->chance < 1))
-        plan_refuse(p, place_of(n),
+        yaml_refuse(&p->file, place_of(n),
                     "crash: '%.30s' is no probability: at least 0 and less than 1 (at 1 no line "
                     "would pass)",
                     text);
@@ -325,28 +378,28 @@ static void flow_read_read_lines(struct plan *p, struct flow_node *node, const y
         read_words(p, node, n, "a file");
         return;
     }
-    node->words[0] = word_of(p, n, "lines");
+    node->words[0] = word_of(&p->file, n, "lines");
     node->words_at[0] = place_of(n);
     node->word_count = node->words[0] != NULL;
 }
 
 static void read_stage(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    node->text = word_of(p, n, "stage");
+    node->text = word_of(&p->file, n, "stage");
     if (node->text && engine_check_stage(mr_str(node->text)) < 0)
-        plan_refuse(p, place_of(n), "stage: %s", error_text());
+        yaml_refuse(&p->file, place_of(n), "stage: %s", error_text());
 }
 
 static void flow_read_read_file(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    node->text = word_of(p, n, "file");
+    node->text = word_of(&p->file, n, "file");
     node->words_at[0] = place_of(n);
 }
 
 // stdout and nothing have no value.
 static void read_bare(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
-    const char *text = text_of(p, n, "it");
+    const char *text = text_of(&p->file, n, "it");
     (void)node;
     if (text && *text)
-        plan_refuse(p, place_of(n), "this has no value: '%.30s' does not belong here", text);
+        yaml_refuse(&p->file, place_of(n), "this has no value: '%.30s' does not belong here", text);
 }
 
 // A sink that needs no value may be a bare word.
@@ -410,7 +463,7 @@ static const struct field sink_fields[] = {
 
 static struct flow_node *node_add(struct plan *p, enum flow_kind kind, const yaml_node_t *n) {
     if (p->count == FLOW_NODES) {
-        plan_refuse(p, place_of(n), "sources, steps and sinks are too many: %d at most",
+        yaml_refuse(&p->file, place_of(n), "sources, steps and sinks are too many: %d at most",
                     FLOW_NODES);
         return NULL;
     }
@@ -424,34 +477,35 @@ static void read_source(struct plan *p, const yaml_node_t *n) {
     struct flow_node *node = node_add(p, KIND_SOURCE, n);
     if (!node)
         return;
-    unsigned before = p->mistakes;
+    unsigned before = p->file.mistakes;
     if (flow_read_is_word(n, "stdin"))
         flow_read_read_stdin(p, node, n);
     else
         read_mapping(p, node, source_fields, "a source", n);
-    if (p->mistakes == before && node->verb == VERB_NONE)
-        plan_refuse(p, node->at, "a source is one of { lines: FILE }, { stage: NAME } and stdin");
+    if (p->file.mistakes == before && node->verb == VERB_NONE)
+        yaml_refuse(&p->file, node->at,
+                    "a source is one of { lines: FILE }, { stage: NAME } and stdin");
 }
 
 static void read_step(struct plan *p, const yaml_node_t *n) {
     struct flow_node *node = node_add(p, KIND_STEP, n);
     if (!node)
         return;
-    unsigned before = p->mistakes;
+    unsigned before = p->file.mistakes;
     read_mapping(p, node, step_fields, "a step", n);
-    if (p->mistakes == before && node->verb == VERB_NONE)
-        plan_refuse(p, node->at,
+    if (p->file.mistakes == before && node->verb == VERB_NONE)
+        yaml_refuse(&p->file, node->at,
                     "this step has no operator: map, flat_map, filter, aggregate or "
                     "crash");
-    if (p->mistakes == before && !node->name)
-        plan_refuse(p, node->at, "this step has no name");
+    if (p->file.mistakes == before && !node->name)
+        yaml_refuse(&p->file, node->at, "this step has no name");
 }
 
 static void read_sink(struct plan *p, const yaml_node_t *n) {
     struct flow_node *node = node_add(p, KIND_SINK, n);
     if (!node)
         return;
-    unsigned before = p->mistakes;
+    unsigned before = p->file.mistakes;
     node->verb_at = node->at;
     if (flow_read_is_word(n, "stdout"))
         node->verb = VERB_STDOUT;
@@ -459,8 +513,8 @@ static void read_sink(struct plan *p, const yaml_node_t *n) {
         node->verb = VERB_NOTHING;
     else
         read_mapping(p, node, sink_fields, "a sink", n);
-    if (p->mistakes == before && node->verb == VERB_NONE)
-        plan_refuse(p, node->at,
+    if (p->file.mistakes == before && node->verb == VERB_NONE)
+        yaml_refuse(&p->file, node->at,
                     "a sink is one of { file: PATH }, { stage: NAME }, stdout and "
                     "nothing");
 }
@@ -474,7 +528,7 @@ static void read_each(struct plan *p, const yaml_node_t *n,
     }
     const yaml_node_item_t *item = n->data.sequence.items.start;
     for (; item < n->data.sequence.items.top; item++)
-        read(p, node_at(p, *item));
+        read(p, node_at(&p->file, *item));
 }
 
 // ---- The flow ---------------------------------------------------------------------------------
@@ -505,9 +559,9 @@ static const struct field top_fields[] = {
 static const yaml_node_t *member(struct plan *p, const yaml_node_t *root, const char *name) {
     const yaml_node_pair_t *pair = root->data.mapping.pairs.start;
     for (; pair < root->data.mapping.pairs.top; pair++) {
-        const yaml_node_t *key = node_at(p, pair->key);
+        const yaml_node_t *key = node_at(&p->file, pair->key);
         if (key->type == YAML_SCALAR_NODE && strcmp((char *)key->data.scalar.value, name) == 0)
-            return node_at(p, pair->value);
+            return node_at(&p->file, pair->value);
     }
     return NULL;
 }
@@ -516,34 +570,35 @@ static void read_nodes(struct plan *p, const yaml_node_t *root) {
     const yaml_node_t *source = member(p, root, "source"), *steps = member(p, root, "steps");
     const yaml_node_t *sink = member(p, root, "sink");
     if (!source)
-        plan_refuse(p, place_of(root), "there is no source: source: { lines: FILE }");
+        yaml_refuse(&p->file, place_of(root), "there is no source: source: { lines: FILE }");
     else
         read_each(p, source, read_source);
     if (steps && steps->type != YAML_SEQUENCE_NODE)
-        plan_refuse(p, place_of(steps), "steps is a list, one step a line, each behind a -");
+        yaml_refuse(&p->file, place_of(steps), "steps is a list, one step a line, each behind a -");
     else if (steps)
         read_each(p, steps, read_step);
     if (!sink)
-        plan_refuse(p, place_of(root), "there is no sink: sink: { file: PATH }, or sink: nothing");
+        yaml_refuse(&p->file, place_of(root),
+                    "there is no sink: sink: { file: PATH }, or sink: nothing");
     else
         read_each(p, sink, read_sink);
 }
 
 bool plan_read(struct plan *p, const char *path) {
     struct flow_node top = { 0 };
-    *p = (struct plan){ .path = path };
-    if (!document_load(p))
+    *p = (struct plan){ .file = { .path = path, .about = "flow" } };
+    if (!document_load(&p->file))
         return false;
-    const yaml_node_t *root = yaml_document_get_root_node(p->document);
+    const yaml_node_t *root = yaml_document_get_root_node(p->file.document);
     read_mapping(p, &top, top_fields, "a flow", root);
     if (root->type != YAML_MAPPING_NODE)
         return false;
     if (!member(p, root, "flow"))
-        plan_refuse(p, place_of(root), "the flow has no name: flow: NAME");
+        yaml_refuse(&p->file, place_of(root), "the flow has no name: flow: NAME");
     read_nodes(p, root);
-    if (!p->mistakes)
+    if (!p->file.mistakes)
         plan_connect(p);
-    return p->mistakes == 0;
+    return p->file.mistakes == 0;
 }
 
 void plan_finish(struct plan *p) {
@@ -553,5 +608,5 @@ void plan_finish(struct plan *p) {
         keys_close(&p->nodes[i].key.keys);
         keys_close(&p->nodes[i].value.keys);
     }
-    document_free(p);
+    document_free(&p->file);
 }

@@ -171,7 +171,7 @@ static int refuse_long(const struct reading *r) {
     return error_set(MR_ETOOBIG,
                      "%s:%d: line %" PRIu64 " of '%s' has %" PRIu64 " bytes; %d are "
                      "the most",
-                     r->flow->plan->path, r->actor->node->at.line, r->emitted + 1,
+                     r->flow->plan->file.path, r->actor->node->at.line, r->emitted + 1,
                      r->actor->node->name, r->ahead.size, LINE_MOST);
 }
 
@@ -223,7 +223,7 @@ static int emit_block(struct reading *r, mr_flow_out *out) {
 // ---- Resuming ---------------------------------------------------------------------------------
 
 static int refuse_resuming(const struct reading *r, const char *why) {
-    return error_set(MR_EINVAL, "%s:%d: %s; %s begins anew", r->flow->plan->path,
+    return error_set(MR_EINVAL, "%s:%d: %s; %s begins anew", r->flow->plan->file.path,
                      r->actor->node->at.line, why,
                      r->flow->journal.dir ? "--fresh" : "another name of the flow");
 }

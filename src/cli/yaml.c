@@ -1,5 +1,5 @@
 // See yaml.h.
-#include "cli/flow/yaml.h"
+#include "cli/yaml.h"
 
 #include "base/buffer.h"
 #include "base/mem.h"
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-// A flow needs three levels and a few nodes for each step; libyaml has no limits.
+// Files need a few levels, and a few nodes for each thing in them; libyaml has no limits.
 enum { FILE_MOST = 1 << 20, DEPTH_MOST = 32, NODES_MOST = 100000 };
-enum { MISTAKES_TOLD = 20, FIELDS_MOST = 32, NAMES_TEXT = 512 };
+enum { MISTAKES_TOLD = 20, NAMES_TEXT = 512 };
 
 // ---- Mistakes ---------------------------------------------------------------------------------
 
-void plan_refuse(struct plan *p, struct place at, const char *format, ...) {
+void yaml_refuse(struct yaml_file *p, struct place at, const char *format, ...) {
     va_list values;
     if (++p->mistakes > MISTAKES_TOLD)
         return;
@@ -32,7 +32,7 @@ void plan_refuse(struct plan *p, struct place at, const char *format, ...) {
     fprintf(stderr, "\n");
 }
 
-void plan_report_rest(const struct plan *p) {
+void yaml_report_rest(const struct yaml_file *p) {
     unsigned rest = p->mistakes > MISTAKES_TOLD ? p->mistakes - MISTAKES_TOLD : 0;
     if (rest)
         fprintf(stderr, "%s: and %u mistake%s more\n", p->path, rest, rest == 1 ? "" : "s");
@@ -65,34 +65,34 @@ struct place place_of(const yaml_node_t *n) {
     return (struct place){ (int)n->start_mark.line + 1, (int)n->start_mark.column + 1 };
 }
 
-yaml_node_t *node_at(struct plan *p, int index) {
+yaml_node_t *node_at(struct yaml_file *p, int index) {
     return yaml_document_get_node(p->document, index);
 }
 
-const char *text_of(struct plan *p, const yaml_node_t *n, const char *what) {
+const char *text_of(struct yaml_file *p, const yaml_node_t *n, const char *what) {
     if (n->type != YAML_SCALAR_NODE) {
-        plan_refuse(p, place_of(n), "%s is one word or text, not a %s", what,
+        yaml_refuse(p, place_of(n), "%s is one word or text, not a %s", what,
                     n->type == YAML_SEQUENCE_NODE ? "list" : "mapping");
         return NULL;
     }
     const char *text = (const char *)n->data.scalar.value;
     if (strlen(text) != n->data.scalar.length) {
-        plan_refuse(p, place_of(n), "%s has a 0 byte in it", what);
+        yaml_refuse(p, place_of(n), "%s has a 0 byte in it", what);
         return NULL;
     }
     return text;
 }
 
-const char *word_of(struct plan *p, const yaml_node_t *n, const char *what) {
+const char *word_of(struct yaml_file *p, const yaml_node_t *n, const char *what) {
     const char *text = text_of(p, n, what);
     if (text && !*text) {
-        plan_refuse(p, place_of(n), "%s is empty", what);
+        yaml_refuse(p, place_of(n), "%s is empty", what);
         return NULL;
     }
     return text;
 }
 
-bool number_of(struct plan *p, const yaml_node_t *n, const char *what, uint64_t most,
+bool number_of(struct yaml_file *p, const yaml_node_t *n, const char *what, uint64_t most,
                uint64_t *out) {
     const char *text = word_of(p, n, what);
     char *end;
@@ -101,7 +101,7 @@ bool number_of(struct plan *p, const yaml_node_t *n, const char *what, uint64_t 
     errno = 0;
     unsigned long long number = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || number == 0 || number > most) {
-        plan_refuse(p, place_of(n), "%s: '%.30s' is not a number from 1 to %" PRIu64, what, text,
+        yaml_refuse(p, place_of(n), "%s: '%.30s' is not a number from 1 to %" PRIu64, what, text,
                     most);
         return false;
     }
@@ -109,7 +109,7 @@ bool number_of(struct plan *p, const yaml_node_t *n, const char *what, uint64_t 
     return true;
 }
 
-int choice_of(struct plan *p, const yaml_node_t *n, const char *what, const char *const *words,
+int choice_of(struct yaml_file *p, const yaml_node_t *n, const char *what, const char *const *words,
               size_t count) {
     const char *text = word_of(p, n, what);
     for (size_t i = 0; text && i < count; i++)
@@ -120,94 +120,63 @@ int choice_of(struct plan *p, const yaml_node_t *n, const char *what, const char
     const char *nearest = name_nearest(text, words, count);
     char all[NAMES_TEXT];
     if (nearest)
-        plan_refuse(p, place_of(n), "%s: there is no '%.60s'; did you mean %s?", what, text,
+        yaml_refuse(p, place_of(n), "%s: there is no '%.60s'; did you mean %s?", what, text,
                     nearest);
     else
-        plan_refuse(p, place_of(n), "%s: '%.60s' is none of: %s", what, text,
+        yaml_refuse(p, place_of(n), "%s: '%.60s' is none of: %s", what, text,
                     names_join(all, words, count));
     return -1;
 }
 
-// ---- Mappings by table ------------------------------------------------------------------------
+// ---- Mappings ---------------------------------------------------------------------------------
 
-static void refuse_field(struct plan *p, struct place at, const struct field *fields,
-                         const char *what, const char *name) {
-    const char *names[FIELDS_MOST];
+int yaml_field_of(struct yaml_file *p, const yaml_node_t *name, const char *what,
+                  const char *const *names, size_t count, uint32_t *seen) {
+    const char *text = text_of(p, name, "a name");
     char all[NAMES_TEXT];
-    size_t count = 0;
-    for (; fields[count].name; count++)
-        names[count] = fields[count].name;
-    const char *nearest = name_nearest(name, names, count);
-    if (nearest)
-        plan_refuse(p, at, "%s has no '%.60s'; did you mean %s?", what, name, nearest);
-    else
-        plan_refuse(p, at, "%s has no '%.60s'; it has: %s", what, name,
-                    names_join(all, names, count));
-}
-
-static void read_verb(struct plan *p, struct flow_node *node, const struct field *field,
-                      const yaml_node_t *key) {
-    if (node->verb != VERB_NONE) {
-        plan_refuse(p, place_of(key), "it is a %s already, and '%s' would make it another",
-                    verb_word(node->verb), field->name);
-        return;
-    }
-    node->verb = field->verb;
-    node->verb_at = place_of(key);
-}
-
-static void read_field(struct plan *p, struct flow_node *node, const struct field *fields,
-                       const char *what, unsigned *seen, const yaml_node_pair_t *pair) {
-    const yaml_node_t *key = node_at(p, pair->key), *value = node_at(p, pair->value);
-    const char *name = text_of(p, key, "a name");
-    if (!name)
-        return;
     size_t i = 0;
-    while (fields[i].name && strcmp(fields[i].name, name) != 0)
+    while (text && i < count && strcmp(names[i], text) != 0)
         i++;
-    if (!fields[i].name) {
-        refuse_field(p, place_of(key), fields, what, name);
-        return;
+    if (!text)
+        return -1;
+    if (i == count) {
+        const char *nearest = name_nearest(text, names, count);
+        if (nearest)
+            yaml_refuse(p, place_of(name), "%s has no '%.60s'; did you mean %s?", what, text,
+                        nearest);
+        else
+            yaml_refuse(p, place_of(name), "%s has no '%.60s'; it has: %s", what, text,
+                        names_join(all, names, count));
+        return -1;
     }
-    if (*seen & 1u << i) {
-        plan_refuse(p, place_of(key), "'%s' is here twice", name);
-        return;
+    if (*seen & UINT32_C(1) << i) {
+        yaml_refuse(p, place_of(name), "'%s' is here twice", text);
+        return -1;
     }
-    *seen |= 1u << i;
-    if (fields[i].verb != VERB_NONE)
-        read_verb(p, node, &fields[i], key);
-    fields[i].read(p, node, value);
-}
-
-void read_mapping(struct plan *p, struct flow_node *node, const struct field *fields,
-                  const char *what, const yaml_node_t *n) {
-    unsigned seen = 0;
-    if (n->type != YAML_MAPPING_NODE) {
-        plan_refuse(p, place_of(n), "%s is a mapping, as in { %s: … }", what, fields[0].name);
-        return;
-    }
-    const yaml_node_pair_t *pair = n->data.mapping.pairs.start;
-    for (; pair < n->data.mapping.pairs.top; pair++)
-        read_field(p, node, fields, what, &seen, pair);
+    *seen |= UINT32_C(1) << i;
+    return (int)i;
 }
 
 // ---- The file ---------------------------------------------------------------------------------
 
-static void refuse_syntax(struct plan *p, const yaml_parser_t *parser) {
+static void refuse_syntax(struct yaml_file *p, const yaml_parser_t *parser) {
     struct place at = { (int)parser->problem_mark.line + 1, (int)parser->problem_mark.column + 1 };
     if (parser->error == YAML_MEMORY_ERROR)
-        plan_refuse(p, (struct place){ 0 }, "no memory to read it");
+        yaml_refuse(p, (struct place){ 0 }, "no memory to read it");
     else if (parser->error == YAML_READER_ERROR)
-        plan_refuse(p, (struct place){ 0 }, "byte %zu is no text: %s", parser->problem_offset,
+        yaml_refuse(p, (struct place){ 0 }, "byte %zu is no text: %s", parser->problem_offset,
                     parser->problem);
     else
-        plan_refuse(
-            p, at, "this is no YAML: %s%s%s (a text with one of []{},:# in it wants quotes)",
-            parser->problem, parser->context ? ", " : "", parser->context ? parser->context : "");
+        yaml_refuse(p, at,
+                    "this is no YAML: %s%s%s (a text with one of []{},:# in it wants quotes, as "
+                    "does one that "
+                    "begins with * & or @)",
+                    parser->problem, parser->context ? ", " : "",
+                    parser->context ? parser->context : "");
 }
 
 // The one document of the stream.
-static bool load(struct plan *p, yaml_parser_t *parser) {
+static bool load(struct yaml_file *p, yaml_parser_t *parser) {
     yaml_document_t more;
     if (!yaml_parser_load(parser, p->document)) {
         mem_free(p->document);
@@ -216,7 +185,7 @@ static bool load(struct plan *p, yaml_parser_t *parser) {
         return false;
     }
     if (!yaml_document_get_root_node(p->document)) {
-        plan_refuse(p, (struct place){ 0 }, "the file is empty");
+        yaml_refuse(p, (struct place){ 0 }, "the file is empty");
         return false;
     }
     if (!yaml_parser_load(parser, &more)) {
@@ -225,28 +194,28 @@ static bool load(struct plan *p, yaml_parser_t *parser) {
     }
     const yaml_node_t *root = yaml_document_get_root_node(&more);
     if (root)
-        plan_refuse(p, place_of(root), "a file describes one flow; this is a second document");
+        yaml_refuse(p, place_of(root), "a file is one document; this is a second one");
     yaml_document_delete(&more);
     return p->mistakes == 0;
 }
 
 // Counts one event. False: there are too many nodes, or they are nested too deeply.
-static bool event_fits(struct plan *p, const yaml_event_t *e, int *depth, int *nodes) {
+static bool event_fits(struct yaml_file *p, const yaml_event_t *e, int *depth, int *nodes) {
     bool begins = e->type == YAML_SEQUENCE_START_EVENT || e->type == YAML_MAPPING_START_EVENT;
     bool ends = e->type == YAML_SEQUENCE_END_EVENT || e->type == YAML_MAPPING_END_EVENT;
     *depth += begins - ends;
     *nodes += !ends;
     struct place at = { (int)e->start_mark.line + 1, (int)e->start_mark.column + 1 };
     if (*depth > DEPTH_MOST)
-        plan_refuse(p, at, "lists and mappings are nested %d deep at most", DEPTH_MOST);
+        yaml_refuse(p, at, "lists and mappings are nested %d deep at most", DEPTH_MOST);
     else if (*nodes > NODES_MOST)
-        plan_refuse(p, at, "a flow has %d texts, lists and mappings at most", NODES_MOST);
+        yaml_refuse(p, at, "a file has %d texts, lists and mappings at most", NODES_MOST);
     return p->mistakes == 0;
 }
 
 // Checks the limits before the document is made in memory. Text that is no YAML is reported by the
 // loading.
-static bool fits(struct plan *p, yaml_parser_t *parser) {
+static bool fits(struct yaml_file *p, yaml_parser_t *parser) {
     int depth = 0, nodes = 0;
     for (bool over = false; !over;) {
         yaml_event_t event;
@@ -258,11 +227,11 @@ static bool fits(struct plan *p, yaml_parser_t *parser) {
     return p->mistakes == 0;
 }
 
-static bool with_parser(struct plan *p, const struct buffer *text,
-                        bool (*run)(struct plan *, yaml_parser_t *)) {
+static bool with_parser(struct yaml_file *p, const struct buffer *text,
+                        bool (*run)(struct yaml_file *, yaml_parser_t *)) {
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser)) {
-        plan_refuse(p, (struct place){ 0 }, "no memory to read it");
+        yaml_refuse(p, (struct place){ 0 }, "no memory to read it");
         return false;
     }
     yaml_parser_set_input_string(&parser, text->data, text->size);
@@ -271,38 +240,38 @@ static bool with_parser(struct plan *p, const struct buffer *text,
     return good;
 }
 
-static void parse(struct plan *p, const struct buffer *text) {
+static void parse(struct yaml_file *p, const struct buffer *text) {
     if (!with_parser(p, text, fits))
         return;
     p->document = mem_alloc(sizeof *p->document);
     if (!p->document)
-        plan_refuse(p, (struct place){ 0 }, "no memory to read it");
+        yaml_refuse(p, (struct place){ 0 }, "no memory to read it");
     else if (!with_parser(p, text, load) && !p->mistakes)
-        plan_refuse(p, (struct place){ 0 }, "it cannot be read");
+        yaml_refuse(p, (struct place){ 0 }, "it cannot be read");
 }
 
 // The file may be a pipe, whose size is not known.
-static bool text_read(struct plan *p, FILE *file, struct buffer *out) {
+static bool text_read(struct yaml_file *p, FILE *file, struct buffer *out) {
     if (buffer_reserve(out, FILE_MOST + 1) < 0) {
-        plan_refuse(p, (struct place){ 0 }, "no memory to read it");
+        yaml_refuse(p, (struct place){ 0 }, "no memory to read it");
         return false;
     }
     out->size = fread(out->data, 1, FILE_MOST + 1, file);
     if (ferror(file))
-        plan_refuse(p, (struct place){ 0 }, "%s", strerror(errno));
+        yaml_refuse(p, (struct place){ 0 }, "%s", strerror(errno));
     else if (out->size > FILE_MOST)
-        plan_refuse(p, (struct place){ 0 }, "it has more than %d bytes", FILE_MOST);
+        yaml_refuse(p, (struct place){ 0 }, "it has more than %d bytes", FILE_MOST);
     return p->mistakes == 0;
 }
 
-bool document_load(struct plan *p) {
+bool document_load(struct yaml_file *p) {
     FILE *file = fopen(p->path, "re");
     struct stat about;
     struct buffer text = { 0 };
     if (!file || fstat(fileno(file), &about) < 0) {
-        plan_refuse(p, (struct place){ 0 }, "%s", strerror(errno));
+        yaml_refuse(p, (struct place){ 0 }, "%s", strerror(errno));
     } else if (S_ISDIR(about.st_mode)) {
-        plan_refuse(p, (struct place){ 0 }, "this is a directory; a flow is a file");
+        yaml_refuse(p, (struct place){ 0 }, "this is a directory; a %s is a file", p->about);
     } else if (text_read(p, file, &text)) {
         parse(p, &text);
     }
@@ -312,7 +281,7 @@ bool document_load(struct plan *p) {
     return p->mistakes == 0;
 }
 
-void document_free(struct plan *p) {
+void document_free(struct yaml_file *p) {
     if (p->document)
         yaml_document_delete(p->document);
     mem_free(p->document);
