@@ -138,6 +138,7 @@ enum cli_exit stages_run(const struct input *);
 enum cli_exit channels_run(const struct input *);
 enum cli_exit workers_run(const struct input *);
 enum cli_exit epics_run(const struct input *);
+enum cli_exit schedule_apply_run(const struct input *);
 enum cli_exit schedule_run(const struct input *);
 enum cli_exit dead_run(const struct input *);
 enum cli_exit why_run(const struct input *);

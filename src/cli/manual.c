@@ -194,7 +194,7 @@ static void complete_second_words(void) {
         if (!goes_on(i))
             printf("        %.*s) words='", (int)size, c->name);
         printf("%s%s", goes_on(i) ? " " : "", c->name + size + 1);
-        if (!goes_on(i + 1))
+        if (!goes_on(i + 1) || !command_at(i + 1)->name[size]) // a command may be the group's name
             printf("' ;;\n");
     }
 }

@@ -76,6 +76,38 @@ const struct cli_command looks_commands[] = {
         .run = epics_run,
     },
     {
+        .name = "schedule apply", // before the next one, which would take apply for a stage
+        .arguments = "FILE",
+        .least = 1,
+        .most = 1,
+        .doc = "make the schedules those of a file",
+        .help = "FILE is YAML, with schedules by their stages and names. Prints what differs:\n"
+                "  + STAGE NAME   a schedule is added\n"
+                "  ~ STAGE NAME   is changed: each field, old and new\n"
+                "  - STAGE NAME   is removed\n"
+                "and then changes it. What is as in FILE is left alone, so a second run changes\n"
+                "nothing. If anything in FILE is wrong, it says where, and changes nothing.\n"
+                "\n"
+                "A schedule has the fields push (the body of its jobs), cron or every, tz,\n"
+                "missed, key, deadline, attempts and meta: the options of millrace schedule.\n"
+                "\n"
+                "    reports:\n"
+                "      nightly: { cron: '30 2 * * *', tz: Europe/Berlin, push: all }\n"
+                "    mail:\n"
+                "      poll: { every: 30s, push: inbox, key: poll }\n"
+                "\n"
+                "Schedules that are not in FILE stay. With --prune those of the stages that FILE\n"
+                "names are removed, also of one that has no schedules there, as in mail: {}.\n"
+                "Exits 0 if all is as in FILE now, 2 if FILE is wrong.\n",
+        .examples = "millrace schedule apply schedules.yaml --dry-run\n"
+                    "millrace schedule apply schedules.yaml --prune\n",
+        .options = { { "--dry-run", NULL, "only print what differs" },
+                     { "--prune", NULL, "remove schedules that FILE does not have" },
+                     AT,
+                     JSON },
+        .run = schedule_apply_run,
+    },
+    {
         .name = "schedule",
         .arguments = "[STAGE [NAME [drop | pause | resume | now | BODY]]]",
         .most = 3,

@@ -507,6 +507,8 @@ struct schedule_spec {
 // pause; if its instants are the same (core_schedule_keeps) also the next one. `next_ms`: the first
 // tick, later than the last one of the schedule that it replaces. MR_EINVAL, MR_ETOOBIG, MR_EFULL.
 int core_schedule_set(struct core *, const struct schedule_spec *, uint64_t next_ms);
+// Whether that would be refused now: the same errors, but for those of memory and of the log.
+int core_schedule_check(struct core *, const struct schedule_spec *);
 // Whether there is a schedule of this name with the same cron expression, interval and zone.
 bool core_schedule_keeps(struct core *, const struct schedule_spec *);
 int core_schedule_drop(struct core *, mr_bytes stage, mr_bytes name); // MR_EGONE, as all below

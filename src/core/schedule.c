@@ -318,6 +318,16 @@ static int schedule_write(struct core *c, const struct schedule *s, uint64_t mak
     return 0;
 }
 
+int core_schedule_check(struct core *c, const struct schedule_spec *p) {
+    uint32_t stage = stage_find(c, p->stage);
+    int err = stage_name_check(p->stage);
+    if (err == 0)
+        err = schedule_check_spec(c, p);
+    if (err < 0)
+        return err;
+    return stage && schedule_find(c, stage, p->name) ? 0 : schedule_check_share(c);
+}
+
 static int schedule_try(struct core *c, const struct schedule_spec *p, uint64_t next_ms) {
     uint32_t stage = 0, number = 0;
     int err = schedule_check_spec(c, p);

@@ -136,7 +136,7 @@ struct schedule_options {
     struct job_spec job;
     mr_bytes cron, zone, missed, body;
     int64_t every_ms;
-    bool shows_body;
+    bool shows_body, dry;
 };
 
 #define AT(field) offsetof(struct schedule_options, field)
@@ -149,6 +149,7 @@ static const struct option schedule_options[] = {
     { "MISSED", OPTION_BYTES, AT(missed) },
     { "PUSH", OPTION_BYTES, AT(body) },
     { "BODY", OPTION_FLAG, AT(shows_body) },
+    { "DRY", OPTION_FLAG, AT(dry) },
     { 0 },
 };
 
@@ -186,7 +187,7 @@ static void schedule_make(struct session *s, const struct schedule_name *n,
     }
     if (o->cron.data && !o->cron.size)
         spec.cron = mr_str(" "); // not an interval: it is refused
-    answer_ok(s, ticks_set(n->ticks, &spec));
+    answer_ok(s, o->dry ? ticks_check(n->ticks, &spec) : ticks_set(n->ticks, &spec));
 }
 
 // Whether nothing is said but, perhaps, BODY.

@@ -67,7 +67,7 @@ const struct command command_table[] = {
       "needs the rights for that stage" },
     { "SCHEDULE", 2, 0, ROLE_PUSH, SCOPE_STAGE, false, MULTI_QUEUED, false, run_schedule,
       "stage name CRON expr|EVERY ms [TZ zone] [MISSED skip|one|all] PUSH body" SCHEDULE_OPTIONS(
-          OPTION_SYNTAX) " | stage name DROP|PAUSE|RESUME|NOW | stage name [BODY]",
+          OPTION_SYNTAX) " [DRY] | stage name DROP|PAUSE|RESUME|NOW | stage name [BODY]",
       "OK, or the last a map:" SCHEDULE_FIELDS(FIELD_NAMES) ", with BODY also body",
       "pushes a job whenever a cron expression (five fields, or @hourly, @daily, @weekly, "
       "@monthly, "
@@ -80,7 +80,8 @@ const struct command command_table[] = {
       "skip (the default) pushes none of them, one the last one, all each of them, the last 1000 "
       "at most; a second SCHEDULE of that name replaces it; the schedule keeps its next tick if "
       "its times "
-      "are the same; NOW pushes a job at once, beside its ticks; after PAUSE there are no ticks, "
+      "are the same; DRY only checks it; NOW pushes a job at once, beside its ticks; after PAUSE "
+      "there are no ticks, "
       "and RESUME does not make up for them; the name is unique within the stage" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_STAGES, true, MULTI_REFUSED, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",

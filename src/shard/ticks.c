@@ -32,13 +32,25 @@ static uint64_t later_of(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
+// The instants of a schedule that is not there yet, and its zone if it says none.
+static int spec_instants(struct ticks *t, struct schedule_spec *spec, struct instants *out) {
+    if (!spec->zone.size)
+        spec->zone = mr_str("UTC");
+    return instants_of(t, spec->cron, spec->every_ms, spec->zone, out);
+}
+
+int ticks_check(struct ticks *t, const struct schedule_spec *wanted) {
+    struct schedule_spec spec = *wanted;
+    struct instants in;
+    int err = spec_instants(t, &spec, &in);
+    return err < 0 ? err : core_schedule_check(t->core, &spec);
+}
+
 int ticks_set(struct ticks *t, const struct schedule_spec *wanted) {
     struct schedule_spec spec = *wanted;
     struct schedule_info before = { 0 };
     struct instants in;
-    if (!spec.zone.size)
-        spec.zone = mr_str("UTC");
-    int err = instants_of(t, spec.cron, spec.every_ms, spec.zone, &in);
+    int err = spec_instants(t, &spec, &in);
     if (err < 0)
         return err;
     (void)core_schedule(t->core, spec.stage, spec.name, &before); // 0: there is none

@@ -48,6 +48,7 @@ static inline bool ticks_are_due(const struct ticks *t) {
 // The commands that need the wall clock; the others are the core's. An empty zone is UTC.
 // MR_EINVAL: also for a cron expression or a zone that cannot be; otherwise as the core's.
 int ticks_set(struct ticks *, const struct schedule_spec *);
+int ticks_check(struct ticks *, const struct schedule_spec *); // whether ticks_set would refuse it
 int ticks_resume(struct ticks *, mr_bytes stage, mr_bytes name);
 int ticks_now(struct ticks *, mr_bytes stage, mr_bytes name);
 

@@ -561,6 +561,91 @@ def _():
     check(f"attempt 1, " in ok("job", dead) and "smtp: timed out" in ok("job", dead), ok("job", dead))
 
 
+FILE_OF_SCHEDULES = """\
+plan:
+  daily:
+    cron: 30 2 * * *
+    tz: Europe/Berlin
+    push: all
+  poll: { every: 60s, push: inbox, key: k, deadline: 2h, attempts: 3, meta: trace }
+other: { odd: { every: 90s, missed: one, push: "" } }
+"""
+
+
+def applied(text, *options, code=0):
+    with open("schedules.yaml", "w", encoding="utf-8") as file:
+        file.write(text)
+    ended = Ended(start("schedule", "apply", "schedules.yaml", *options))
+    equal(ended.code, code, ended)
+    return (ended.out if not code else ended.err).decode().splitlines()
+
+
+@case("schedules are made as a file says, with the difference, and a second time nothing is done")
+def _():
+    listed = lambda: sorted((s["stage"], s["name"], s["cron"], s["every-ms"]) for s in read("schedule"))
+    added = ["+ plan daily: cron 30 2 * * *, tz Europe/Berlin, push all",
+             "+ plan poll: every 1m, push inbox, key k, deadline 2h, attempts 3, meta trace",
+             "+ other odd: every 90s, missed one"]
+    dry = applied(FILE_OF_SCHEDULES, "--dry-run")
+    equal(dry, added + ["3 added, 0 changed, 0 removed, 0 unchanged by a dry run: nothing was done"])
+    equal(listed(), [])
+    equal(applied(FILE_OF_SCHEDULES), added + ["3 added, 0 changed, 0 removed, 0 unchanged"])
+    first = listed()
+    equal(len(first), 3)
+    ok("schedule", "plan", "more", "x", "--every", "1h")
+    ok("schedule", "away", "too", "x", "--every", "1h")
+    equal(applied(FILE_OF_SCHEDULES), ["0 added, 0 changed, 0 removed, 3 unchanged"])
+    changed = FILE_OF_SCHEDULES.replace("60s", "1h").replace("tz: Europe/Berlin", "missed: all") \
+        .replace("odd: { every: 90s, missed: one, push: \"\" }", "").replace(", meta: trace", "")
+    difference = ["~ plan daily: tz Europe/Berlin → UTC, missed skip → all",
+                  "~ plan poll: every 1m → 1h, meta trace → none", "- plan more", "- other odd"]
+    equal(applied(changed, "--prune", "--dry-run")[:-1], difference)
+    equal(json.loads(applied(changed, "--prune", "--json")[0]), {
+        "changes": [
+            {"change": "changed", "stage": "plan", "name": "daily", "fields": {
+                "tz": {"old": "Europe/Berlin", "new": "UTC"}, "missed": {"old": "skip", "new": "all"}}},
+            {"change": "changed", "stage": "plan", "name": "poll", "fields": {
+                "every": {"old": "1m", "new": "1h"}, "meta": {"old": "trace", "new": ""}}},
+            {"change": "removed", "stage": "plan", "name": "more", "fields": {}},
+            {"change": "removed", "stage": "other", "name": "odd", "fields": {}}],
+        "added": 0, "changed": 2, "removed": 2, "unchanged": 0, "applied": True})
+    equal([row[:2] for row in listed()], [("away", "too"), ("plan", "daily"), ("plan", "poll")])
+    equal(applied("plan: {}\naway: {}\n", "--prune")[-1], "0 added, 0 changed, 3 removed, 0 unchanged")
+    equal(listed(), [])
+
+
+@case("a file of schedules with a mistake changes nothing, and the mistake is named with its line")
+def _():
+    good = "plan:\n  good: { every: 1h, push: x }\n  bad: { %s }\n"
+    for fields, place, sentence in [
+            ("cron: 0 24 * * *, push: x", "3:16", "cron: the hour '24'"),
+            ("cron: 0 0 31 2 *, push: x", "3:16", "never fires"),
+            ("every: 30, push: x", "3:17", "every: '30' has no unit"),
+            ("every: 1ms, push: x", "3:3", "an interval of 1 ms is not possible: 1000 ms to 100 years"),
+            ("every: 1h, cron: 0 0 * * *, push: x", "3:3", "needs cron or every, not both"),
+            ("push: x", "3:3", "needs cron or every, and has neither"),
+            ("every: 1h", "3:3", "needs push"),
+            ("every: 1h, tz: UTC, push: x", "3:3", "tz is the time zone of cron"),
+            ("cron: 0 0 * * *, tz: Mars/Base, push: x", "3:3", "no time zone 'Mars/Base' is known"),
+            ("every: 1h, missed: two, push: x", "3:29", "missed: 'two' is none of: skip, one, all"),
+            ("every: 1h, attempts: many, push: x", "3:31", "'many' is not a number from 1 to 65535"),
+            ("every: 1h, psh: x", "3:21", "a schedule has no 'psh'; did you mean push?"),
+            ("every: 1h, push: [x]", "3:27", "push is one word or text, not a list"),
+            ("every: 1h, push: x, push: y", "3:30", "'push' is here twice"),
+            ("every: 1h, push: x }\n  good: { every: 1h, push: y", "4:3", "is in line 2, too"),
+            ("every: 1h, push: x }\nno stage:\n  n: { every: 1h, push: y", "5:3", "a stage's name"),
+            ("cron: */5 * * * *, push: x", "3:17", "wants quotes")]:
+        lines = applied(good % fields, code=2)
+        check(any(line.startswith(f"schedules.yaml:{place}: ") and sentence in line for line in lines),
+              fields, *lines)
+    for text, sentence in [("- a\n", "the file has stages"), ("plan: []\n", "stage 'plan' has schedules"), ("", "empty"),
+                           ("a: " + "[" * 40 + "]" * 40, "nested 32 deep at most")]:
+        check(sentence in applied(text, code=2)[0], text)
+    equal(read("schedule"), [])
+    refused = Ended(start("schedule", "apply", "schedules.yaml", "--at", "file:none"))
+    check(refused.code != 0 and b"schedules.yaml" in refused.err, refused)
+
+
 @case("unknown jobs and stages are reported")
 def _():
     fails(1, "no stage", "channels", "nowhere")

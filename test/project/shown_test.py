@@ -63,7 +63,7 @@ def joined(lines):
 
 def shown_by_help():
     overview = ok("millrace help")
-    for name in re.findall(r"^  ((?:auth|cluster|inbox|store) \w+|(?!millrace)[a-z]+) ", overview, re.M):
+    for name in re.findall(r"^  ((?:auth|cluster|inbox|schedule|store) \w+|(?!millrace)[a-z]+) ", overview, re.M):
         told = ok(f"millrace help {name}").split("\nExamples:\n")[1]
         lines = [line[2:] for line in told.splitlines() if not line.startswith("      ")]
         for line in joined(line.strip() for line in lines):
@@ -98,6 +98,8 @@ def make_files():
     flow = re.search(r"^    flow: words\n(?:    .*\n)+", read("README.md"), re.M)[0]
     write("words.yaml", re.sub(r"^    ", "", flow, flags=re.M))
     ok("sed 's/flow: words/flow: campaign/' words.yaml >campaign.yaml")
+    schedules = re.search(r"^    reports:.*\n(?:    .*\n)+", read("docs/schedules.md"), re.M)[0]
+    write("schedules.yaml", re.sub(r"^    ", "", schedules, flags=re.M))
     write("millrace.conf", ok("millrace help --config"))
     ok("openssl req -x509 -newkey rsa:2048 -nodes -keyout server.key -out server.pem -days 2 "
        "-subj /CN=localhost")

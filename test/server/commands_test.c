@@ -1082,6 +1082,10 @@ static void SCHEDULE_refuses_what_it_cannot_do(void **state) {
     ask(d, 0, "SCHEDULE s n CRON @daily TZ Moon/Crater PUSH b",
         "-ERR no time zone 'Moon/Crater' *");
     ask(d, 0, "SCHEDULE s '' EVERY 1s PUSH b", "-ERR the name of a schedule has 1 to 200 bytes*");
+    ask(d, 0, "SCHEDULE s n CRON '0 24 * * *' PUSH b DRY", "-ERR the hour '24' *0 to 23*");
+    ask(d, 0, "SCHEDULE s n EVERY 1ms PUSH b DRY", "-ERR an interval of 1 ms *");
+    ask(d, 0, "SCHEDULE 'no stage' n EVERY 1h PUSH b DRY", "-ERR *");
+    ask(d, 0, "SCHEDULE s n EVERY 1h PUSH b DRY", "+OK"); // it is only checked
     ask(d, 0, "SCHEDULE s n NOW", "-GONE *");
     ask(d, 0, "SCHEDULES", "[]");
     ask(d, 0, "STAGES", "[]");
