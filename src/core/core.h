@@ -600,8 +600,8 @@ struct link_entry {
 // The oldest entry to that shard with a number above `after` that was not acknowledged; 0: the
 // oldest of all. False: there is none.
 bool core_link_next(struct core *, uint32_t to, uint64_t after, struct link_entry *out);
-uint64_t core_link_last(const struct core *, uint32_t to); // the number of the last one; 0: none
-uint64_t core_links(const struct core *); // entries to all shards that were not acknowledged
+uint64_t core_link_highest(const struct core *); // no entry to any shard has had a higher number
+uint64_t core_links(const struct core *);        // entries to all shards that were not acknowledged
 uint64_t core_linked(struct core *, mr_bytes stage); // emits to it that have not arrived there
 
 // Makes the job, as a local emit does: even when the stage is full, paused or draining. `body` is

@@ -252,12 +252,8 @@ bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_ent
     return true;
 }
 
-// What was acknowledged is not in the outbox any more.
-uint64_t core_link_last(const struct core *c, uint32_t to) {
-    if (to >= c->link_count)
-        return 0;
-    const struct link_end *l = &c->links[to];
-    return l->last ? outbox_at(c, l->last)->number : l->acked;
+uint64_t core_link_highest(const struct core *c) {
+    return c->next_id - 1;
 }
 
 static int link_check_shard(const struct core *c, uint32_t shard) {

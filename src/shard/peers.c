@@ -80,7 +80,7 @@ void peers_start(struct peers *p, struct core *core) {
 
 void peers_open(struct peers *p) {
     for (uint32_t i = 0; i < p->count; i++)
-        p->peer[i].highest = core_link_last(p->core, i);
+        p->peer[i].highest = core_link_highest(p->core);
 }
 
 void peers_destroy(struct peers *p) {
