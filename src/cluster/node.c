@@ -76,7 +76,7 @@ struct node {
     uint32_t left_out;      // nodes beyond those of a cluster, as last reported
     bool is_looking, looks_again, is_stopping, is_closing;
     bool is_drained; // as last read
-    bool is_outage, is_ready;
+    bool is_outage, is_ready, has_joined;
     uint64_t shorter_since_ms; // since when a log ends before what it is known to have; 0: none
     _Atomic uint64_t known_ends[SERVER_SHARDS]; // see log_stream_options
     struct {
@@ -127,18 +127,20 @@ static const char *after(const char *text, const char *prefix) {
     return strncmp(text, prefix, size) == 0 ? text + size : NULL;
 }
 
-// "HTTP VERSION STATE OPENING LEAVING", HTTP being "-" if there is none; the last two are sets of
-// shards.
+// "HTTP VERSION STATE OPENING LEAVING LINK", HTTP being "-" if there is none; OPENING and LEAVING
+// are sets of shards. Nodes of 0.1 write no LINK, which is that of version 1.
 static void note_read_node(struct node *n, const char *address, const struct board_note *note) {
     char http[NODE_ADDRESS], version[24], state[16];
     uint64_t opening = 0, leaving = 0;
+    uint32_t link_version = 1;
     if (strlen(address) >= NODE_ADDRESS ||
-        sscanf(note->value, "%79s %23s %15s %" SCNx64 " %" SCNx64, http, version, state, &opening,
-               &leaving) < 3)
+        sscanf(note->value, "%79s %23s %15s %" SCNx64 " %" SCNx64 " %" SCNu32, http, version, state,
+               &opening, &leaving, &link_version) < 3)
         return;
     struct node_seen seen = { .is_draining = strcmp(state, "draining") == 0,
                               .opening = opening,
                               .leaving = leaving,
+                              .link_version = link_version,
                               .age_ms = note->age_ms };
     snprintf(seen.address, sizeof seen.address, "%s", address);
     snprintf(seen.http, sizeof seen.http, "%s", strcmp(http, "-") == 0 ? "" : http);
@@ -431,6 +433,19 @@ static int node_read_promise(struct node *n) {
     return is_first ? node_check_promise(n, &n->promise) : 0;
 }
 
+// A node joins with its first look. Later, nodes of other versions are those that are refused.
+static int node_check_join(struct node *n) {
+    const struct node_seen *other = cluster_seen_other_version(&n->seen, n->takeover_ms);
+    if (n->has_joined || !other)
+        n->has_joined = true;
+    else
+        return error_set(MR_EINVAL,
+                         "node %s runs millrace %s, which links with version %" PRIu32
+                         ", this one with version %d: run the same release on all nodes",
+                         other->address, other->version, other->link_version, LINK_VERSION);
+    return 0;
+}
+
 // Returns when to look again.
 static uint64_t node_decide(struct node *n) {
     const struct look *l = &n->look;
@@ -451,6 +466,8 @@ static uint64_t node_decide(struct node *n) {
     memmove(n->changes, n->changes + l->change_count, n->change_count * sizeof *n->changes);
     if (n->seen.foreign_ids)
         server_set_foreign_ids(n->running);
+    if (err == 0)
+        err = node_check_join(n);
     if (err == 0)
         err = node_read_promise(n);
     if (err < 0) {
@@ -480,8 +497,9 @@ static void node_prepare_look(struct node *n) {
         opening |= (uint64_t)n->shard[i].is_opening << i;
         leaving |= (uint64_t)n->shard[i].is_leaving << i;
     }
-    snprintf(l->value, sizeof l->value, "%s %s %s %" PRIx64 " %" PRIx64, n->http[0] ? n->http : "-",
-             mr_version(), draining ? "draining" : "serving", opening, leaving);
+    snprintf(l->value, sizeof l->value, "%s %s %s %" PRIx64 " %" PRIx64 " %d",
+             n->http[0] ? n->http : "-", mr_version(), draining ? "draining" : "serving", opening,
+             leaving, LINK_VERSION);
     memcpy(l->changes, n->changes, sizeof l->changes);
     l->change_count = n->change_count;
     l->asks_promise = n->promise_looks == 0;

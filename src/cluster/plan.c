@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// The nodes that are alive, and this one, sorted by address.
+// The nodes that are alive and can link with this one, and this one, sorted by address.
 struct living {
     uint32_t count;
     struct assign_node nodes[NODES_SEEN + 1];
@@ -34,6 +34,14 @@ bool cluster_seen_lacks(const struct cluster_seen *c, const char *address) {
     return c->left_out && !found;
 }
 
+const struct node_seen *cluster_seen_other_version(const struct cluster_seen *c,
+                                                   uint64_t takeover_ms) {
+    for (uint32_t i = 0; i < c->nodes; i++)
+        if (c->node[i].age_ms < takeover_ms && c->node[i].link_version != LINK_VERSION)
+            return &c->node[i];
+    return NULL;
+}
+
 static void living_add(struct living *l, const char *address, bool is_draining) {
     uint32_t at = l->count++;
     for (; at && strcmp(l->nodes[at - 1].name, address) > 0; at--)
@@ -46,7 +54,8 @@ static void find_living(const struct cluster_seen *c, const char *own, bool is_d
     out->count = 0;
     living_add(out, own, is_draining);
     for (uint32_t i = 0; i < c->nodes; i++)
-        if (c->node[i].age_ms < takeover_ms && strcmp(c->node[i].address, own) != 0)
+        if (c->node[i].age_ms < takeover_ms && strcmp(c->node[i].address, own) != 0 &&
+            c->node[i].link_version == LINK_VERSION)
             living_add(out, c->node[i].address, c->node[i].is_draining);
 }
 

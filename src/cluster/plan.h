@@ -28,8 +28,13 @@ void cluster_seen_add(struct cluster_seen *, const struct node_seen *, uint64_t 
 // Whether a node was left out: it should own no shard.
 bool cluster_seen_lacks(const struct cluster_seen *, const char *address);
 
+// A node that is alive and cannot link with this one, because its version differs; NULL: none.
+const struct node_seen *cluster_seen_other_version(const struct cluster_seen *,
+                                                   uint64_t takeover_ms);
+
 // `own`: this node, which is alive whatever was read; `has[n]`: it has shard n. A node or owner
-// that has not written to the store for `takeover_ms` has ended.
+// that has not written to the store for `takeover_ms` has ended. Nodes that cannot link with this
+// one get no shard.
 void plan_make(const struct cluster_seen *, const char *own, bool is_draining, const bool *has,
                uint64_t takeover_ms, struct node_plan *out);
 

@@ -69,15 +69,24 @@ static int notes_damaged(const struct nats_board *b) {
                      nats_session_place(b->session), b->stream);
 }
 
+static int notes_of_other_version(const struct nats_board *b) {
+    return error_set(MR_EINVAL,
+                     "%s: stream %s was written by another version of millrace; run the same "
+                     "release on all nodes, or remove the stream once all have ended",
+                     nats_session_place(b->session), b->stream);
+}
+
 static int notes_decode(const struct nats_board *b, natsMsg *m, struct notes_message *out) {
     struct reader r = reader_of(nats_message_bytes(m));
-    bool fits = get_u32(&r) == NOTES_VERSION;
+    uint32_t version = get_u32(&r);
+    if (version != NOTES_VERSION && version >> 16 == NOTES_VERSION >> 16)
+        return notes_of_other_version(b);
     mr_bytes notes = get_raw(&r, r.size - r.at);
     struct nats_note note;
     struct reader check = reader_of(notes);
     while (nats_note_next(&check, &note))
         ;
-    if (!fits || !reader_done(&check))
+    if (version != NOTES_VERSION || !reader_done(&check))
         return notes_damaged(b);
     return notes.size ? buffer_append(&out->bytes, notes.data, notes.size) : 0;
 }

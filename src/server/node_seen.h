@@ -14,6 +14,7 @@ struct node_seen {
     char http[NODE_ADDRESS]; // "": no HTTP
     char version[24];
     bool is_draining;
+    uint32_t link_version;     // of the links between nodes: LINK_VERSION
     uint64_t opening, leaving; // shards that it opens, and that it hands over: bit n is shard n
     uint64_t age_ms;           // since it has last written to the store
 };

@@ -16,7 +16,7 @@ enum { TAKEOVER_MS = 10000 };
 static struct cluster_seen seen;
 
 static void add(uint32_t number, uint64_t age_ms) {
-    struct node_seen n = { .age_ms = age_ms };
+    struct node_seen n = { .age_ms = age_ms, .link_version = LINK_VERSION };
     snprintf(n.address, sizeof n.address, "10.0.0.%03u:7411", number);
     cluster_seen_add(&seen, &n, TAKEOVER_MS);
 }
@@ -64,10 +64,29 @@ static void H3_of_too_many_nodes_the_last_are_left_out_and_own_nothing(void **st
     assert_int_equal(plan.shard[0].act, PLAN_OPEN);
 }
 
+static void H3_a_node_of_another_version_of_links_gets_no_shard(void **state) {
+    (void)state;
+    struct node_plan plan;
+    const bool has[SERVER_SHARDS] = { true, true };
+    seen = (struct cluster_seen){ .shards = 2 };
+    add(1, 500);
+    add(2, 500);
+    assert_null(cluster_seen_other_version(&seen, TAKEOVER_MS));
+    plan_make(&seen, "10.0.0.001:7411", false, has, TAKEOVER_MS, &plan);
+    assert_true(plan.shard[0].act == PLAN_LEAVE || plan.shard[1].act == PLAN_LEAVE);
+    seen.node[1].link_version++;
+    assert_ptr_equal(cluster_seen_other_version(&seen, TAKEOVER_MS), &seen.node[1]);
+    plan_make(&seen, "10.0.0.001:7411", false, has, TAKEOVER_MS, &plan);
+    assert_true(plan.shard[0].act == PLAN_NOTHING && plan.shard[1].act == PLAN_NOTHING);
+    seen.node[1].age_ms = TAKEOVER_MS; // it has ended
+    assert_null(cluster_seen_other_version(&seen, TAKEOVER_MS));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(H3_nodes_that_were_lost_leave_room_for_those_that_live),
         cmocka_unit_test(H3_of_too_many_nodes_the_last_are_left_out_and_own_nothing),
+        cmocka_unit_test(H3_a_node_of_another_version_of_links_gets_no_shard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

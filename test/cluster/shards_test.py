@@ -271,6 +271,32 @@ def F41_a_link_without_the_secret_of_the_cluster_is_refused_and_closed():
         equal(answer(one, "PUSH", stages_of(2, SHARDS)[0], "x")[:1].isdigit(), True)
 
 
+def refuses_to_join(cluster, *words):
+    node = Server("--store", cluster.url, "--takeover", cluster.takeover, *words, ready=False)
+    return node.ends(code=2)
+
+
+@case
+def H3_H6_a_node_of_another_version_or_number_of_shards_is_refused_and_disturbs_no_other():
+    cluster = Cluster(postgres, takeover="1h", shards=SHARDS)
+    first, second = cluster.nodes
+    cluster.wait_spread(2, 2)
+    epochs = cluster.sql("SELECT epoch FROM millrace_main.shard ORDER BY shard")
+    said = refuses_to_join(cluster, "--shards", str(SHARDS + 1))
+    check(f"has {SHARDS} shards, not {SHARDS + 1}" in said, said)
+    cluster.sql("INSERT INTO millrace_main.note (key, value, put_at) VALUES "
+                "('node 127.0.0.1:9', '- 9.8.7 serving 0 0 2', clock_timestamp())")  # as a node of later links writes it
+    said = refuses_to_join(cluster)
+    check("127.0.0.1:9 runs millrace 9.8.7, which links with version 2" in said and "same release" in said, said)
+    for node in first, second:  # these have read both notes
+        wait_until(lambda n=node: b"9.8.7" in repr(answer(n, "CLUSTER", "STATUS")).encode(), "the note is read")
+        for shard in range(SHARDS):
+            check(answer(node, "PUSH", stages_of(shard, SHARDS)[0], "x")[:1].isdigit(), shard)
+    equal(cluster.sql("SELECT epoch FROM millrace_main.shard ORDER BY shard"), epochs)
+    cluster.wait_spread(2, 2)
+    cluster.end()
+
+
 # ---- Faults ----------------------------------------------------------------------------------------
 
 

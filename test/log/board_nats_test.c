@@ -4,6 +4,7 @@
 #include "log/board_nats.h"
 #include "log/replicated.h"
 
+#include <nats/nats.h>
 #include <pthread.h>
 
 enum { SHARDS = 3, NODES = 4, ROUNDS = 20 };
@@ -216,11 +217,36 @@ static int group_teardown(void **state) {
 
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
+// H6: a message that a later version has written is refused, and is not replaced.
+static void H6_notes_of_another_version_are_refused_and_kept(void **state) {
+    struct fixture *f = *state;
+    EXPECT(board_put(f->a, "node a", "x"), STREAM_DONE);
+    natsConnection *connection = NULL;
+    char subject[64];
+    const uint8_t later[] = { 0x02, 0x00, 0x62, 0x6d, 'n', 'e', 'w' };
+    snprintf(subject, sizeof subject, "millrace.%s.notes", f->cluster);
+    assert_int_equal(natsConnection_ConnectTo(&connection, url), NATS_OK);
+    natsMsg *reply = NULL;
+    assert_int_equal(
+        natsConnection_Request(&reply, connection, subject, later, sizeof later, 10000), NATS_OK);
+    natsMsg_Destroy(reply);
+    natsConnection_Destroy(connection);
+    struct listing all = { 0 };
+    EXPECT(board_put(f->a, "node a", "y"), MR_EINVAL);
+    assert_non_null(strstr(error_text(), "another version"));
+    EXPECT(board_notes(f->b, note_list, &all), MR_EINVAL);
+    EXPECT(board_remove(f->b, "node a"), MR_EINVAL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(all_boards_read_the_notes_of_all),  CASE(a_put_begins_the_age_anew),
-        CASE(notes_that_do_not_fit_are_refused), CASE(a_look_shows_all_shards),
-        CASE(a_race_of_put_new_has_one_winner),  CASE(an_outage_ends),
+        CASE(all_boards_read_the_notes_of_all),
+        CASE(a_put_begins_the_age_anew),
+        CASE(notes_that_do_not_fit_are_refused),
+        CASE(a_look_shows_all_shards),
+        CASE(a_race_of_put_new_has_one_winner),
+        CASE(an_outage_ends),
+        CASE(H6_notes_of_another_version_are_refused_and_kept),
     };
     if (!nats_is_installed())
         return 0;

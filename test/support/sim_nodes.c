@@ -807,7 +807,8 @@ static void on_moved(void *node, uint32_t loop, bool is_closed) {
 static int note_read(void *node, const struct board_note *note) {
     struct cluster_seen *c = &((struct sim_node *)node)->seen;
     struct node_seen *seen = &c->node[c->nodes++];
-    *seen = (struct node_seen){ .is_draining = !strcmp(note->value, "draining"),
+    *seen = (struct node_seen){ .link_version = LINK_VERSION,
+                                .is_draining = !strcmp(note->value, "draining"),
                                 .age_ms = note->age_ms };
     snprintf(seen->address, sizeof seen->address, "%s", note->key);
     return 0;
