@@ -485,8 +485,8 @@ int mr_release(mr_job *, int64_t delay_ms);
 int mr_beat(mr_job *);
 
 // As mr_beat, and says how far the job is: `done` of `total` (0: not known) and, unless `text` is
-// NULL, what it is doing, of which 200 bytes are kept. JOB shows it while the job runs; nothing of
-// it is recorded.
+// NULL, what it is doing, of which 200 bytes are kept. mr_jobs shows it while the job runs; nothing
+// of it is recorded.
 int mr_job_progress(mr_job *, uint64_t done, uint64_t total, const char *text);
 
 // ---- A leased job -----------------------------------------------------------------------------
@@ -594,7 +594,10 @@ typedef struct mr_job_info {
     int64_t due_ms;     // until it may start; -1: now
     int64_t running_ms; // since its start; -1: it does not run
     const char *reason; // of the last failed attempt; "": none
-    uint64_t reserved[6];
+    // While it runs: what its worker has said with mr_job_progress, or all 0.
+    uint64_t progress_done, progress_total;
+    const char *progress_text; // NULL: it has said nothing
+    uint64_t reserved[3];
 } mr_job_info;
 
 // Calls `each` for jobs of the stage, with an info that is borrowed until `each` returns, until it

@@ -119,7 +119,7 @@ int mr_job_progress(mr_job *job, uint64_t done, uint64_t total, const char *text
     if (err >= 0 && (done > INT64_MAX || total > INT64_MAX))
         err = error_set(MR_EINVAL, "a progress of %" PRIu64 " of %" PRIu64 " is too large", done,
                         total);
-    return err < 0 ? err : impl_of_job(job)->progress(job, &said);
+    return err < 0 ? err : impl_of_job(job)->progress(job, &said, true);
 }
 
 // ---- Reading ----------------------------------------------------------------------------------

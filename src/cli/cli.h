@@ -29,7 +29,7 @@ enum cli_exit {
 #define CLI_HTTP "127.0.0.1:7412"
 #define CLI_URL "millrace://" CLI_LISTEN
 
-enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 28, CLI_ANY = -1 }; // the last option is an empty one
+enum { CLI_ARGUMENTS = 3, CLI_OPTIONS = 28, CLI_ANY = -1 }; // the last option is an empty one
 enum { CLI_HELP_LINE = 128 }; // bytes of a line of a table in the help
 
 struct cli_option {
@@ -123,6 +123,7 @@ enum cli_exit work_run(const struct input *);
 enum cli_exit emit_run(const struct input *);
 enum cli_exit state_run(const struct input *);
 enum cli_exit snooze_run(const struct input *);
+enum cli_exit job_progress_run(const struct input *);
 enum cli_exit push_run(const struct input *);
 enum cli_exit call_run(const struct input *);
 enum cli_exit await_run(const struct input *);

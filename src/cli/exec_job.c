@@ -18,17 +18,33 @@ void job_execs_close(struct job_execs *x) {
     *x = (struct job_execs){ 0 };
 }
 
+struct progress_look {
+    struct job_execs *execs;
+    struct side_file *side;
+    const mr_job *job;
+};
+
+static void look_at_progress(void *arg) {
+    struct progress_look *l = arg;
+    side_file_look(l->side, l->job);
+    if (l->side->shown)
+        atomic_store(&l->execs->has_progress, true);
+}
+
 static int run_filled(struct job_execs *x, const struct job_exec_order *o, struct job_exec *out) {
     struct filled filled = { 0 };
     const char *variable = o->is_pure ? NULL : out->side.variable;
     int err = template_fill(o->template, &o->parts, variable, &filled);
+    struct progress_look look = { x, &out->side, o->job };
     struct exec_order order = { .argv = filled.argv,
                                 .job = o->job,
                                 .variables = filled.variables,
                                 .input = o->input,
                                 .timeout_ms = o->timeout_ms,
                                 .max_output = o->max_output,
-                                .pass_errors = o->pass_errors };
+                                .pass_errors = o->pass_errors,
+                                .look = o->is_pure ? NULL : look_at_progress,
+                                .look_arg = &look };
     if (err >= 0)
         err = exec_run(x->execs, &order, &out->result);
     filled_finish(&filled);

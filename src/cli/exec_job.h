@@ -2,6 +2,7 @@
 //
 //     parts of a line ─► placeholders ─► argv, variables ─► exec_run ─► how it ended
 //     state of the channel ─► side file ─► what the command leaves for the job's commit
+//                                      └─► its progress, shown while it runs
 #ifndef CLI_EXEC_JOB_H
 #define CLI_EXEC_JOB_H
 
@@ -15,7 +16,8 @@
 struct job_execs {
     struct execs *execs;
     struct side_dir *side_dir;
-    atomic_uint refused; // commands that the system had no room to start, one after another
+    atomic_uint refused;      // commands that the system had no room to start, one after another
+    atomic_bool has_progress; // a command has said how far it is
 };
 
 // MR_EIO; MR_ENOMEM. To be closed also if it fails. What commands leave running is killed from now
@@ -29,7 +31,7 @@ struct job_exec_order {
     const mr_job *job;  // whose variables the command gets
     mr_bytes input;     // its stdin
     mr_bytes state;     // what `millrace state` shows it
-    bool is_pure;       // it leaves nothing: `millrace emit` and `state` do not work in it
+    bool is_pure; // it leaves nothing: `millrace emit`, `state` and `progress` do not work in it
     int64_t timeout_ms;
     uint64_t max_output;
     bool pass_errors; // these three: see exec.h

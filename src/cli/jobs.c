@@ -116,6 +116,7 @@ static const struct column job_columns[] = {
     { JOB(age_ms), "AGE", SHAPE_AGE },
     { JOB(due_ms), "DUE IN", SHAPE_AGE },
     { JOB(left_ms), "LEFT", SHAPE_AGE },
+    { JOB(progress), "PROGRESS", SHAPE_PROGRESS },
     { JOB(reasons), "LAST REASON", SHAPE_REASON },
     { 0 },
 };

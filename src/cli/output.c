@@ -59,6 +59,16 @@ const char *size_words(char *out, uint64_t bytes) {
     return out;
 }
 
+const char *progress_words(char *out, uint64_t done, uint64_t total, mr_bytes text) {
+    int size = total ? snprintf(out, PROGRESS_WORDS, "%" PRIu64 " of %" PRIu64, done, total)
+                     : snprintf(out, PROGRESS_WORDS, "%" PRIu64, done);
+    if (text.size) {
+        out[size] = ' ';
+        text_plain(out + size + 1, PROGRESS_WORDS - (size_t)size - 1, text);
+    }
+    return out;
+}
+
 const char *time_words(char *out, uint64_t ms, bool iso) {
     time_t seconds = (time_t)(ms / 1000);
     struct tm tm;

@@ -29,6 +29,10 @@ const char *size_words(char *out, uint64_t bytes);
 enum { TIME_WORDS = 40 };
 const char *time_words(char *out, uint64_t ms, bool iso);
 
+// How far a job is: "3 of 10 attachments"; a total of 0 is left out. As above.
+enum { PROGRESS_WORDS = 1024 };
+const char *progress_words(char *out, uint64_t done, uint64_t total, mr_bytes text);
+
 // The bytes as one line without control characters: what is not printable UTF-8 is escaped as in C.
 // What does not fit in `room` is left out. Returns `out`.
 char *text_plain(char *out, size_t room, mr_bytes);

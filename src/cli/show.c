@@ -63,6 +63,12 @@ static const struct response_value *last_text(const struct response_value *reaso
     return last ? response_field(last, "text") : NULL;
 }
 
+static void words_of_progress(char out[CELL], const struct response_value *map) {
+    struct progress_reply p = { 0 };
+    if (reply_read(&progress_replies, map, &p))
+        progress_words(out, p.done, p.total, p.text);
+}
+
 // A missing value, and an age below 0, is a dash.
 static void cell_words(char out[CELL], enum shape shape, const struct response_value *v) {
     out[0] = 0;
@@ -78,6 +84,8 @@ static void cell_words(char out[CELL], enum shape shape, const struct response_v
     } else if (v && shape == SHAPE_MOMENT && v->type == RESPONSE_INTEGER) {
         if (v->integer >= 0)
             time_words(out, (uint64_t)v->integer, false);
+    } else if (v && shape == SHAPE_PROGRESS) {
+        words_of_progress(out, v);
     } else if (v && (shape != SHAPE_OPEN || v->integer >= 0)) {
         plain_words(out, v);
     }
@@ -95,7 +103,7 @@ struct table {
 };
 
 static bool is_text(enum shape shape) {
-    return shape == SHAPE_TEXT || shape == SHAPE_REASON;
+    return shape == SHAPE_TEXT || shape == SHAPE_REASON || shape == SHAPE_PROGRESS;
 }
 
 static void widen(size_t *width, const char *text) {
@@ -223,23 +231,27 @@ static bool ends_in_at(const char *name) {
     return size > 3 && strcmp(name + size - 3, "-at") == 0;
 }
 
+static enum shape shape_of_field(const char *name, const struct response_value *v) {
+    if (ends_in_ms(name))
+        return SHAPE_AGE;
+    if (v->type == RESPONSE_MAP && strcmp(name, "progress") == 0)
+        return SHAPE_PROGRESS;
+    if (v->type != RESPONSE_INTEGER)
+        return SHAPE_TEXT;
+    return ends_in_at(name) ? SHAPE_MOMENT : SHAPE_OPEN;
+}
+
 static void print_field(const char *name, int width, const struct response_value *v) {
     char cell[CELL];
-    bool age = ends_in_ms(name);
+    enum shape shape = shape_of_field(name, v);
     if (v->type == RESPONSE_ARRAY && strcmp(name, "reasons") == 0) {
         print_reasons(width, v);
         return;
     }
-    bool open = v->type == RESPONSE_INTEGER;
     if (v->type == RESPONSE_ARRAY && strcmp(name, "upcoming") == 0)
         return; // a command prints it itself
-    cell_words(cell,
-               age                        ? SHAPE_AGE
-               : open && ends_in_at(name) ? SHAPE_MOMENT
-               : open                     ? SHAPE_OPEN
-                                          : SHAPE_TEXT,
-               v);
-    printf("%-*.*s  %s\n", width, (int)strlen(name) - (age ? 3 : 0), name, cell);
+    cell_words(cell, shape, v);
+    printf("%-*.*s  %s\n", width, (int)strlen(name) - (shape == SHAPE_AGE ? 3 : 0), name, cell);
 }
 
 static void show_fields(const struct response_value *map) {

@@ -25,6 +25,7 @@ enum shape {
     SHAPE_SIZE,   // bytes
     SHAPE_MOMENT, // Unix time in milliseconds; below 0: none
     SHAPE_REASON, // the text of the last one in an array of reasons
+    SHAPE_PROGRESS,
 };
 
 struct column {

@@ -250,10 +250,10 @@ static const struct cli_command work_commands[] = {
                 "MILLRACE_ID, MILLRACE_KEY, MILLRACE_STAGE, MILLRACE_ATTEMPT and, if there is a\n"
                 "deadline, MILLRACE_DEADLINE_MS, and MILLRACE_META if the job has metadata (up to\n"
                 "a 0 byte in it), are in the command's environment; it can run millrace emit,\n"
-                "state and snooze. When a job is cancelled, expires or loses its lease, its\n"
-                "processes are ended (TERM, then KILL). Processes that a command has left running\n"
-                "are killed when it has ended, also in another session (setsid), unless they have\n"
-                "cleared their environment or changed the user.\n"
+                "state, snooze and progress. When a job is cancelled, expires or loses its lease,\n"
+                "its processes are ended (TERM, then KILL). Processes that a command has left\n"
+                "running are killed when it has ended, also in another session (setsid), unless\n"
+                "they have cleared their environment or changed the user.\n"
                 "\n"
                 "After Ctrl-C no more jobs are taken and running ones may finish; a second Ctrl-C\n"
                 "ends those, and their jobs are given back. Exits 130 then, 2 if there is no such\n"
@@ -326,6 +326,26 @@ static const struct cli_command work_commands[] = {
                     "./send || millrace snooze 10m\n"
                     "    if it cannot be sent, tries again in ten minutes\n",
         .run = snooze_run,
+    },
+    {
+        .name = "progress",
+        .arguments = "DONE TOTAL [TEXT]",
+        .least = 2,
+        .most = 3,
+        .doc = "say how far the running job is",
+        .help = "For commands of millrace work, run or flow: DONE of TOTAL is done, and TEXT says\n"
+                "what the command is doing. A TOTAL of 0 is not known. While the job runs, its\n"
+                "progress is shown by millrace job, jobs and top, on the page and by the bar of\n"
+                "millrace run. The worker looks for it once a second, so that a command may call\n"
+                "this as often as it likes; only the last call counts. Nothing of it is recorded:\n"
+                "it is gone when the attempt ends.\n"
+                "\n"
+                "TEXT is one line of 200 bytes at most; what is longer is cut. Outside a job it\n"
+                "exits with 2.\n",
+        .examples = "millrace progress 3 10 'attachments'\n"
+                    "millrace progress 512 0\n"
+                    "    512 are done, of a number that is not known yet\n",
+        .run = job_progress_run,
     },
     { 0 },
 };

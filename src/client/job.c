@@ -485,12 +485,11 @@ void beat_add(struct exchange *x, struct mr_job *job, uint64_t now_ms) {
     job->beat_ms = now_ms;
 }
 
-int client_progress(mr_job *job, const struct job_progress *said) {
-    struct client *c = client_of_job(job);
+// `said`: NULL for a plain beat. With the lock.
+static struct exchange *progress_new(struct mr_job *job, const struct job_progress *said) {
     struct exchange *x = exchange_new(said ? "PROGRESS" : "BEAT");
     if (!x)
-        return MR_ENOMEM;
-    pthread_mutex_lock(&c->lock);
+        return NULL;
     beat_add(x, job, monotonic_ms());
     if (said) {
         exchange_number(x, said->done);
@@ -498,11 +497,35 @@ int client_progress(mr_job *job, const struct job_progress *said) {
         exchange_text_option(x, "SAY", said->text);
     }
     x->hook = beat_hook;
-    int err = exchange_send(beat_link(c), x);
+    return x;
+}
+
+// At most one beat of a job is under way that no thread waits for.
+static int progress_send(struct client *c, struct mr_job *job, const struct job_progress *said) {
+    struct client_link *l = beat_link(c);
+    if (l->state != LINK_UP || job->beat_ms > job->lease_from_ms)
+        return MR_EAGAIN;
+    struct exchange *x = progress_new(job, said);
+    int err = x ? exchange_send(l, x) : MR_ENOMEM;
+    if (err < 0)
+        exchange_free(x);
+    return err;
+}
+
+static int progress_await(struct client *c, struct mr_job *job, const struct job_progress *said) {
+    struct exchange *x = progress_new(job, said);
+    int err = x ? exchange_send(beat_link(c), x) : MR_ENOMEM;
     if (err >= 0)
         err = exchange_wait(c, x, UINT64_MAX);
-    pthread_mutex_unlock(&c->lock);
     exchange_free(x);
+    return err;
+}
+
+int client_progress(mr_job *job, const struct job_progress *said, bool waits) {
+    struct client *c = client_of_job(job);
+    pthread_mutex_lock(&c->lock);
+    int err = waits ? progress_await(c, job, said) : progress_send(c, job, said);
+    pthread_mutex_unlock(&c->lock);
     int why = leased_job_stopped(job);
     if (err >= 0 && why < 0)
         return error_set(why, "job %" PRIu64 ": %s", job->id, error_meaning(why));
@@ -510,7 +533,7 @@ int client_progress(mr_job *job, const struct job_progress *said) {
 }
 
 int client_beat(mr_job *job) {
-    return client_progress(job, NULL);
+    return client_progress(job, NULL, true);
 }
 
 bool lease_is_due(const struct mr_job *job, uint64_t now_ms) {

@@ -314,7 +314,8 @@ struct job_page {
 struct answered_job {
     mr_job_info info;
     uint32_t key_size, reason_size;
-    char status[16];
+    bool has_progress;
+    char status[16], progress[PROGRESS_MOST + 1];
 };
 
 // The text of the first of the reasons; a list has the last only.
@@ -325,6 +326,14 @@ static mr_bytes first_reason(const struct response_value *reasons) {
     return reason.text;
 }
 
+static void answered_job_set_progress(struct answered_job *to, const struct response_value *map) {
+    struct progress_reply p = { 0 };
+    to->has_progress = map && reply_read(&progress_replies, map, &p);
+    to->info.progress_done = p.done;
+    to->info.progress_total = p.total;
+    look_copy_text(p.text, to->progress, sizeof to->progress);
+}
+
 static int answered_job_add(struct job_page *to, const struct response_value *job) {
     struct job_reply reply = { 0 }, *from = &reply;
     (void)reply_read(&job_replies, job, from); // the id shows whether it is a job
@@ -333,6 +342,7 @@ static int answered_job_add(struct job_page *to, const struct response_value *jo
     struct answered_job row = { .info = { JOB_INFO_MEMBERS(MEMBER_FROM) } };
     mr_bytes key = from->key, reason = first_reason(from->reasons.value);
     look_copy_text(from->status, row.status, sizeof row.status);
+    answered_job_set_progress(&row, from->progress.value);
     row.key_size = (uint32_t)key.size;
     row.reason_size = (uint32_t)(reason.size < REASON_MOST ? reason.size : REASON_MOST);
     int err = buffer_reserve(&to->rows, sizeof row + row.key_size + row.reason_size);
@@ -400,6 +410,7 @@ static int job_page_call(const struct job_page *page, int (*each)(const mr_job_i
         row.info.key = (mr_bytes){ key, row.key_size };
         row.info.status = row.status;
         row.info.reason = reason;
+        row.info.progress_text = row.has_progress ? row.progress : NULL;
         at += sizeof row + row.key_size + row.reason_size;
         int stop = each(&row.info, arg);
         if (stop)

@@ -384,7 +384,7 @@ int client_fail(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
 int client_release(mr_job *, int64_t delay_ms, unsigned how);
 void client_unpin(mr_job *);
 int client_beat(mr_job *);
-int client_progress(mr_job *, const struct job_progress *); // NULL: a plain beat
+int client_progress(mr_job *, const struct job_progress *, bool waits);
 int64_t client_beat_all(struct puller *);
 
 // ---- look.c -----------------------------------------------------------------------------------

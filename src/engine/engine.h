@@ -102,7 +102,9 @@ struct engine_impl {
     int (*release)(mr_job *, int64_t delay_ms, unsigned how);
     void (*unpin)(mr_job *);
     int (*beat)(mr_job *);
-    int (*progress)(mr_job *, const struct job_progress *); // beats, too
+    // Beats, too. Unless it `waits` for the answer: MR_EAGAIN, without a sentence: nothing was
+    // sent, since a server does not answer now.
+    int (*progress)(mr_job *, const struct job_progress *, bool waits);
     // Extends all leases of the puller that have run a third of their time. Returns the
     // milliseconds until the next one has; -1: nothing is leased.
     int64_t (*beat_all)(struct puller *);

@@ -70,6 +70,12 @@ struct mr_job {
 
 enum { LEASED_JOB_MAGIC = 0x4d524a42, LEASED_JOB_STARTED = 1 };
 
+// The job behind one that a caller was given to look at: for what an engine notes of it under its
+// own lock, as a beat does.
+static inline struct mr_job *leased_job_itself(const mr_job *job) {
+    return (struct mr_job *)(uintptr_t)job;
+}
+
 // True for the first caller only, which must then end the job or drop it.
 static inline bool leased_job_claim(struct mr_job *job) {
     return !atomic_exchange_explicit(&job->used_up, true, memory_order_acq_rel);

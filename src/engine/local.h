@@ -244,7 +244,7 @@ int local_fail(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
 int local_release(mr_job *, int64_t delay_ms, unsigned how);
 void local_unpin(mr_job *);
 int local_beat(mr_job *);
-int local_progress(mr_job *, const struct job_progress *);
+int local_progress(mr_job *, const struct job_progress *, bool waits);
 int64_t local_beat_all(struct puller *);
 
 static inline struct local_shard *local_shard_of_job(const struct mr_job *job) {

@@ -300,19 +300,22 @@ static int beat_saying(struct local_shard *s, struct mr_job *job, uint64_t now_m
     return err;
 }
 
-int local_progress(mr_job *job, const struct job_progress *said) {
+int local_progress(mr_job *job, const struct job_progress *said, bool waits) {
     struct local_shard *s = local_shard_of_job(job);
     int err = local_begin(s);
     if (err < 0)
         return err;
-    err = local_end_durable(s, beat_saying(s, job, monotonic_ms(), said));
+    err = beat_saying(s, job, monotonic_ms(), said);
+    uint64_t at = local_end(s);
+    if (waits)
+        err = local_wait_durable(s, at, err);
     if (job_is_lost(err))
         leased_job_stop(job, err);
     return err;
 }
 
 int local_beat(mr_job *job) {
-    return local_progress(job, NULL);
+    return local_progress(job, NULL, true);
 }
 
 static int64_t beat_at(struct shard_puller *p) {

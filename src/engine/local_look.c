@@ -251,8 +251,9 @@ int local_stages(struct engine *base, int (*each)(const mr_stage_info *, void *a
 struct job_row {
     mr_job_info info;
     uint32_t key_size;
-    bool has_key;
+    bool has_key, has_progress;
     uint64_t at, reasons_at;
+    char progress[PROGRESS_MOST + 1];
 };
 
 struct job_rows {
@@ -262,6 +263,13 @@ struct job_rows {
     int err;
 };
 
+static void job_row_set_progress(struct job_row *row, const struct job_progress *p) {
+    row->has_progress = true;
+    row->info.progress_done = p->done;
+    row->info.progress_total = p->total;
+    memcpy(row->progress, p->text.data, p->text.size); // zeros follow
+}
+
 static int job_row_add(void *arg, const struct job_info *from) {
     struct job_rows *r = arg;
     struct job_row row = { .info = { JOB_INFO_MEMBERS(MEMBER_FROM) },
@@ -270,6 +278,8 @@ static int job_row_add(void *arg, const struct job_info *from) {
                            .at = from->at,
                            .reasons_at = from->reasons_at };
     row.info.status = job_status_name(from->status);
+    if (from->has_progress)
+        job_row_set_progress(&row, &from->progress);
     r->looked++;
     if (r->key.size && !bytes_equal(r->key, from->key))
         return r->looked == LOOKED_MOST;
@@ -314,6 +324,7 @@ static int job_row_call(struct local_shard *s, struct job_row *row, mr_bytes key
         snprintf(reason, sizeof reason, "%.*s", (int)last.size, (const char *)last.data);
     }
     row->info.reason = reason;
+    row->info.progress_text = row->has_progress ? row->progress : NULL;
     int stop = each(&row->info, arg);
     buffer_finish(&head);
     buffer_finish(&reasons);

@@ -55,6 +55,7 @@ struct command_run {
     bool ending; // TERM was sent; result.end says why
     int failed;  // the first failure that is not the command's; negative
     uint64_t timeout_at_ms, kill_at_ms;
+    uint64_t look_at_ms; // UINT64_MAX: never
     const struct stop *stop;
     uint8_t unshown[SHOWN_AT_ONCE]; // of its stderr, until this process's stderr takes it
     size_t unshown_size;
@@ -302,6 +303,10 @@ static uint64_t due_ms(const struct command_run *r) {
     return r->ending ? r->kill_at_ms : r->timeout_at_ms;
 }
 
+static uint64_t wake_ms(const struct command_run *r) {
+    return r->look_at_ms < due_ms(r) ? r->look_at_ms : due_ms(r);
+}
+
 static void check_time_limits(struct execs *e, struct command_run *r) {
     if (process_wait_ms(due_ms(r)) != 0)
         return;
@@ -311,6 +316,13 @@ static void check_time_limits(struct execs *e, struct command_run *r) {
     }
     process_signal(&r->process, SIGKILL);
     r->kill_at_ms = UINT64_MAX;
+}
+
+static void check_look(struct command_run *r) {
+    if (r->look_at_ms == UINT64_MAX || process_wait_ms(r->look_at_ms) != 0)
+        return;
+    r->order->look(r->order->look_arg);
+    r->look_at_ms = monotonic_ms() + EXEC_LOOK_MS;
 }
 
 static void check_pipe(struct execs *e, struct command_run *r, struct command_pipe *s,
@@ -329,7 +341,7 @@ static void command_wait(struct execs *e, struct command_run *r) {
                                { r->unshown_size ? -1 : r->pipes[1].fd, POLLIN, 0 },
                                { r->ending ? -1 : r->stop->ring, POLLIN, 0 },
                                { r->unshown_size ? STDERR_FILENO : -1, POLLOUT, 0 } };
-        int ready = poll(on, sizeof on / sizeof *on, process_wait_ms(due_ms(r)));
+        int ready = poll(on, sizeof on / sizeof *on, process_wait_ms(wake_ms(r)));
         assert(ready >= 0 || errno == EINTR || errno == ENOMEM);
         if (ready > 0 && on[0].revents)
             return;
@@ -342,6 +354,7 @@ static void command_wait(struct execs *e, struct command_run *r) {
                 show_errors(r);
         }
         check_time_limits(e, r);
+        check_look(r);
     }
 }
 
@@ -406,6 +419,7 @@ static int command_run_to_end(struct execs *e, struct command_run *r, const stru
     if (err < 0)
         return command_not_started(r, err);
     r->stop = stop;
+    r->look_at_ms = r->order->look ? monotonic_ms() + EXEC_LOOK_MS : UINT64_MAX;
     command_wait(e, r);
     process_signal(&r->process, SIGKILL); // what is left of its group writes no more
     pipe_drain(e, r, &r->pipes[0]);

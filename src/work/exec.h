@@ -42,7 +42,7 @@
 #include "engine/engine.h"
 #include "work/spool.h"
 
-enum { EXEC_GRACE_MS = 2000, EXEC_REASON = 512 };
+enum { EXEC_GRACE_MS = 2000, EXEC_REASON = 512, EXEC_LOOK_MS = 1000 };
 
 struct execs; // the commands of one worker
 
@@ -65,6 +65,8 @@ struct exec_order {
     uint64_t max_output;          // bytes of output, and of errors, before it is ended; 0: any
     bool pass_errors; // its stderr is written to that of this process as it comes; `errors` keeps
                       // the end
+    void (*look)(void *arg); // called every EXEC_LOOK_MS while the command runs, by the thread that
+    void *look_arg;          // waits for its end, and must not wait; NULL: not at all
 };
 
 enum exec_end {

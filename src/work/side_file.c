@@ -2,6 +2,8 @@
 //
 //     record   magic u32 · size u32 · checksum u64 · content
 //     content  kind u8 · stage · key · body · META    each as a number and so many bytes
+//
+// A progress is one record of its own, written over the one before: done u64 · total u64 · text.
 #include "work/side_file.h"
 
 #include "base/bytes.h"
@@ -21,6 +23,8 @@
 #include <unistd.h>
 
 enum { MAGIC = 0x7943524d, HEAD = 16, SEED = 0, NUMBERS = 32 };
+enum { PROGRESS_TEXT_MOST = PROGRESS_MOST + 4 }; // the engine cuts it between two characters
+enum { PROGRESS_RECORD = HEAD + 2 * 8 + NUMBERS + PROGRESS_TEXT_MOST };
 enum kind { KIND_EMIT = 1, KIND_STATE, KIND_SNOOZE, KIND_EMIT_KEEPS_META };
 
 // More than a commit can contain.
@@ -162,7 +166,10 @@ int side_file_begin(struct side_dir *c, mr_bytes state, struct side_file *out) {
 void side_file_end(const struct side_file *file) {
     char name[SIDE_FILE_PATH];
     side_path(name, side_file_path(file), ".side");
-    unlink(name);
+    bool has_left = unlink(name) == 0;
+    side_path(name, side_file_path(file), ".progress");
+    if (has_left)
+        unlink(name);
     side_path(name, side_file_path(file), ".state");
     if (file->has_state)
         unlink(name);
@@ -183,6 +190,13 @@ static int append_record(const char *path, mr_bytes record) {
     return err;
 }
 
+static void put_head(uint8_t *to, mr_bytes content) {
+    struct writer head = { .data = to, .capacity = HEAD };
+    put_u32(&head, MAGIC);
+    put_u32(&head, (uint32_t)content.size);
+    put_u64(&head, bytes_hash(content, SEED));
+}
+
 static int put_record(const char *path, enum kind kind, const struct side_emit *e) {
     size_t capacity = HEAD + e->stage.size + e->key.size + e->body.size + e->meta.size + NUMBERS;
     uint8_t *data = mem_alloc(capacity);
@@ -194,10 +208,7 @@ static int put_record(const char *path, enum kind kind, const struct side_emit *
     put_bytes(&content, e->key);
     put_bytes(&content, e->body);
     put_bytes(&content, e->meta);
-    struct writer head = { .data = data, .capacity = HEAD };
-    put_u32(&head, MAGIC);
-    put_u32(&head, (uint32_t)content.size);
-    put_u64(&head, bytes_hash(bytes_of(content.data, content.size), SEED));
+    put_head(data, bytes_of(content.data, content.size));
     int err = append_record(path, bytes_of(data, HEAD + content.size));
     mem_free(data);
     return err;
@@ -217,6 +228,32 @@ int side_file_snooze(const char *path, int64_t ms) {
     put_u64(&w, (uint64_t)ms);
     return put_record(path, KIND_SNOOZE,
                       &(struct side_emit){ .body = bytes_of(bytes, sizeof bytes) });
+}
+
+static int overwrite_progress(const char *path, mr_bytes record) {
+    char name[SIDE_FILE_PATH];
+    side_path(name, path, ".progress");
+    int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return side_fail("opened", name);
+    ssize_t written = write(fd, record.data, record.size);
+    int err = written == (ssize_t)record.size ? 0 : side_fail("written", name);
+    close(fd);
+    return err;
+}
+
+int side_file_progress(const char *path, const struct job_progress *p) {
+    uint8_t data[PROGRESS_RECORD];
+    struct writer content = { .data = data + HEAD, .capacity = sizeof data - HEAD };
+    mr_bytes text = p->text;
+    if (text.size > PROGRESS_TEXT_MOST)
+        text.size = PROGRESS_TEXT_MOST;
+    put_u64(&content, p->done);
+    put_u64(&content, p->total);
+    put_bytes(&content, text);
+    put_head(data, bytes_of(content.data, content.size));
+    int err = append_record(path, (mr_bytes){ "", 0 });
+    return err < 0 ? err : overwrite_progress(path, bytes_of(data, HEAD + content.size));
 }
 
 // ---- Reading ----------------------------------------------------------------------------------
@@ -295,14 +332,20 @@ static int read_record(const struct side_file_reader *reader, mr_bytes content) 
     return reader->emit(name, &e, reader->arg);
 }
 
+// False: what comes is not a whole record.
+static bool get_record(struct reader *r, mr_bytes *out_content, uint64_t *out_sum) {
+    uint32_t magic = get_u32(r), size = get_u32(r);
+    *out_sum = get_u64(r);
+    *out_content = get_raw(r, size);
+    return !r->bad && magic == MAGIC && bytes_hash(*out_content, SEED) == *out_sum;
+}
+
 static int read_records(const struct side_file_reader *reader, mr_bytes all) {
     struct reader r = reader_of(all);
     while (r.at < r.size) {
-        uint32_t magic = get_u32(&r), size = get_u32(&r);
-        uint64_t sum = get_u64(&r);
-        mr_bytes content = get_raw(&r, size);
-        bool whole = !r.bad && magic == MAGIC && bytes_hash(content, SEED) == sum;
-        int err = whole ? read_record(reader, content) : MR_ECORRUPT;
+        mr_bytes content;
+        uint64_t sum;
+        int err = get_record(&r, &content, &sum) ? read_record(reader, content) : MR_ECORRUPT;
         if (err == MR_ECORRUPT)
             return error_set(err, "what the command left for its commit is not whole: something "
                                   "else wrote there, or not all of it was written");
@@ -350,4 +393,36 @@ int side_file_apply(const struct side_file *file, mr_job *job, int64_t *out_snoo
     if (err >= 0)
         *out_snooze_ms = to.snooze_ms;
     return err;
+}
+
+// ---- Progress ---------------------------------------------------------------------------------
+
+// How many bytes the file has, up to the room for a record; 0: there is none.
+static size_t progress_read(const struct side_file *file, uint8_t out[PROGRESS_RECORD]) {
+    char name[SIDE_FILE_PATH];
+    side_path(name, side_file_path(file), ".progress");
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, out, PROGRESS_RECORD);
+    close(fd);
+    return got > 0 ? (size_t)got : 0;
+}
+
+void side_file_look(struct side_file *file, const mr_job *job) {
+    uint8_t data[PROGRESS_RECORD];
+    mr_bytes content;
+    uint64_t sum;
+    struct reader r = reader_of(bytes_of(data, progress_read(file, data)));
+    if (r.at == r.size || !get_record(&r, &content, &sum) || sum == file->shown)
+        return;
+    r = reader_of(content);
+    struct job_progress p = { .done = get_u64(&r) };
+    p.total = get_u64(&r);
+    p.text = get_bytes(&r);
+    if (!reader_done(&r) || p.done > INT64_MAX || p.total > INT64_MAX)
+        return;
+    struct mr_job *shown = leased_job_itself(job);
+    if (shown->puller->engine->impl->progress(shown, &p, false) >= 0)
+        file->shown = sum;
 }

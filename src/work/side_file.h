@@ -7,13 +7,15 @@
 //     side_file_begin ─► DIR/7.state ────────────────────────────► side_file_read_state
 //     exec_run ────────► MILLRACE_SIDE_FILE=DIR/7 ───────────────► side_file_emit, …_set_state
 //     side_file_apply ◄─ DIR/7.side ◄──────────────────────────────┘ one write, appended
-//     side_file_end removes both
+//     side_file_look ◄── DIR/7.progress ◄──────────── millrace progress, while the command runs
+//     side_file_end removes them
 //
 // The directory is private and is removed with the worker. A worker that was killed leaves it
 // behind, with a lock that is free, and the next worker of this user removes it. No name in it is
 // used twice, so that a process that outlives its job cannot change another one's files. A file is
 // made only when it is needed: a job that neither has state nor emits costs one open and one unlink
-// that find nothing.
+// that find nothing, and each look at its progress one open. side_file_progress makes the side
+// file as well, so that its absence means that there is no progress to remove.
 //
 // Each record is framed by its size and a checksum. What is not a whole record (the disk was full,
 // a process was killed while writing, another program wrote there) makes the attempt fail.
@@ -37,6 +39,7 @@ void side_dir_destroy(struct side_dir *);
 struct side_file {
     char variable[SIDE_FILE_PATH]; // "MILLRACE_SIDE_FILE=…", for the command's environment
     bool has_state;
+    uint64_t shown; // checksum of the progress that the engine was last given; 0: none
 };
 
 // Prepares the files of a command whose channel has this state. MR_EIO: it cannot be written. Any
@@ -48,6 +51,11 @@ int side_file_begin(struct side_dir *, mr_bytes state, struct side_file *out);
 // attempt must fail: MR_ECORRUPT: it is not whole; MR_ETOOBIG, MR_EFULL, MR_EINVAL: as mr_job_emit
 // and mr_job_set_state.
 int side_file_apply(const struct side_file *, mr_job *, int64_t *out_snooze_ms);
+
+// Gives the engine what `millrace progress` has last said of the job, if that is new; waits for no
+// answer, and is to be called again a little later. What is not whole is ignored: it is being
+// written.
+void side_file_look(struct side_file *, const mr_job *);
 
 // What `millrace emit` says.
 struct side_emit {
@@ -75,6 +83,7 @@ void side_file_end(const struct side_file *);
 int side_file_emit(const char *path, const struct side_emit *);
 int side_file_set_state(const char *path, mr_bytes state);
 int side_file_snooze(const char *path, int64_t ms);
+int side_file_progress(const char *path, const struct job_progress *);
 
 // The channel's state as the job found it. The caller finishes the buffer.
 int side_file_read_state(const char *path, struct buffer *out);

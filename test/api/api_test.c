@@ -485,13 +485,37 @@ static void G12_metadata_reaches_the_worker_unchanged(void **state) {
     must(mr_close(m));
 }
 
+struct said {
+    uint64_t done;
+    char text[32];
+};
+
+static int note_said(const mr_job_info *info, void *arg) {
+    struct said *said = arg;
+    assert_non_null(info->progress_text);
+    assert_int_equal(info->progress_total, 3);
+    said->done = info->progress_done;
+    snprintf(said->text, sizeof said->text, "%s", info->progress_text);
+    return 0;
+}
+
+// Of the only job of stage s, which runs.
+static void expect_progress(mr *m, uint64_t done, const char *text) {
+    struct said said = { 0 };
+    must(mr_jobs(m, "s", NULL, note_said, &said));
+    assert_int_equal(said.done, done);
+    assert_string_equal(said.text, text);
+}
+
 static void G11_a_worker_says_how_far_it_is(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_id id = push(m, "s", "k", "x");
     mr_job *job = take(m, "s", "x");
     must(mr_job_progress(job, 1, 3, "the first"));
+    expect_progress(m, 1, "the first");
     must(mr_job_progress(job, 2, 3, NULL));
+    expect_progress(m, 2, "");
     refused(MR_EINVAL, mr_job_progress(job, UINT64_MAX, 3, NULL));
     must(mr_cancel(m, id));
     refused(MR_ECANCELLED, mr_job_progress(job, 3, 3, NULL));

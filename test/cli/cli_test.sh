@@ -9,7 +9,7 @@ cd "$dir" || exit 1
 export NO_COLOR=1 MILLRACE_URL=mem: # no command here may reach an engine that happens to run
 unset MILLRACE_SIDE_FILE MILLRACE_KEY
 number=0 failed=0
-commands='help serve run flow work emit state snooze schedule\ apply schedule push call await cancel job jobs epic bench stages channels workers
+commands='help serve run flow work emit state snooze progress schedule\ apply schedule push call await cancel job jobs epic bench stages channels workers
     epics dead why retry drop due pause resume drain stage inbox\ install inbox\ run auth\ add auth\ list auth\ remove store\ check store\ dump store\ repair store\ copy store\ init cluster\ status cluster\ drain cluster\ move'
 
 ok() { # name; the last command's exit code decides

@@ -197,6 +197,32 @@ def _():
     check(f"work: job {job} of wordy failed (attempt 1): exit code 3\n" in shown, ended)
 
 
+@case("G11: a command says how far it is; job and jobs show it while it runs")
+def _():
+    gate = os.path.join(top, "gate")
+    os.mkfifo(gate)
+    job = ok("push", "slow", "x", "--key", "ann").strip()
+    script = f"{MILLRACE} progress 3 10 'attach\tments'; cat {gate} >/dev/null"
+    process = start("work", "slow", "--shell", "--", script)
+    while "progress" not in ok("job", job):
+        check(process.poll() is None, "the worker has ended")
+    check(re.search(r"^progress +3 of 10 attach ments$", ok("job", job), re.M), ok("job", job))
+    table = ok("jobs", "slow")
+    check("PROGRESS" in table and "3 of 10 attach ments" in table, table)
+    equal(json.loads(ok("jobs", "slow", "--json"))[0]["progress"], {"done": 3, "total": 10, "text": "attach ments"})
+    open(gate, "w").close()
+    ok("await", job, "--wait", "60s")
+    check("progress" not in ok("job", job) and "3 of 10" not in ok("jobs", "slow"))
+    process.send_signal(signal.SIGINT)
+    equal(Ended(process).code, 130)
+    fails(2, "not inside a job", "progress", "1", "2")
+    os.environ["MILLRACE_SIDE_FILE"] = os.path.join(top, "side")
+    fails(2, "'-1' is not a number for DONE", "progress", "--", "-1", "2")
+    fails(2, "'many' is not a number for TOTAL", "progress", "1", "many")
+    fails(2, "9223372036854775808", "progress", "9223372036854775808", "2")
+    check(not os.path.exists(os.environ.pop("MILLRACE_SIDE_FILE") + ".progress"))
+
+
 @case("U1: work --shell hands bodies and keys to its script as variables, and runs nothing of them")
 def _():
     own = os.path.join(top, "own")
@@ -301,6 +327,22 @@ def _():
     equal(Worker().ask("TAKE", "keyed"), [])
     equal(ok("resume", "keyed", "--key", "k"), "keyed goes on\n")
     equal(len(Worker().ask("TAKE", "keyed")), 1)
+
+
+@case("G7: channels --groups lists the groups of a stage that has them, the deepest first")
+def _():
+    ok("push", "ungrouped", "x")
+    fails(2, "stage ungrouped has no groups", "channels", "ungrouped", "--groups")
+    ok("stage", "tenants", "group=on", "group-concurrency=1")
+    fails(0, "no group of this stage has two jobs", "channels", "tenants", "--groups")
+    for key in "small/1", "small/2", "acme/1", "acme/2", "acme/3":
+        ok("push", "tenants", "x", "--key", key)
+    worker = Worker()
+    worker.take("tenants")
+    equal(table(ok("channels", "tenants", "--groups"))[1:], [
+        ["acme", "3", "0", "3", "-"], ["small", "2", "1", "1", "group-limit"]])
+    equal(json.loads(ok("channels", "tenants", "--groups", "--top", "1", "--json")),
+          [{"group": "acme", "depth": 3, "running": 0, "ready": 3, "held-by": ""}])
 
 
 @case("due lets delayed jobs start now")

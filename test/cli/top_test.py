@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """top_test.py BUILD: millrace top in a terminal (tmux) of 80 by 24, and without one. What is on the screen
 is looked at until it is what it should be; TIMEOUT_S ends what never is."""
+import contextlib
 import os
 import re
 import signal
@@ -103,6 +104,25 @@ def _():
         terminal.shows("done 1", "running 0")
         worker.close()
         terminal.shows("no worker takes from this stage")
+
+
+@case("G11: running jobs that say how far they are have a bar each")
+def _():
+    with Terminal(server.url) as terminal, contextlib.closing(Client(server)) as worker:
+        terminal.shows("mail")
+        terminal.press("Enter")
+        terminal.shows("no worker takes from this stage")
+        job = worker.ask("TAKE", "mail")[0]
+        worker.ask("PROGRESS", job[0], job[1], "3", "10", "SAY", "attach\x1bments")
+        lines = terminal.shows("RUNNING", "attach ments")
+        check(any(line.startswith(job[3]) and "███░░░░░░░ 3 of 10 attach ments" in line for line in lines), *lines)
+        check(max(map(len, lines)) <= 80, *lines)
+        worker.ask("PROGRESS", job[0], job[1], "99", "10", "SAY", "more than there is")
+        terminal.shows("██████████ 99 of 10 more")
+        worker.ask("PROGRESS", job[0], job[1], "7", "0")
+        terminal.shows("░░░░░░░░░░ 7")
+        worker.ask("RELEASE", job[0], job[1])
+        check("PROGRESS" not in " ".join(terminal.shows("running 0")))
 
 
 @case("it fits other sizes, and shows that there are no stages")

@@ -432,6 +432,67 @@ static void U21_its_token_is_good_after_a_crash(void **state) {
     assert_string_equal(take(t).body, "b"); // nothing is held any more
 }
 
+static void expect_progress(struct core_fixture *t, uint64_t id, uint64_t done, const char *text) {
+    struct job_info info;
+    must(core_look_job(t->core, id, &info));
+    assert_int_equal(info.has_progress, text != NULL);
+    assert_int_equal(info.progress.done, done);
+    assert_true(bytes_equal(info.progress.text, mr_str(text)));
+}
+
+static void G11_progress_is_a_beat_that_says_how_far_the_job_is(void **state) {
+    struct core_fixture *t = *state;
+    set(t, "lease", "1000");
+    set(t, "backoff", "0");
+    uint64_t id = push(t, "k", "x");
+    struct taken a = take(t);
+    expect_progress(t, id, 0, NULL);
+    pass_ms(t, 900);
+    must(progress(t, a, 3, "attach\nments"));
+    expect_progress(t, id, 3, "attach ments");
+    pass_ms(t, 900);
+    must(beat(t, a));
+    expect_progress(t, id, 3, "attach ments"); // a plain beat says nothing new
+    must(progress(t, a, 4, NULL));
+    expect_progress(t, id, 4, "");
+    pass_ms(t, 1000);
+    refused(MR_ESTALE, progress(t, a, 5, "late"));
+    expect_progress(t, id, 0, NULL);
+    struct taken again = take(t);
+    expect_progress(t, id, 0, NULL); // another attempt
+    must(progress(t, again, 1, "anew"));
+    done(t, again);
+    expect_progress(t, id, 0, NULL);
+}
+
+static void G11_progress_is_of_one_job_of_a_block_and_not_recorded(void **state) {
+    struct core_fixture *t = *state;
+    uint64_t one = push(t, "k", "1"), two = push(t, "k", "2");
+    struct taken a[2];
+    assert_int_equal(take_block(t, 2, a), 2);
+    must(progress(t, a[0], 1, "one"));
+    expect_progress(t, one, 1, "one");
+    expect_progress(t, two, 0, NULL);
+    done(t, a[0]);
+    size_t records = t->log_count;
+    must(progress(t, a[1], 2, "two"));
+    assert_int_equal(t->log_count, records);
+    expect_progress(t, two, 2, "two");
+    expect_progress(t, one, 0, NULL);
+}
+
+static void G11_a_text_is_cut_between_two_characters(void **state) {
+    struct core_fixture *t = *state;
+    char text[PROGRESS_MOST + 2];
+    uint64_t id = push(t, "k", "x");
+    struct taken a = take(t);
+    memset(text, 'x', sizeof text);
+    memcpy(text + PROGRESS_MOST - 1, "ü", 3); // its second byte is one too many
+    must(progress(t, a, 1, text));
+    text[PROGRESS_MOST - 1] = 0;
+    expect_progress(t, id, 1, text);
+}
+
 static void U21_a_beat_is_recorded_before_it_is_answered(void **state) {
     struct core_fixture *t = *state;
     set(t, "backoff", "0");
@@ -885,6 +946,9 @@ int main(void) {
         CORE_TEST(U21_overlap_never_holds_over_a_crash),
         CORE_TEST(U21_so_does_a_detached_lease_also_without_a_key),
         CORE_TEST(U21_its_token_is_good_after_a_crash),
+        CORE_TEST(G11_progress_is_a_beat_that_says_how_far_the_job_is),
+        CORE_TEST(G11_progress_is_of_one_job_of_a_block_and_not_recorded),
+        CORE_TEST(G11_a_text_is_cut_between_two_characters),
         CORE_TEST(U21_a_beat_is_recorded_before_it_is_answered),
         CORE_TEST(U21_a_lease_that_is_over_holds_nothing),
         CORE_TEST(U21_a_block_is_held_as_far_as_it_was_leased),

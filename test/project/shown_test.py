@@ -296,7 +296,7 @@ def run_shown(line):
         return run_work(line)
     if "millrace inbox " in line:
         return run_inbox(line)
-    if re.search("millrace (emit|state|snooze)", line):
+    if re.search("millrace (emit|state|snooze|progress)", line):
         return run_inside(line)
     if "TOKEN_FILE" in line:
         return run_with_token(line)

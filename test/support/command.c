@@ -167,6 +167,8 @@ void command_print(const struct command *c, char *out, size_t size) {
         add_token(&l, c->op == OP_BEAT ? "beat" : "release", c);
         if (c->delay_ms)
             add(&l, " delay %" PRId64, c->delay_ms);
+        if (c->op == OP_BEAT && c->number)
+            add(&l, " progress %" PRIu64, c->number);
         break;
     default:
         add_rest(&l, c);

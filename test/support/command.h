@@ -76,7 +76,8 @@ struct command {
 
     struct command_job job; // PUSH; `stage` also for whatever acts on a stage
     int source;             // of a numbered push, or of an epic; -1: none
-    uint64_t number;        // of the push; of EPIC_SKIP; the total of EPIC_END
+    uint64_t number;        // of the push; of EPIC_SKIP; the total of EPIC_END; BEAT: how much is
+                            // done, as PROGRESS says; 0: it does not
     int schedule;
     uint64_t wall_ms, next_ms; // TICK: the clock; SCHEDULE, RESUME, TICK: the tick after it
     bool skips;                // TICK: without a push

@@ -195,6 +195,7 @@ int find_unreadable(struct core_fixture *, struct taken); // for good
 int release_job(struct core_fixture *, struct taken);
 int snooze_job(struct core_fixture *, struct taken, int64_t delay_ms);
 int beat(struct core_fixture *, struct taken);
+int progress(struct core_fixture *, struct taken, uint64_t done, const char *text);
 
 // ---- Operator commands
 // -------------------------------------------------------------------------------------

@@ -332,6 +332,17 @@ int beat(struct core_fixture *t, struct taken taken) {
     return err;
 }
 
+int progress(struct core_fixture *t, struct taken taken, uint64_t done, const char *text) {
+    int err;
+    struct job_progress said = { done, 10, mr_str(text) };
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_progress(t->core, taken.id, &taken.token, &said);
+    while (attempt_repeats(&s, err));
+    check_restart(t);
+    return err;
+}
+
 int retry(struct core_fixture *t, uint64_t id) {
     int err;
     struct attempt s = attempt_begin(t);

@@ -509,6 +509,12 @@ static int say_tick(struct lockstep *t, const struct command *c, struct answer *
     return core_tick(t->core, d.place, d.asked ? 0 : d.next_ms - TICK_RETRY_MS, &tick);
 }
 
+static int say_beat(struct lockstep *t, const struct command *c) {
+    struct job_progress said = { c->number, 0, mr_str(c->text) };
+    return c->number ? core_progress(t->core, c->id, &c->token, &said)
+                     : core_beat(t->core, c->id, &c->token);
+}
+
 int lockstep_send_core(struct lockstep *t, const struct command *c, struct answer *out) {
     mr_bytes source = mr_str(c->source >= 0 ? source_names[c->source] : "");
     mr_bytes stage = mr_str(stage_names[c->source >= 0 ? source_stage(c->source) : 0]);
@@ -538,7 +544,7 @@ int lockstep_send_core(struct lockstep *t, const struct command *c, struct answe
     case OP_RELEASE:
         return core_release(t->core, c->id, &c->token, c->delay_ms);
     case OP_BEAT:
-        return core_beat(t->core, c->id, &c->token);
+        return say_beat(t, c);
     case OP_RETRY:
         return core_retry(t->core, c->id);
     case OP_DUE:

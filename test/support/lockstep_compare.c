@@ -299,6 +299,14 @@ static bool compare_reasons(struct lockstep *t, const struct model_job *j,
     return true;
 }
 
+// How much of a running job is done, as PROGRESS has said under the lease that it has; 0: nothing.
+static uint64_t progress_of(const struct model *m, const struct model_job *j) {
+    for (int l = 0; l < m->lease_count; l++)
+        if (m->leases[l].alive && m->leases[l].about == j->id)
+            return m->leases[l].said;
+    return 0;
+}
+
 static bool compare_job(struct lockstep *t, int job) {
     const struct model *m = t->model;
     const struct model_job *j = &m->jobs[job];
@@ -316,6 +324,7 @@ static bool compare_job(struct lockstep *t, int job) {
     if (j->attempt > 0 && j->status <= JOB_DEAD && j->status != JOB_DONE &&
         !compare_reasons(t, j, &info))
         return false;
+    SAME(t, job_name(j), info.progress.done, running ? progress_of(m, j) : 0);
     bool ended = j->status > JOB_RUNNING;
     SAME(t, job_name(j), info.age_ms, m->now_ms - (ended ? j->ended_ms : j->pushed_ms));
     if (ended)

@@ -56,7 +56,8 @@ struct model_lease {
     struct token token;      // learnt
     int channel, conn, stage, group;
     uint64_t until_ms, lease_ms;
-    bool beaten;
+    uint64_t said;  // by PROGRESS, of …
+    uint64_t about; // … the job with this id; 0: nothing
     int jobs[BLOCK], count;
     bool let_go[BLOCK];
 };

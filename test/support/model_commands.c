@@ -318,7 +318,10 @@ static int beat(struct model *m, const struct command *c) {
     if (err < 0)
         return err;
     m->leases[lease].until_ms = m->now_ms + m->leases[lease].lease_ms;
-    m->leases[lease].beaten = true;
+    if (c->number) {
+        m->leases[lease].said = c->number;
+        m->leases[lease].about = c->id;
+    }
     return 0;
 }
 

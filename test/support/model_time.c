@@ -221,6 +221,7 @@ static void restore_lease(const struct model *m, struct model_lease *l) {
     bool left = false;
     l->conn = -1;
     l->restored = true;
+    l->about = 0;
     for (int i = 0; i < l->count; i++) {
         l->let_go[i] = m->jobs[l->jobs[i]].status != JOB_RUNNING;
         left |= !l->let_go[i];

@@ -401,6 +401,8 @@ bool resolve(const struct model *m, const struct step *step, unsigned features,
             resolve_fail(m, c, out);
         if (step->op == OP_RELEASE && one_in(c, 2))
             out->delay_ms = own_time(m, out->now_ms, some_time(c));
+        if (step->op == OP_BEAT && one_in(c, 2))
+            out->number = 1 + chance_below(c, 1000);
         return true;
     case OP_PUSH_LEAVE:
     case OP_TAKE_LEAVE:

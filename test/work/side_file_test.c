@@ -3,6 +3,8 @@
 #include "work/exec.h"
 #include "work/side_file.h"
 
+#include <fcntl.h>
+
 static struct execs *execs;
 static struct side_dir *side_dir;
 static char script_path[4200]; // PATH=… with the command millrace in front
@@ -245,10 +247,116 @@ static void no_file_is_left(void **state) {
     must(mr_close(m));
 }
 
+struct looking {
+    mr *engine;
+    mr_job *job;
+    struct side_file *side;
+    char shown[64]; // "done/total text", as the engine lists it
+    uint32_t looks;
+};
+
+static const char *path_of(const struct side_file *side) {
+    return side->variable + sizeof SIDE_FILE_VARIABLE;
+}
+
+static int note_progress(const mr_job_info *info, void *arg) {
+    struct looking *l = arg;
+    l->shown[0] = 0;
+    if (info->progress_text)
+        snprintf(l->shown, sizeof l->shown, "%d/%d %s", (int)info->progress_done,
+                 (int)info->progress_total, info->progress_text);
+    return 0;
+}
+
+static const char *shown_after_look(struct looking *l) {
+    mr_job_filter running = { .status = "running" };
+    side_file_look(l->side, l->job);
+    must(mr_jobs(l->engine, "s", &running, note_progress, l));
+    return l->shown;
+}
+
+// Lets the command end once its progress is shown.
+static void look_and_let_go(void *arg) {
+    struct looking *l = arg;
+    char go[SIDE_FILE_PATH + 8];
+    l->looks++;
+    if (!*shown_after_look(l))
+        return;
+    snprintf(go, sizeof go, "%s.go", path_of(l->side));
+    close(open(go, O_CREAT | O_WRONLY, 0600));
+}
+
+static void G11_a_command_says_how_far_it_is_while_it_runs(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    setenv("PATH", script_path, 1);
+    push(m, "s", "k",
+         "millrace progress 3 10 'the first' &&"
+         "until [ -e \"$MILLRACE_SIDE_FILE.go\" ]; do sleep 0.01; done");
+    struct side_file side;
+    struct looking l = { .engine = m, .job = take_waiting(m, "s"), .side = &side };
+    must(side_file_begin(side_dir, (mr_bytes){ 0 }, &side));
+    struct exec_order order = { .argv = (const char *const[]){ "sh", "-c", mr_job_body(l.job).data,
+                                                               NULL },
+                                .job = l.job,
+                                .variables = (const char *const[]){ side.variable, NULL },
+                                .look = look_and_let_go,
+                                .look_arg = &l };
+    struct exec_result r;
+    must(exec_run(execs, &order, &r));
+    assert_string_equal(r.reason, "");
+    assert_string_equal(l.shown, "3/10 the first");
+    assert_true(l.looks > 0);
+    exec_result_finish(&r);
+    side_file_end(&side);
+    must(mr_done(l.job));
+    must(mr_close(m));
+}
+
+static void overwrite(const struct side_file *side, const char *text) {
+    char name[SIDE_FILE_PATH + 16];
+    snprintf(name, sizeof name, "%s.progress", path_of(side));
+    int fd = open(name, O_WRONLY | O_TRUNC);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static bool progress_is_left(const struct side_file *side) {
+    char name[SIDE_FILE_PATH + 16];
+    snprintf(name, sizeof name, "%s.progress", path_of(side));
+    return access(name, F_OK) == 0;
+}
+
+static void G11_the_last_progress_counts_and_what_is_not_whole_does_not(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct side_file side;
+    push(m, "s", "k", "x");
+    struct looking l = { .engine = m, .job = take_waiting(m, "s"), .side = &side };
+    must(side_file_begin(side_dir, (mr_bytes){ 0 }, &side));
+    assert_string_equal(shown_after_look(&l), "");
+    must(side_file_progress(path_of(&side), &(struct job_progress){ 1, 9, mr_str("a long one") }));
+    must(side_file_progress(path_of(&side), &(struct job_progress){ 2, 0, mr_str("two") }));
+    assert_string_equal(shown_after_look(&l), "2/0 two");
+    overwrite(&side, "another program wrote this, which is long enough to have been a record");
+    assert_string_equal(shown_after_look(&l), "2/0 two");
+    overwrite(&side, "");
+    assert_string_equal(shown_after_look(&l), "2/0 two");
+    must(side_file_progress(path_of(&side), &(struct job_progress){ 3, 9, { 0 } }));
+    assert_string_equal(shown_after_look(&l), "3/9 ");
+    side_file_end(&side);
+    assert_false(progress_is_left(&side));
+    must(mr_done(l.job));
+    must(mr_close(m));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_both, close_both)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(G11_a_command_says_how_far_it_is_while_it_runs),
+        TEST(G11_the_last_progress_counts_and_what_is_not_whole_does_not),
         TEST(emits_come_with_the_commit),
         TEST(G12_metadata_reaches_commands_and_emits_by_choice),
         TEST(nothing_comes_of_a_job_that_fails),

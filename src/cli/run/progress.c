@@ -1,7 +1,9 @@
 // The bar of a run while it lasts, and its summary when it is over.
 //
 //     [##########··········] 512 of 1000  45.2/s  4 at once  2 failed  12s left
+//       ann [####................] 2 of 10 attachments
 //
+// Below it are lines whose commands have said how far they are (millrace progress), a few at most.
 // The number of lines is known when the input has been read; until then the bar has the lines read
 // so far, and no time.
 #include "base/clock.h"
@@ -35,6 +37,37 @@ static struct figures run_progress_look(const struct run *r) {
     return f;
 }
 
+enum { SHOWN_RUNNING = 5, LOOKED_RUNNING = 100 };
+
+struct bar_lines {
+    struct progress_text *to;
+    int count;
+};
+
+static int bar_add_running(const mr_job_info *job, void *arg) {
+    struct bar_lines *lines = arg;
+    char words[PROGRESS_WORDS], key[LINE_SHOWN];
+    if (!job->progress_text)
+        return 0;
+    if (job->key.size)
+        progress_add(lines->to, "\n  %.40s ", line_shown(key, job->key));
+    else
+        progress_add(lines->to, "\n  job %" PRIu64 " ", job->id);
+    if (job->progress_total)
+        progress_add_bar(lines->to, (double)job->progress_done / (double)job->progress_total);
+    progress_add(
+        lines->to, " %s",
+        progress_words(words, job->progress_done, job->progress_total, mr_str(job->progress_text)));
+    return ++lines->count == SHOWN_RUNNING;
+}
+
+static void bar_add_progress(struct run *r, struct progress_text *to) {
+    struct bar_lines lines = { .to = to };
+    mr_job_filter running = { .status = "running", .count = LOOKED_RUNNING };
+    if (atomic_load(&r->execs.has_progress))
+        (void)mr_jobs(r->engine, RUN_STAGE, &running, bar_add_running, &lines); // the bar is enough
+}
+
 void bar_draw(struct run *r) {
     if (r->worker)
         (void)mr_worker_look(r->worker, &r->look); // the worker is open
@@ -51,6 +84,7 @@ void bar_draw(struct run *r) {
         progress_add(&t, "  %" PRIu64 " failed", f.failed);
     if (r->input_over && f.per_s > 0)
         progress_add_left(&t, (double)(f.read - f.ended) / f.per_s);
+    bar_add_progress(r, &t);
     output_bar(&r->output, &t);
 }
 

@@ -1,6 +1,6 @@
-// Draws what top shows: totals, the stages and the keys; or one stage with its past, its channels
-// and its workers. It fits 80 by 24 and uses a larger terminal; on a smaller one the keys and the
-// stages have priority.
+// Draws what top shows: totals, the stages and the keys; or one stage with its past, the progress
+// of its jobs, its channels and its workers. It fits 80 by 24 and uses a larger terminal; on a
+// smaller one the keys and the stages have priority.
 #include "cli/top/top.h"
 
 #include "cli/output.h"
@@ -18,7 +18,7 @@ enum {
     SPARK = 8,
     SPARK_MOST = 60
 };
-enum { KEY = 32 }; // columns of one
+enum { KEY = 32, JOB = 20, BAR = 10 }; // columns of them
 
 static const char *const order_names[] = { [BY_NAME] = "name",
                                            [BY_WAITING] = "waiting",
@@ -234,6 +234,29 @@ static void draw_workers(const struct top *t, struct screen *s) {
     screen_next(s);
 }
 
+static void put_bar(struct screen *s, double share) {
+    int full = share < 0 ? 0 : share > 1 ? BAR : (int)(share * BAR + 0.5);
+    for (int i = 0; i < BAR; i++)
+        screen_put(s, i < full ? STYLE_GOOD : STYLE_DIM, "%s", i < full ? "█" : "░");
+}
+
+static void draw_jobs(const struct top *t, struct screen *s) {
+    char age[AGE_WORDS];
+    if (!t->job_count)
+        return;
+    screen_put(s, STYLE_BOLD, "%-*s %8s  PROGRESS", JOB, "RUNNING", "FOR");
+    screen_next(s);
+    for (uint32_t i = 0; i < t->job_count; i++) {
+        const struct top_job *job = &t->jobs[i];
+        screen_cell(s, STYLE_PLAIN, job->key, JOB);
+        screen_put(s, STYLE_PLAIN, " %8s  ", oldest_words(age, job->running_ms));
+        put_bar(s, job->share);
+        screen_put(s, STYLE_PLAIN, " %s", job->progress);
+        screen_next(s);
+    }
+    screen_next(s);
+}
+
 static void draw_stage(const struct top *t, const struct top_stage *st, struct screen *s) {
     screen_put(s, STYLE_BOLD, "%s", st->name);
     screen_put(s, STYLE_DIM, "  %s", t->where);
@@ -245,6 +268,7 @@ static void draw_stage(const struct top *t, const struct top_stage *st, struct s
     draw_past(s, "out/s", st->rates, st->past, "/s");
     draw_past(s, "waiting", st->depths, st->past, "");
     screen_next(s);
+    draw_jobs(t, s);
     draw_channels(t, s);
     screen_next(s);
     draw_workers(t, s);

@@ -146,6 +146,31 @@ void workers_read(struct top *t, const struct response_value *reply) {
     }
 }
 
+static void top_job_read(struct top_job *to, const struct job_reply *job,
+                         const struct progress_reply *p) {
+    if (job->key.size)
+        text_plain(to->key, sizeof to->key, job->key);
+    else
+        snprintf(to->key, sizeof to->key, "%" PRIu64, job->id);
+    char words[PROGRESS_WORDS];
+    snprintf(to->progress, sizeof to->progress, "%.*s", TOP_TEXT - 1,
+             progress_words(words, p->done, p->total, p->text));
+    to->running_ms = job->running_ms;
+    to->share = p->total ? (double)p->done / (double)p->total : -1;
+}
+
+void top_jobs_read(struct top *t, const struct response_value *reply) {
+    const struct response_value *row = reply + 1;
+    t->job_count = 0;
+    for (uint32_t i = 0; i < reply->count && t->job_count < TOP_JOBS; i++, row = value_next(row)) {
+        struct job_reply job = { 0 };
+        struct progress_reply p = { 0 };
+        if (reply_read(&job_replies, row, &job) && job.progress.value &&
+            reply_read(&progress_replies, job.progress.value, &p))
+            top_job_read(&t->jobs[t->job_count++], &job, &p);
+    }
+}
+
 // ---- The cluster --------------------------------------------------------------------------------
 
 // The value of a line "name:value" of INFO; empty if there is none.

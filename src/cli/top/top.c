@@ -175,6 +175,20 @@ static void note_lost(struct watch *w) {
 
 // ---- Requests -----------------------------------------------------------------------------------
 
+static int look_at_running(struct watch *w) {
+    struct words words = { 0 };
+    const struct response_value *reply;
+    words_text(&words, "JOBS");
+    words_text(&words, w->top.chosen);
+    words_option(&words, "STATUS", "running");
+    words_text(&words, "COUNT");
+    words_number(&words, TOP_JOBS_LOOKED);
+    int err = request(w, &words, &reply);
+    if (err >= 0 && reply->type == RESPONSE_ARRAY)
+        top_jobs_read(&w->top, reply);
+    return err;
+}
+
 // An error of WHY is shown in the place of its sentence.
 static int look_at_chosen(struct watch *w) {
     char why[TOP_TEXT];
@@ -187,6 +201,8 @@ static int look_at_chosen(struct watch *w) {
         err = ask(w, "WORKERS", NULL, &reply);
     if (err >= 0 && reply->type == RESPONSE_ARRAY)
         workers_read(t, reply);
+    if (err >= 0)
+        err = look_at_running(w);
     if (err >= 0)
         err = ask(w, "WHY", t->chosen, &reply);
     if (err >= 0)

@@ -1,7 +1,7 @@
 // Top: shows the stages of an engine on the whole terminal, once a second.
 //
-//     INFO, STAGES, CHANNELS, WORKERS, WHY ─► struct top: the latest replies ─► top_draw ─► screen
-//     keys ─► what is chosen, opened, paused ───────────┘
+//     INFO, STAGES, JOBS, CHANNELS, WORKERS, WHY ─► struct top: the latest replies ─► top_draw ─►
+//     screen keys ─► what is chosen, opened, paused ───────────┘
 //
 // Drawing uses nothing but struct top.
 #ifndef CLI_TOP_TOP_H
@@ -14,7 +14,9 @@
 enum {
     TOP_CHANNELS = 8,
     TOP_WORKERS = 8,
-    TOP_PAST = 60, // looks that are remembered
+    TOP_JOBS = 5,
+    TOP_JOBS_LOOKED = 100, // running jobs, of which those with a progress are shown
+    TOP_PAST = 60,         // looks that are remembered
     TOP_NAME = 204,
     TOP_HELD = 232,
     TOP_TEXT = 512,
@@ -40,6 +42,13 @@ struct top_worker {
     int64_t leases, taken, ended, age_ms;
 };
 
+// A running job that has said how far it is.
+struct top_job {
+    char key[TOP_HELD], progress[TOP_TEXT]; // its id, if it has no key
+    int64_t running_ms;
+    double share; // that is done; below 0: not known
+};
+
 enum top_order { BY_NAME, BY_WAITING, BY_RATE, BY_AGE, BY_DEAD, TOP_ORDERS };
 
 struct top {
@@ -56,7 +65,8 @@ struct top {
     char why[TOP_TEXT];    // what that waits for
     struct top_channel channels[TOP_CHANNELS];
     struct top_worker workers[TOP_WORKERS];
-    uint32_t channel_count, worker_count, worker_all;
+    struct top_job jobs[TOP_JOBS];
+    uint32_t channel_count, worker_count, worker_all, job_count;
     char message[TOP_TEXT]; // the result of the last key
     char trouble[TOP_TEXT]; // why what is shown is old; "": it is not
     uint32_t first;         // line of the list at its top
@@ -72,7 +82,8 @@ struct top_stage *top_named(const struct top *, const char *name); // or NULL
 struct response_value;
 int stages_read(struct top *, const struct response_value *);
 void channels_read(struct top *, const struct response_value *);    // of the chosen stage, as …
-void workers_read(struct top *, const struct response_value *);     // … its workers
+void workers_read(struct top *, const struct response_value *);     // … its workers …
+void top_jobs_read(struct top *, const struct response_value *);    // … and its running jobs
 void top_cluster_read(struct top *, const struct response_value *); // of INFO
 
 void top_draw(struct top *, struct screen *);
