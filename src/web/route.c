@@ -46,6 +46,7 @@ static const struct route routes[] = {
     { HTTP_POST, "/api/jobs/*/retry", "RETRY *", .member = "count" },
     { HTTP_POST, "/api/jobs/*/drop", "DROP *", .member = "count" },
     { HTTP_POST, "/api/jobs/*/due", "DUE *", .member = "changed" },
+    { HTTP_POST, "/api/progress", "PROGRESS $id $token $done $total", "say", .member = "stop" },
     { HTTP_POST, "/api/dead/retry", "RETRY STAGE $stage DEAD", "key reason max dry!",
       .member = "count" },
     { HTTP_POST, "/api/dead/drop", "DROP STAGE $stage DEAD", "key reason max dry!",

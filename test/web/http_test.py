@@ -301,6 +301,54 @@ def every_act_acts():
     web.stop()
 
 
+# G11: what a worker says of a job is part of the job while it runs.
+@case
+def progress_is_shown_and_said():
+    web = Web()
+    client = Client(web)
+    client.ask("PUSH", "mail", "x")
+    [job, token, *_], = client.ask("TAKE", "mail")
+    check("progress" not in web.get(f"/api/jobs/{job}")["job"])
+    said = {"id": job, "token": token, "done": 3, "total": 10}
+    equal(web.post("/api/progress", {**said, "say": "attachments"}), {"stop": []})
+    equal(web.get(f"/api/jobs/{job}")["job"]["progress"], {"done": 3, "total": 10, "text": "attachments"})
+    equal(web.get("/api/jobs?stage=mail&status=running")["jobs"][0]["progress"]["done"], 3)
+    web.refuses(400, "ERR", "total must be a number", "POST", "/api/progress", {**said, "total": "ten"})
+    web.refuses(400, "ERR", "'total' is missing", "POST", "/api/progress", {k: said[k] for k in ("id", "token", "done")})
+    equal(web.post(f"/api/jobs/{job}/cancel"), {"changed": 1})
+    equal(web.post("/api/progress", said), {"stop": [job]})
+    web.stop()
+
+
+# G7, G8: groups are listed, the deepest first; metrics have so many of them at most.
+@case
+def groups_are_listed_and_counted():
+    web = Web()
+    client = Client(web)
+    client.ask("PUSH", "plain", "x", "KEY", "a/1")
+    web.refuses(400, "ERR", "stage plain has no groups", "GET", "/api/groups?stage=plain")
+    client.ask("STAGE", "mail", "group", "on", "group-concurrency", "1")
+    equal(web.get("/api/groups?stage=mail"), {"groups": []})
+    for number in range(30):
+        for key in range(2 + (number == 7) * 3):
+            client.ask("PUSH", "mail", "x", "KEY", f'g"{number}/{key}')
+    [job, token, _, key, *_], = client.ask("TAKE", "mail")
+    equal(key, 'g"0/0')
+    groups = web.get("/api/groups?stage=mail&top=1000")["groups"]
+    equal(groups[0], {"group": 'g"7', "depth": 5, "running": 0, "ready": 5, "held-by": ""})
+    equal(len(groups), 30)
+    held, = (g for g in groups if g["held-by"])
+    equal(held, {"group": 'g"0', "depth": 2, "running": 1, "ready": 1, "held-by": "group-limit"})
+    equal(len(web.get("/api/groups?stage=mail")["groups"]), 10)
+    web.refuses(400, "ERR", "stage", "GET", "/api/groups")
+    shown = web.ask("GET", "/metrics")[2].decode()
+    check('millrace_groups{stage="mail"} 30\n' in shown, shown)
+    samples = [line for line in shown.splitlines() if line.startswith("millrace_group_jobs{")]
+    equal(samples[0], 'millrace_group_jobs{stage="mail",group="g\\"7"} 5')
+    equal(len(samples), 5, *samples)
+    web.stop()
+
+
 @case
 def bodies_that_are_no_strings_stay_as_they_were_sent():
     web = Web()

@@ -385,6 +385,103 @@ test('the end of what a failed attempt printed is shown with its reason', async 
     await page.leave();
 });
 
+// G11: what a worker says of a running job is shown, with a bar if the total is known.
+test('a running job shows how far it is', async () => {
+    const worker = new Client(world.server);
+    await push('slowly', 'x', 'KEY', 'ann');
+    const [[id, token]] = await worker.ask('TAKE', 'slowly');
+    await worker.ask('PROGRESS', id, token, 3, 10, 'SAY', 'attachments <b>');
+    const page = await open('#/stage/slowly');
+    for (const [hash, place] of [
+        ['#/stage/slowly', row(page, '3 of 10 attachments <b>')],
+        ['#/workers', row(page, '3 of 10 attachments <b>')],
+        [`#/job/${id}`, page.main.locator('.progress').filter({ hasText: '3 of 10 attachments <b>' })],
+    ]) {
+        await page.go(hash);
+        await place.waitFor();
+        equal(await place.locator('progress').evaluate((bar) => bar.value / bar.max), 0.3);
+        await page.shot(`progress-${hash.split('/')[1]}`);
+    }
+    await worker.ask('PROGRESS', id, token, 1200, 0);
+    await page.sees('1,200', '.progress');
+    equal(await page.main.locator('.progress progress').isVisible(), false);
+    await worker.ask('DONE', id, token);
+    await page.main.locator('.progress').waitFor({ state: 'hidden' });
+    await page.leave();
+    worker.close();
+});
+
+// G6: jobs are counted before they are cancelled.
+test('the jobs of a stage are cancelled by status and key, after counting them', async () => {
+    for (let i = 0; i < 3; i++) await push('surplus', `${i}`, 'KEY', 'ann');
+    for (let i = 0; i < 2; i++) await push('surplus', `${i}`, 'KEY', 'bob');
+    await push('surplus', 'later', 'DELAY', 1e9);
+    const page = await open('#/stage/surplus/jobs/waiting');
+    await page.getByLabel('Key', { exact: true }).fill('ann');
+    const jobs = page.getByRole('table', { name: 'Jobs', exact: true }).locator('tr');
+    await jobs.filter({ hasText: 'bob' }).first().waitFor({ state: 'detached' });
+    await page.press('Cancel all waiting jobs of this key…');
+    await page.sees('Cancel 3 waiting jobs of surplus with key ann?', 'dialog');
+    await page.shot('cancel-many');
+    await page.agree('Leave it');
+    equal((await world.client.ask('JOBS', 'surplus', 'STATUS', 'waiting')).length, 5);
+    await page.press('Cancel all waiting jobs of this key…');
+    await page.agree('Cancel 3 waiting jobs');
+    await page.sees('3 jobs are cancelled', '.notices');
+    await page.sees('No waiting job has this key.');
+    await page.press('Cancel all waiting jobs of this key…');
+    await page.sees('No waiting job has this key', '.notices');
+    await page.getByRole('button', { name: /^delayed/ }).click();
+    await page.getByLabel('Key', { exact: true }).fill('');
+    await page.press('Cancel all delayed jobs…');
+    await page.agree('Cancel 1 delayed job');
+    await page.sees('No job is delayed.');
+    equal((await world.client.ask('JOBS', 'surplus', 'STATUS', 'waiting')).length, 2);
+    await page.getByRole('button', { name: /^done/ }).click();
+    await page.getByRole('button', { name: /^Cancel all/ }).waitFor({ state: 'hidden' });
+    await page.leave();
+});
+
+test('a key is paused and resumed beside its channel', async () => {
+    for (let i = 0; i < 2; i++) for (const key of ['ann', 'bob']) await push('keys', 'x', 'KEY', key);
+    const page = await open('#/stage/keys');
+    const channel = page.getByRole('table', { name: 'Channels', exact: true }).locator('tr');
+    const parked = page.getByRole('table', { name: 'Parked channels' }).locator('tr');
+    await channel.filter({ hasText: 'ann' }).getByRole('button', { name: 'Pause' }).click();
+    await page.sees('Key ann of keys is paused', '.notices');
+    await channel.filter({ hasText: 'ann' }).filter({ hasText: 'after resume of its key' }).waitFor();
+    await parked.filter({ hasText: 'ann' }).filter({ hasText: 'its key is paused' }).waitFor();
+    await page.shot('paused-key');
+    const [[id, token, , key]] = await world.client.ask('TAKE', 'keys', 'COUNT', 4);
+    equal(key, 'bob');
+    await world.client.ask('RELEASE', id, token);
+    await parked.filter({ hasText: 'ann' }).getByRole('button', { name: 'Resume' }).click();
+    await page.sees('Key ann of keys is resumed', '.notices');
+    await channel.filter({ hasText: 'ann' }).filter({ hasText: 'ready' }).waitFor();
+    await page.leave();
+});
+
+// G7, G8: groups of a stage, and why one is held.
+test('the groups of a stage are shown with what holds them', async () => {
+    await world.client.ask('STAGE', 'tenants', 'group', 'on', 'group-concurrency', '1');
+    for (let i = 0; i < 3; i++) await push('tenants', 'x', 'KEY', `acme/${i}`);
+    for (let i = 0; i < 2; i++) await push('tenants', 'x', 'KEY', `small/${i}`);
+    const [[id, token]] = await world.client.ask('TAKE', 'tenants');
+    const page = await open('#/stage/tenants');
+    const group = page.getByRole('table', { name: 'Groups' }).locator('tbody tr');
+    await group.filter({ hasText: 'acme' }).filter({ hasText: 'its concurrency' }).waitFor();
+    equal(await group.allInnerTexts().then((rows) => rows.map((r) => r.split(/\s+/).slice(0, 4).join(' '))), [
+        'acme 3 1 2',
+        'small 2 0 2',
+    ]);
+    await page.shot('groups');
+    await world.client.ask('DONE', id, token);
+    await group.filter({ hasText: 'its concurrency' }).waitFor({ state: 'detached' });
+    await page.go('#/stage/keys');
+    await page.getByRole('table', { name: 'Groups' }).waitFor({ state: 'hidden' });
+    await page.leave();
+});
+
 test('epics are shown with their progress', async () => {
     for (let i = 1; i <= 4; i++) await push('tale', `${i}`, 'EPIC', 'june', i);
     await world.client.ask('EPIC', 'tale', 'june', 'END', 8);

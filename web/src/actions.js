@@ -3,7 +3,7 @@
 import { sentence } from './api.js';
 import { act } from './calls.js';
 import { ask, complain, notice } from './dialog.js';
-import { counted } from './format.js';
+import { counted, short } from './format.js';
 import { store } from './store.js';
 
 async function tryAction(action, outcomeText) {
@@ -39,6 +39,17 @@ export async function stageAct(name, verb) {
   );
 }
 
+const KEY = {
+  pause: (key, name) => `Key ${key} of ${name} is paused: its jobs are accepted and not started.`,
+  resume: (key, name) => `Key ${key} of ${name} is resumed.`,
+};
+
+export const keyAct = (name, key, verb) =>
+  tryAction(
+    () => act.key(name, key, verb),
+    () => KEY[verb](short(key, 40), name),
+  );
+
 export const setPolicy = (name, values) =>
   tryAction(
     () => act.policy(name, values),
@@ -55,6 +66,11 @@ const JOB = {
     title: (id) => `Cancel job ${id}?`,
     text: 'If it waits, it will not be started. If it runs, its worker is asked to stop, and its result is not recorded.',
     act: 'Cancel the job',
+    many: {
+      running: 'Their workers are asked to stop, and their results are not recorded.',
+      waiting: 'They will not be started. This cannot be undone.',
+      delayed: 'They will not be started. This cannot be undone.',
+    },
   },
   drop: {
     outcome: (id) => `Job ${id} is dropped.`,
@@ -108,6 +124,31 @@ export async function selectedAct(ids, verb) {
   return tryAction(
     () => act.jobs(ids, verb),
     ({ count }) => `${counted(count, 'job')} ${doneWith(verb, count)}.`,
+  );
+}
+
+// Cancels all jobs of a stage that have this status and, if it is not empty, this key, after counting them
+// and asking for confirmation.
+export async function cancelAct(name, status, key) {
+  const filter = { status, ...(key ? { key } : {}), max: ALL };
+  let total;
+  try {
+    total = await act.cancelMany(name, { ...filter, dry: true });
+  } catch (error) {
+    complain(sentence(error));
+    return false;
+  }
+  if (!total) {
+    notice(key ? `No ${status} job has this key.` : `No job is ${status}.`);
+    return false;
+  }
+  const jobs = counted(total, `${status} job`);
+  const title = `Cancel ${jobs} of ${name}${key ? ` with key ${short(key, 40)}` : ''}?`;
+  const text = JOB.cancel.many[status];
+  if (!(await ask({ title, text, act: `Cancel ${jobs}` }))) return false;
+  return tryAction(
+    () => act.cancelMany(name, filter),
+    (count) => `${counted(count, 'job')} ${count === 1 ? 'is' : 'are'} cancelled.`,
   );
 }
 

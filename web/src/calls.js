@@ -41,6 +41,8 @@ export const act = {
   job: (id, verb) => post(`api/jobs/${id}/${verb}`),
   jobs: (ids, verb) => post(`api/jobs/${verb}`, { ids }),
   stage: (name, verb) => post(`${stageAt(name)}/${verb}`),
+  key: (name, key, verb) => post(`${stageAt(name)}/${verb}`, { key }),
+  cancelMany: async (name, filter) => (await post(`${stageAt(name)}/cancel`, filter)).count,
   policy: (name, values) => post(`${stageAt(name)}/policy`, values),
   dead: async (verb, filter) => (await post(`api/dead/${verb}`, filter)).count,
 };

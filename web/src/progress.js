@@ -1,5 +1,6 @@
-// The progress of an epic, and the time left at the rate of the last half minute.
-import { el, setText } from './dom.js';
+// The progress of an epic, with the time left at the rate of the last half minute; and that of a running job, as
+// its worker says.
+import { el, setShown, setText } from './dom.js';
 import { count, duration } from './format.js';
 
 const RATE_WINDOW_MS = 30_000;
@@ -51,3 +52,25 @@ export function progress() {
     },
   };
 }
+
+// A small bar, unless the total is not known, with the worker's text below it; hidden while it says nothing.
+export function jobProgress() {
+  const bar = el('progress'),
+    words = el('small'),
+    node = el('div.progress', bar, words);
+  return {
+    node,
+    set(job) {
+      setShown(node, Boolean(job.progress));
+      if (!job.progress) return;
+      const { done, total, text = '' } = job.progress;
+      setShown(bar, total > 0);
+      bar.max = Math.max(total, 1);
+      bar.value = Math.min(done, total);
+      bar.setAttribute('aria-label', `Progress of job ${job.id}`);
+      setText(words, `${total ? `${count(done)} of ${count(total)}` : count(done)} ${text}`.trim());
+    },
+  };
+}
+
+export const progressColumn = () => ({ head: 'Progress', wide: true, make: jobProgress });

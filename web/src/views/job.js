@@ -7,6 +7,7 @@ import { button, el, fragment, link, needs, panel, setShown, setText } from '../
 import { count, duration, keyText, moment } from '../format.js';
 import { tag } from '../parts.js';
 import { poller } from '../poll.js';
+import { jobProgress } from '../progress.js';
 import { liveTable } from '../table.js';
 import { stagePath } from '../why.js';
 
@@ -112,6 +113,7 @@ function makeContents(id) {
 export function jobView([id]) {
   const status = tag(),
     about = facts(),
+    progress = jobProgress(),
     history = attempts(),
     contents = makeContents(id);
   const why = el('p.soft'),
@@ -130,7 +132,7 @@ export function jobView([id]) {
   );
   const known = el(
     'div.stack',
-    panel('Status', about.node, why),
+    panel('Status', about.node, progress.node, why),
     panel('Failed attempts', history.node),
     contents.node,
   );
@@ -146,6 +148,7 @@ export function jobView([id]) {
       showActs(job);
       status.set(job.status);
       showFacts(about.values, job);
+      progress.set(job);
       history.update(job.reasons);
       setText(said, '');
       setText(

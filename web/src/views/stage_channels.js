@@ -1,8 +1,9 @@
-// The deepest groups of a stage that has groups, its deepest or oldest channels, and its parked channels, with
-// the reason and the end of the wait.
+// The deepest groups of a stage that has groups, its deepest or oldest channels, whose keys can be paused, and its
+// parked channels, with the reason and the end of the wait.
+import { keyAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { el, panel, select, setShown, setText } from '../dom.js';
+import { button, el, needs, panel, select, setShown, setText } from '../dom.js';
 import { count, duration, short } from '../format.js';
 import { tagColumn } from '../parts.js';
 import { poller } from '../poll.js';
@@ -25,7 +26,32 @@ const ORDERS = {
   age: (a, b) => b['oldest-ms'] - a['oldest-ms'],
 };
 
-function channelTable() {
+// A button that pauses the key of a row, or resumes it; hidden where the key is not text.
+function keyButton(name, get, verb, refresh, shown) {
+  const node = needs(
+    'admin',
+    button(
+      verb === 'pause' ? 'Pause' : 'Resume',
+      async () => (await keyAct(name, get().key, verb)) && refresh(),
+      'small',
+    ),
+  );
+  return { node, set: (row) => setShown(node, Boolean(row.key) && shown(row)) };
+}
+
+// Both, of which a row shows one.
+const keyButtons = (name, refresh) => (get) => {
+  const made = [
+    keyButton(name, get, 'pause', refresh, (c) => !c.paused),
+    keyButton(name, get, 'resume', refresh, (c) => Boolean(c.paused)),
+  ];
+  return {
+    node: el('span', ...made.map((b) => b.node)),
+    set: (row) => made.forEach((b) => b.set(row)),
+  };
+};
+
+function channelTable(name, refresh) {
   return liveTable({
     label: 'Channels',
     key: (c) => c.key,
@@ -37,6 +63,7 @@ function channelTable() {
       { head: 'Oldest', number: true, text: (c) => duration(c['oldest-ms']) },
       { head: 'Continues', text: until },
       { head: 'State kept', text: (c) => (c['has-state'] ? 'yes' : '–') },
+      { head: '', make: keyButtons(name, refresh) },
     ],
   });
 }
@@ -59,9 +86,17 @@ function groupTable() {
 }
 
 // A parked channel is listed by its first job, or by the dead one that halts it.
-const reason = (j) => j.reasons.at(-1)?.text ?? 'it was released repeatedly';
+const isPaused = (j) => j.status !== 'dead' && j['due-ms'] < 0;
+const reason = (j) =>
+  isPaused(j) ? 'its key is paused' : (j.reasons.at(-1)?.text ?? 'it was released repeatedly');
+const parkedUntil = (j) =>
+  j.status === 'dead'
+    ? 'after retry or drop'
+    : isPaused(j)
+      ? 'after resume of its key'
+      : `in ${duration(j['due-ms'])}`;
 
-function parkedTable() {
+function parkedTable(name, refresh) {
   return liveTable({
     label: 'Parked channels',
     key: (j) => j.id,
@@ -70,12 +105,9 @@ function parkedTable() {
       keyColumn(),
       jobColumn('First job'),
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
-      {
-        head: 'Continues',
-        text: (j) =>
-          j.status === 'dead' ? 'after retry or drop' : `in ${duration(j['due-ms'])}`,
-      },
+      { head: 'Continues', text: parkedUntil },
       { head: 'Why', wide: true, text: (j) => short(reason(j)) },
+      { head: '', make: (get) => keyButton(name, get, 'resume', refresh, isPaused) },
     ],
   });
 }
@@ -83,8 +115,8 @@ function parkedTable() {
 export function stageChannels(name) {
   const said = el('p.error', { role: 'alert' }),
     groups = groupTable(),
-    top = channelTable(),
-    parked = parkedTable();
+    top = channelTable(name, () => loading.now()),
+    parked = parkedTable(name, () => loading.now());
   const tenants = panel('Groups', groups.node);
   let grouped = false;
   setShown(tenants, grouped);

@@ -1,9 +1,11 @@
-// The jobs of a stage, by status, a page at a time.
+// The jobs of a stage, by status and key, a page at a time; those that have not ended can be cancelled together.
+import { cancelAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { button, el, panel, setShown, setText } from '../dom.js';
+import { button, el, needs, panel, setShown, setText } from '../dom.js';
 import { count, duration, short } from '../format.js';
 import { poller } from '../poll.js';
+import { progressColumn } from '../progress.js';
 import { jobColumn, keyColumn, liveTable } from '../table.js';
 
 const ROWS = 25;
@@ -16,15 +18,10 @@ const EMPTY = {
   dead: 'No job is dead.',
 };
 
-export function stageJobs(name, first) {
-  let status = STATUSES.includes(first) ? first : 'running',
-    from = '';
-  const said = el('p.error', { role: 'alert' });
-  const numbers = Object.fromEntries(STATUSES.map((s) => [s, el('b')]));
-  const tabs = STATUSES.map((s) =>
-    el('button.tab', { type: 'button', onclick: () => choose(s, '') }, s, numbers[s]),
-  );
-  const table = liveTable({
+const CANCELLABLE = ['running', 'waiting', 'delayed'];
+
+function jobTable(more) {
+  return liveTable({
     label: 'Jobs',
     key: (j) => j.id,
     empty: '',
@@ -38,28 +35,89 @@ export function stageJobs(name, first) {
         title: 'Since the push, or since its end',
         text: (j) => duration(j['age-ms']),
       },
-      {
-        head: 'Starts in',
-        number: true,
-        text: (j) => (j['due-ms'] > 0 ? duration(j['due-ms']) : '–'),
-      },
+      ...more,
       { head: 'Deadline in', number: true, text: (j) => duration(j['left-ms']) },
       { head: 'Last reason', wide: true, text: (j) => short(j.reasons?.at(-1)?.text ?? '–') },
     ],
   });
+}
+
+// Running jobs have other columns than the rest.
+function jobTables() {
+  const running = jobTable([
+    { head: 'Running for', number: true, text: (j) => duration(j['running-ms']) },
+    progressColumn(),
+  ]);
+  const others = jobTable([
+    {
+      head: 'Starts in',
+      number: true,
+      text: (j) => (j['due-ms'] > 0 ? duration(j['due-ms']) : '–'),
+    },
+  ]);
+  return {
+    node: el('div', running.node, others.node),
+    update(status, jobs, nothing) {
+      const table = status === 'running' ? running : others;
+      setShown(running.node, table === running);
+      setShown(others.node, table === others);
+      setText(table.nothing, nothing);
+      table.update(jobs);
+    },
+  };
+}
+
+// A key to list and cancel the jobs of; only for jobs that have not ended.
+function keyInput(changed) {
+  const input = el('input', {
+    type: 'search',
+    class: 'inline',
+    placeholder: 'every key',
+    'aria-label': 'Key',
+    title: 'Only jobs of exactly this key',
+    spellcheck: 'false',
+  });
+  let timer = 0;
+  input.addEventListener('input', () => {
+    clearTimeout(timer);
+    timer = setTimeout(changed, 250);
+  });
+  return input;
+}
+
+export function stageJobs(name, first) {
+  let status = STATUSES.includes(first) ? first : 'running',
+    from = '';
+  const said = el('p.error', { role: 'alert' });
+  const numbers = Object.fromEntries(STATUSES.map((s) => [s, el('b')]));
+  const tabs = STATUSES.map((s) =>
+    el('button.tab', { type: 'button', onclick: () => choose(s, '') }, s, numbers[s]),
+  );
+  const tables = jobTables();
+  const key = keyInput(() => choose(status, ''));
+  const keyOf = () => (CANCELLABLE.includes(status) ? key.value : '');
+  const cancel = needs(
+    'push',
+    button(
+      '',
+      async () => (await cancelAct(name, status, keyOf())) && loading.now(),
+      'small.danger',
+    ),
+  );
+  const many = el('div.row.filter', key, cancel);
   const more = button('Next', () => choose(status, last), 'small');
   const begin = button('First page', () => choose(status, ''), 'small');
   let last = '';
 
   const loading = poller(
     async (signal) => {
-      const jobs = await look.jobs({ stage: name, status, from, count: ROWS }, signal);
+      const query = { stage: name, status, from, count: ROWS, key: keyOf() };
+      const jobs = await look.jobs(query, signal);
+      const none = query.key
+        ? `No ${status} job has this key.`
+        : (EMPTY[status] ?? `No job that is ${status} is kept.`);
       last = jobs.at(-1)?.id ?? '';
-      setText(
-        table.nothing,
-        from ? 'There are no more.' : (EMPTY[status] ?? `No job that is ${status} is kept.`),
-      );
-      table.update(jobs);
+      tables.update(status, jobs, from ? 'There are no more.' : none);
       setShown(more, jobs.length === ROWS);
       setShown(begin, from !== '');
       setText(said, '');
@@ -75,6 +133,8 @@ export function stageJobs(name, first) {
     status = next;
     from = behind;
     tabs.forEach((tab, i) => tab.setAttribute('aria-pressed', STATUSES[i] === status));
+    setShown(many, CANCELLABLE.includes(status));
+    setText(cancel, `Cancel all ${status} jobs${keyOf() ? ' of this key' : ''}…`);
     loading.now();
   }
 
@@ -83,8 +143,9 @@ export function stageJobs(name, first) {
     node: panel(
       'Jobs',
       el('div.tabs', { role: 'group', 'aria-label': 'Status' }, tabs),
+      many,
       said,
-      table.node,
+      tables.node,
       el('div.row', begin, more),
     ),
     update(stage) {

@@ -5,6 +5,7 @@ import { look } from '../calls.js';
 import { button, el, fragment, link, needs, panel, setText } from '../dom.js';
 import { count, counted, duration } from '../format.js';
 import { poller } from '../poll.js';
+import { progressColumn } from '../progress.js';
 import { store } from '../store.js';
 import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
 import { stagePath } from '../why.js';
@@ -75,6 +76,7 @@ function runningTable(nameOf, refresh) {
       { head: 'Worker', text: (j) => nameOf(j.worker) },
       { head: 'Running for', number: true, text: (j) => duration(j['running-ms']) },
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
+      progressColumn(),
       {
         head: '',
         make: (get) => ({
