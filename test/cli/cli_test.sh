@@ -65,7 +65,7 @@ each_command() { # function: called with a command's words
 
 # ---- Help --------------------------------------------------------------------------------------
 
-table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 46 ]; } # commands, and the usage
+table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 47 ]; } # commands, and the usage
 table_is_known
 ok "help lists as many commands as are tested here"
 
@@ -151,7 +151,7 @@ ok "no such command"
 exits 2 help xyzzy && exits 2 help store xyzzy
 ok "help of no such command"
 
-for command in 'emit stage body' 'state' 'state --set x'; do
+for command in 'emit stage body' 'state' 'state --set x' 'snooze 1s' 'progress 1 2'; do
     exits 2 $command && complains 'not inside a job'
     ok "outside a job: $command"
 done
@@ -162,7 +162,7 @@ takes_any='^\(work\|schedule\|retry\|drop\|due\|stage\)$'
 takes_none='^\(help\|schedule\|serve\|state\|bench\|stages\|workers\|epics\|auth list\|cluster status\|dead\|inbox .*\)$'
 is() { echo "$1" | grep -q "$2"; }
 refuses_more() {
-    is "$1" "$takes_any" || { exits 2 $1 a b c && complains "one argument too many\|is missing before"; }
+    is "$1" "$takes_any" || { exits 2 $1 a b c d && complains "one argument too many\|is missing before"; }
 }
 each_command refuses_more
 ok "every command refuses too many arguments"
