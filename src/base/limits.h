@@ -14,6 +14,7 @@ enum {
     LAST_WORDS_MOST = 4096, // … and of the end of what a failed attempt has printed
     STAGE_NAME_MOST = 200,
     EPIC_NAME_MOST = 200,
+    THEN_BODY_MOST = 4096, // the body of the job that THEN pushes
     SCHEDULE_NAME_MOST = 200,
     CRON_MOST = 200,       // a cron expression
     ZONE_NAME_MOST = 64,   // the name of a time zone

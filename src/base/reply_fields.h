@@ -182,7 +182,11 @@
     X(core, expired, count, "expired", "jobs that were not done by their deadline")                \
     X(core, stage, bytes, "stage", "its stage")                                                    \
     X(server, held_by, bytes, "held-by", "why none of its jobs starts")                            \
-    X(server, expected, number, "expected", "pushes that its producer expects; -1: not known")
+    X(server, expected, number, "expected", "pushes that its producer expects; -1: not known")     \
+    X(core, then, bytes, "then", "the stage that its THEN will push to; empty: none waits")        \
+    X(core, then_pushed, flag, "then-pushed", "whether its THEN was pushed")                       \
+    X(core, stopped, flag, "stopped", "whether it was cancelled: no more jobs come")               \
+    X(core, forget_ms, count, "forget-ms", "how long after its end it is dropped; 0: it is kept")
 
 // ---- Schedules ----------------------------------------------------------------------------------
 

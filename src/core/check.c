@@ -1,4 +1,5 @@
 // Checks every invariant of the core by a full scan. For tests.
+#include "core/epic.h"
 #include "core/group.h"
 #include "core/link.h"
 
@@ -291,13 +292,21 @@ static bool makers_are_right(const struct core *c) {
     return c->makers.used == map_count(&c->maker_by_name) && made == c->made;
 }
 
-static bool sources_are_right(const struct core *c) {
-    uint64_t sources = 0;
-    for (uint32_t i = 1; i < c->sources.next_new; i++)
-        sources += source_at(c, i)->in_use && source_at(c, i)->stage;
-    for (uint32_t i = 1; i <= c->stage_count; i++)
+static bool sources_are_right(const struct core *c, struct tally *t) {
+    uint64_t sources = 0, thens = 0;
+    for (uint32_t i = 1; i < c->sources.next_new; i++) {
+        const struct source *s = source_at(c, i);
+        const struct epic_orders *o = s->in_use ? s->orders : NULL;
+        sources += s->in_use && s->stage;
+        thens += o && o->then_stage;
+        t->live_bytes += s->in_use ? s->size : 0;
+        t->live_bytes += o ? o->size : 0;
+    }
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
         sources -= c->stages[i]->sources;
-    return !sources;
+        thens -= c->stages[i]->thens;
+    }
+    return !sources && !thens;
 }
 
 // Each schedule is found by its name, and counted by its stage.
@@ -391,15 +400,13 @@ int core_check(const struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++)
         EXPECT(!c->stages[i]->known_only || (c->stages[i]->name_size && !c->stages[i]->recorded),
                "stage %u is used, but counts as known only", i);
-    EXPECT(sources_are_right(c), "sources of stages are miscounted");
+    EXPECT(sources_are_right(c, &t), "sources of stages are miscounted");
     uint64_t paused = c->pauses.used;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         paused -= c->stages[i]->paused_keys;
     EXPECT(!paused, "paused channels are miscounted");
     for (uint32_t i = 1; i < c->pauses.next_new; i++)
         t.live_bytes += pause_at(c, i)->size;
-    for (uint32_t i = 1; i < c->sources.next_new; i++)
-        t.live_bytes += source_at(c, i)->in_use ? source_at(c, i)->size : 0;
     EXPECT(t.live_bytes == c->live_bytes, "%" PRIu64 " bytes live, %" PRIu64 " are counted",
            t.live_bytes, c->live_bytes);
     return check_live(c);

@@ -1,6 +1,7 @@
 // Cleaning: records that are still needed are copied to the tail of the log, so that the head can
 // be trimmed. An entry is needed if it is the home of something (record.h); the copy becomes the
 // home.
+#include "core/epic.h"
 #include "core/link.h"
 
 // Writes one copy; its position and size are then out.at[0] and out_size(0).
@@ -309,6 +310,13 @@ int clean_state_record(struct core *c, uint64_t at, mr_bytes body, struct record
 int clean_schedule_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     uint32_t number = schedule_find(c, r->stage, r->name);
     return number && schedule_at(c, number)->at == at ? schedule_copy(c, number, body) : 0;
+}
+
+int clean_epic_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)body;
+    uint32_t source = source_find_number(c, r->source);
+    const struct epic_orders *o = source ? source_at(c, source)->orders : NULL;
+    return o && o->at == at ? orders_copy(c, source) : 0;
 }
 
 int clean_epoch_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {

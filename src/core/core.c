@@ -1,4 +1,5 @@
 // Creating and destroying the core, connections, and commands that change a stage.
+#include "core/epic.h"
 #include "core/group.h"
 #include "core/link.h"
 
@@ -97,7 +98,7 @@ static void finish_parts(struct core *c) {
     }
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         if (source_at(c, i)->in_use)
-            mem_free(source_at(c, i)->ids);
+            source_finish(c, i);
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         if (!c->stages[i]) // a failed replay may have skipped numbers
             continue;

@@ -438,7 +438,7 @@ struct epic_info {
     uint64_t total;    // once it has ended
     uint64_t expected; // how many pushes its producer expects; 0: not known
     bool ended;        // its total is known
-    bool over;         // every number was pushed, and every job has ended
+    bool over;         // every number was pushed or it was cancelled, and every job has ended
     uint64_t maker;    // as core_act_for said when it was made; 0: not known
 };
 
@@ -455,6 +455,19 @@ int core_epic(struct core *, mr_bytes stage, mr_bytes name, struct epic_info *ou
 int core_epic_end(struct core *, mr_bytes stage, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes stage, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes stage, mr_bytes name);
+// THEN: pushes a job with the end of the epic, in the same group of records, once; a second one
+// replaces the first until then. If it has ended, the job is pushed now, unless that was done: the
+// same again changes nothing. Only the stage, the body (THEN_BODY_MOST) and the key count.
+// MR_EINVAL: another one was pushed.
+int core_epic_then(struct core *, mr_bytes stage, mr_bytes name, const struct emit *);
+// CANCEL: ends all unended jobs of the epic as cancelled, at once or, if they are many, by and by
+// (core_next), also after a restart. No other number is accepted from now on, so the epic ends with
+// the last of them. MR_EGONE.
+int core_epic_cancel(struct core *, mr_bytes stage, mr_bytes name);
+// FORGET: drops the epic that long after its end, or from now if it has ended; 0: never.
+// MR_EINVAL: less than FORGET_LEAST_MS, so that a client that waits for the end sees it.
+enum { FORGET_LEAST_MS = 1000 };
+int core_epic_forget(struct core *, mr_bytes stage, mr_bytes name, uint64_t after_ms);
 // Notes how many pushes the producer expects, for displays only; this is not recorded. Does nothing
 // if the epic is not known.
 void core_epic_expect(struct core *, mr_bytes stage, mr_bytes name, uint64_t total);

@@ -1,19 +1,17 @@
 // Committing: a job's result, its channel's new state, what it emits and its end go out as one
 // group of records, all or nothing; then memory follows.
-#include "core/limit.h"
-#include "core/link.h"
+#include "core/epic.h"
 
 #include "base/errors.h"
-#include "base/mem.h"
 
 #include <inttypes.h>
 
-// A commit being built. Each emit has a push and a plan.
+// A commit being built. If it ends an epic, THEN is its last emit.
 struct done_plan {
     const struct done *done;
-    uint32_t job, lease, prepared;
-    struct push *pushes;
-    struct push_plan *plans;
+    uint32_t job, lease;
+    struct emits emits;
+    struct epic_end ends;
     uint64_t position;
     size_t end; // the index of the END record in the group
     bool writes_state;
@@ -40,133 +38,17 @@ static int done_check(const struct core *c, const struct done *d) {
     return 0;
 }
 
-APART static void done_undo(struct core *c, struct done_plan *m) {
-    for (uint32_t i = 0; i < m->prepared; i++) {
-        push_plan_unpin(c, &m->plans[i]);
-        if (m->plans[i].linked)
-            outbox_undo(c, m->plans[i].channel);
-    }
-    for (size_t i = 0; i < m->done->emit_count && i <= m->prepared; i++)
-        stage_forget_unused(c, m->done->emits[i].stage);
-    mem_free(m->pushes);
-    mem_free(m->plans);
-}
-
-enum { EMITS_COMPARED = 32 }; // in a step
-
-static bool is_repeated_here(struct core *c, const struct done_plan *m, uint32_t index) {
-    const struct push_plan *plan = &m->plans[index];
-    c->steps += plan->has_once ? index / EMITS_COMPARED : 0;
-    for (uint32_t i = 0; plan->has_once && i < index; i++) {
-        const struct push_plan *other = &m->plans[i];
-        if (other->has_once && other->once.low == plan->once.low &&
-            other->once.high == plan->once.high)
-            return true;
-    }
-    return false;
-}
-
-static int emit_prepare(struct core *c, struct done_plan *m, uint32_t index) {
-    const struct emit *e = &m->done->emits[index];
-    struct push_plan *plan = &m->plans[index];
-    m->pushes[index] = (struct push){ .stage = e->stage, .body = e->body, .job = e->job };
-    int err = push_check(c, &m->pushes[index]);
-    if (err < 0)
-        return err;
-    uint32_t to = emit_route(c, e);
-    if (to != c->config.shard)
-        return outbox_prepare(c, &m->pushes[index], to, plan);
-    if ((err = push_plan_begin(c, &m->pushes[index], plan)) < 0)
-        return err;
-    if (plan->is_repeat || is_repeated_here(c, m, index)) {
-        plan->is_repeat = true;
-        return 0;
-    }
-    if ((err = push_plan_prepare(c, plan)) < 0)
-        return err;
-    push_plan_pin(c, plan);
-    return 0;
-}
-
-APART static int emits_prepare(struct core *c, struct done_plan *m) {
-    const struct done *d = m->done;
-    uint32_t count = (uint32_t)d->emit_count, named = 0;
-    for (uint32_t i = 0; i < count; i++)
-        named += d->emits[i].job.once.size != 0;
-    int err = job_reserve(c, count, true);
-    if (err < 0)
-        return err;
-    if ((err = once_reserve(c, named)) < 0)
-        return err;
-    if ((err = ids_reserve(c, count)) < 0)
-        return err;
-    c->steps += (uint64_t)count * STEPS_EMIT;
-    m->pushes = mem_alloc(count * sizeof *m->pushes);
-    m->plans = mem_alloc(count * sizeof *m->plans);
-    if (!m->pushes || !m->plans)
-        return error_set(MR_ENOMEM, "no memory for %u emits", count);
-    for (; m->prepared < count; m->prepared++)
-        if ((err = emit_prepare(c, m, m->prepared)) < 0)
-            return err;
-    return 0;
-}
-
 static int done_prepare(struct core *c, struct done_plan *m) {
     const struct done *d = m->done;
+    const struct job *j = job_at(c, m->job);
     int err = state_reserve(c, chan_of(c, m->job), d->set_state && d->state.size);
-    return err < 0 || !d->emit_count ? err : emits_prepare(c, m);
-}
-
-// New stages come first in the group, each once: replay needs the STAGE record before it counts
-// pushes to it.
-APART static void add_new_stages(struct core *c, const struct done_plan *m) {
-    for (uint32_t i = 0; i < m->prepared; i++) {
-        struct stage *s = c->stages[m->plans[i].stage];
-        if (s->recorded || m->plans[i].is_repeat)
-            continue;
-        struct record_about about;
-        struct record r = record_of_stage(c, s, &about);
-        stage_set_home(c, s, c->out.count, 0); // `at` is the index in the group for now
-        out_add(c, &r, (mr_bytes){ 0 });
-    }
-}
-
-// An emit with the `once` of a call makes the call wanted without callers, as a push would.
-static bool makes_wanted(const struct core *c, const struct done_plan *m, uint32_t index) {
-    uint32_t job = m->plans[index].is_repeat ? m->plans[index].repeat_job : 0;
-    return job && job_at(c, job)->status < JOB_DONE &&
-           !(job_at(c, job)->flags & JOB_WANTED_FOR_GOOD);
-}
-
-APART static void add_emits(struct core *c, const struct done_plan *m) {
-    for (uint32_t i = 0; i < m->prepared; i++) {
-        const struct push_plan *plan = &m->plans[i];
-        if (plan->linked)
-            outbox_add_record(c, plan);
-        else if (!plan->is_repeat)
-            out_add_push(c, plan);
-    }
-    for (uint32_t i = 0; i < m->prepared; i++) {
-        if (!makes_wanted(c, m, i))
-            continue;
-        struct record r = { .kind = RECORD_WANT,
-                            .time_ms = c->now_ms,
-                            .id = m->plans[i].repeat_id };
-        out_add(c, &r, (mr_bytes){ 0 });
-    }
-}
-
-// Sets the homes of the new stages, or marks them as not recorded.
-APART static void new_stages_written(struct core *c, const struct done_plan *m, int err) {
-    for (uint32_t i = 0; i < m->prepared && m->end > 0; i++) {
-        struct stage *s = c->stages[m->plans[i].stage];
-        if (m->plans[i].is_repeat || s->size)
-            continue;
-        if (err < 0)
-            s->recorded = false;
-        else
-            stage_set_home(c, s, c->out.at[s->at], out_size(c, s->at));
-    }
+    if (err < 0)
+        return err;
+    if (j->flags & JOB_HAS_SOURCE)
+        epic_end_find(c, j, &m->ends);
+    if (d->emit_count || m->ends.then)
+        err = emits_prepare(c, &m->emits, d->emits, (uint32_t)d->emit_count, m->ends.then);
+    return err < 0 || !m->ends.source ? err : epic_end_reserve(c, m->emits.count);
 }
 
 APART static void add_state(struct core *c, const struct channel *ch, mr_bytes state) {
@@ -179,32 +61,33 @@ APART static void add_state(struct core *c, const struct channel *ch, mr_bytes s
 static int done_write(struct core *c, struct done_plan *m) {
     const struct done *d = m->done;
     const struct job *j = job_at(c, m->job);
-    size_t extra = 3 * RECORD_MAX, joined = 0;
-    for (uint32_t i = 0; i < m->prepared; i++) {
-        extra += d->emits[i].job.key.size + d->emits[i].stage.size + d->emits[i].job.once.size;
-        joined += push_joined_size(&m->pushes[i]);
-    }
+    struct emits *emits = &m->emits;
+    size_t records = 4, extra = 4 * (size_t)RECORD_MAX, joined = 0;
+    if (emits->prepared)
+        emits_sizes(emits, &records, &extra, &joined);
     const struct lease *l = lease_at(c, m->lease);
-    int err = out_begin(c, 3 + 2 * (size_t)m->prepared, extra);
-    if (err == 0 && m->prepared)
+    int err = out_begin(c, records, extra);
+    if (err == 0 && emits->prepared)
         err = out_reserve_joined(c, joined);
     if (err < 0)
         return err;
-    if (m->prepared)
-        add_new_stages(c, m);
+    if (emits->prepared)
+        emits_add_stages(c, emits);
     m->end = c->out.count;
     m->position = position_next(c);
     out_add_end(c, j, JOB_DONE, m->position, d->result);
     m->writes_state = d->set_state && job_is_keyed(j);
     if (m->writes_state)
         add_state(c, channel_at(c, j->owner), d->state);
-    if (m->prepared)
-        add_emits(c, m);
+    if (emits->prepared)
+        emits_add(c, emits);
     if (l->record && lease_ends_with(c, l, m->done->id))
         lease_add_end(c, l);
+    if (m->ends.source)
+        epic_end_add(c, &m->ends);
     err = out_commit(c, ROOM_COMMIT);
-    if (m->prepared)
-        new_stages_written(c, m, err);
+    if (emits->prepared)
+        emits_written(c, emits, err);
     return err;
 }
 
@@ -214,28 +97,6 @@ APART static void apply_state(struct core *c, const struct done_plan *m, chan re
         state_set(c, ref, c->out.at[entry], out_size(c, entry), c->now_ms);
     else
         state_drop(c, ref);
-}
-
-APART static void apply_wants(struct core *c, const struct done_plan *m) {
-    for (uint32_t i = 0; i < m->prepared; i++)
-        if (makes_wanted(c, m, i))
-            job_at(c, m->plans[i].repeat_job)->flags |= JOB_WANTED_FOR_GOOD;
-}
-
-APART static void apply_emits(struct core *c, const struct done_plan *m, uint32_t from) {
-    size_t next = m->end + 1 + m->writes_state;
-    for (uint32_t i = 0; i < m->prepared; i++) {
-        struct push_plan *plan = &m->plans[i];
-        if (plan->is_repeat)
-            continue;
-        if (plan->linked)
-            outbox_send(c, plan->channel, c->out.at[next], out_size(c, next));
-        else
-            push_plan_apply(c, plan, c->out.at[next], out_size(c, next));
-        next++;
-    }
-    for (uint32_t i = 0; i < m->prepared; i++) // if this fails, the next emit learns the edge
-        (void)stage_learn_edge(c, from, m->plans[i].stage);
 }
 
 // The jobs of a block run one after another, so the next one begins now.
@@ -252,13 +113,15 @@ static void done_apply(struct core *c, struct done_plan *m) {
     stage_note_run(c, stage_of(c, j), lease_at(c, m->lease));
     if (m->writes_state)
         apply_state(c, m, j->owner);
-    if (m->prepared)
-        apply_wants(c, m);
+    if (m->emits.prepared)
+        emits_want(c, &m->emits);
+    if (m->ends.source)
+        epic_end_note(c, &m->ends);
     j->position = m->position;
     job_ended(c, m->job, JOB_DONE, c->out.at[m->end], out_size(c, m->end));
     lease_let_go(c, m->lease, id);
-    if (m->prepared)
-        apply_emits(c, m, from);
+    if (m->emits.prepared)
+        emits_apply(c, &m->emits, from, (uint32_t)m->done->emit_count);
 }
 
 // A repetition of a commit gets the same answer as the first.
@@ -294,14 +157,10 @@ APART HOT int core_done(struct core *c, const struct done *d) {
     if (err == 0)
         err = done_write(c, &m);
     if (err < 0) {
-        done_undo(c, &m);
+        emits_undo(c, &m.emits);
         return err;
     }
     done_apply(c, &m);
-    if (m.prepared) {
-        mem_free(m.pushes);
-        mem_free(m.plans);
-    }
     settle(c);
     return 0;
 }

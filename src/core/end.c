@@ -4,6 +4,7 @@
 // Interest. A call lives while a CALL or AWAIT waits for it; when the last one leaves, it is
 // cancelled at once, whether waiting or running. After a restart it counts as wanted for ten
 // seconds.
+#include "core/epic.h"
 #include "core/group.h"
 
 #include "base/errors.h"
@@ -177,19 +178,33 @@ static void worker_notify_stop(struct core *c, uint32_t lease, uint64_t id, int 
         c->config.events.stop(c->config.owner, l->conn, id, &token, why);
 }
 
-int job_end(struct core *c, uint32_t number, enum job_status status) {
-    struct job *j = job_at(c, number);
-    uint64_t id = j->id;
-    uint32_t lease = j->status == JOB_RUNNING ? link_of(c, chan_of(c, number))->next : 0;
-    int err = out_begin(c, 1, RECORD_MAX);
+// Writes the end of a job that is not done, and of its epic if that ends with it.
+static int job_write_end(struct core *c, const struct job *j, enum job_status status,
+                         uint64_t *out_position, struct epic_finish *f) {
+    size_t records = 1, bytes = RECORD_MAX;
+    int err = j->flags & JOB_HAS_SOURCE ? epic_finish_job(c, j, f) : 0;
     if (err < 0)
         return err;
-    uint64_t position = position_next(c);
-    out_add_end(c, j, status, position, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    epic_finish_sizes(f, &records, &bytes);
+    if ((err = out_begin(c, records, bytes)) < 0)
+        return epic_finish_written(c, f, err);
+    *out_position = position_next(c);
+    out_add_end(c, j, status, *out_position, (mr_bytes){ 0 });
+    epic_finish_add(c, f);
+    return epic_finish_written(c, f, out_commit(c, ROOM_COMMIT));
+}
+
+int job_end(struct core *c, uint32_t number, enum job_status status) {
+    struct job *j = job_at(c, number);
+    uint64_t id = j->id, position = 0;
+    uint32_t lease = j->status == JOB_RUNNING ? link_of(c, chan_of(c, number))->next : 0;
+    struct epic_finish f = { 0 };
+    int err = job_write_end(c, j, status, &position, &f);
+    if (err < 0)
         return err;
     j->position = position;
     job_ended(c, number, status, c->out.at[0], out_size(c, 0));
+    epic_finish_apply(c, &f);
     if (lease)
         worker_notify_stop(c, lease, id, status == JOB_EXPIRED ? MR_EEXPIRED : MR_ECANCELLED);
     return 0;
@@ -263,11 +278,14 @@ int core_cancel(struct core *c, uint64_t id, bool *out_changed) {
     return 0;
 }
 
-static int write_event(struct core *c, enum record_kind kind, const struct job *j,
-                       uint64_t position) {
-    int err = out_begin(c, 1, 0);
+// `f`: an epic that ends with it.
+static int write_event_with(struct core *c, enum record_kind kind, const struct job *j,
+                            uint64_t position, struct epic_finish *f) {
+    size_t records = 1, bytes = 0;
+    epic_finish_sizes(f, &records, &bytes);
+    int err = out_begin(c, records, bytes);
     if (err < 0)
-        return err;
+        return epic_finish_written(c, f, err);
     struct record r = { .kind = kind,
                         .time_ms = c->now_ms,
                         .id = j->id,
@@ -276,7 +294,14 @@ static int write_event(struct core *c, enum record_kind kind, const struct job *
                         .status = (enum job_status)j->status };
     record_add_source(c, j, &r);
     out_add(c, &r, (mr_bytes){ 0 });
-    return out_commit(c, ROOM_COMMIT);
+    epic_finish_add(c, f);
+    return epic_finish_written(c, f, out_commit(c, ROOM_COMMIT));
+}
+
+static int write_event(struct core *c, enum record_kind kind, const struct job *j,
+                       uint64_t position) {
+    struct epic_finish none = { 0 };
+    return write_event_with(c, kind, j, position, &none);
 }
 
 // Takes a job out of the dead for RETRY; the caller puts it into its channel.
@@ -397,9 +422,13 @@ int core_drop(struct core *c, uint64_t id) {
         return error_set(MR_EBUSY, "job %" PRIu64 " is running: cancel it instead", id);
     if (j->status == JOB_DONE || j->status > JOB_DEAD)
         return error_set(MR_EINVAL, "job %" PRIu64 " has ended already", id);
-    if ((err = write_event(c, RECORD_DROP, j, 0)) < 0)
+    struct epic_finish f = { 0 };
+    if (j->flags & JOB_HAS_SOURCE && (err = epic_finish_job(c, j, &f)) < 0)
+        return err;
+    if ((err = write_event_with(c, RECORD_DROP, j, 0, &f)) < 0)
         return err;
     job_remove(c, number);
+    epic_finish_apply(c, &f);
     if (c->room_pushes)
         memory_wake(c);
     settle(c);

@@ -8,7 +8,7 @@ uint32_t job_find(const struct core *c, uint64_t id) {
 }
 
 // Most jobs need one attribute or none, no job more than one of a kind; see enum attr_kind.
-enum { ATTRS_PER_JOB = 4, INSTANTS_PER_JOB = 2, TIMERS_PER_JOB = 3 };
+enum { ATTRS_PER_JOB = 4, INSTANTS_PER_JOB = 2 };
 
 int job_reserve(struct core *c, uint32_t count, bool has_options) {
     int err = slab_reserve(&c->jobs, count);

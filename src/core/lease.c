@@ -1,5 +1,6 @@
 // Leases: a worker's right to the head of a channel, named by a token that is never issued twice. A
 // command with a token works only while that is the channel's current one.
+#include "core/epic.h"
 #include "core/group.h"
 
 #include "base/errors.h"
@@ -330,8 +331,10 @@ static mr_bytes last_words(mr_bytes output) {
     return bytes_of((const char *)output.data + (size - LAST_WORDS_MOST), LAST_WORDS_MOST);
 }
 
+// `f`: an epic that ends with it.
 static int write_failure(struct core *c, const struct job *j, const struct lease *l,
-                         struct cause cause, uint64_t due_ms, bool dead, enum room room) {
+                         struct cause cause, uint64_t due_ms, bool dead, enum room room,
+                         struct epic_finish *f) {
     char text[REASON_MOST];
     int err = reasons_of(c, j, &c->reasons);
     if (err == MR_EAGAIN)
@@ -345,7 +348,9 @@ static int write_failure(struct core *c, const struct job *j, const struct lease
     err = reasons_add(&c->reasons, &r, c->limits.max_reasons);
     if (err < 0)
         return err;
-    if ((err = out_begin(c, 2, KEY_MOST)) < 0)
+    size_t records = 2, bytes = KEY_MOST;
+    epic_finish_sizes(f, &records, &bytes);
+    if ((err = out_begin(c, records, bytes)) < 0)
         return err;
     struct record record = { .kind = RECORD_FAIL,
                              .time_ms = c->now_ms,
@@ -358,6 +363,7 @@ static int write_failure(struct core *c, const struct job *j, const struct lease
     out_add(c, &record, buffer_bytes(&c->reasons));
     if (l && l->record)
         lease_add_end(c, l);
+    epic_finish_add(c, f);
     return out_commit(c, room);
 }
 
@@ -428,7 +434,11 @@ int attempt_fail(struct core *c, uint32_t number, const struct lease *l, struct 
     struct stage *s = stage_of(c, j);
     bool halts = s->policy.halt_on_dead && job_is_keyed(j);
     uint64_t dead_due = halts ? c->now_ms : 0; // a dead job with a due instant halts its channel
-    if ((err = write_failure(c, j, l, cause, dead ? dead_due : due_ms, dead, room)) < 0)
+    struct epic_finish f = { 0 };
+    if (dead && j->flags & JOB_HAS_SOURCE && (err = epic_finish_job(c, j, &f)) < 0)
+        return err;
+    err = write_failure(c, j, l, cause, dead ? dead_due : due_ms, dead, room, &f);
+    if (epic_finish_written(c, &f, err) < 0)
         return err;
     job_set_reasons(c, j, c->out.at[0], out_size(c, 0));
     j->attempt++;
@@ -439,6 +449,7 @@ int attempt_fail(struct core *c, uint32_t number, const struct lease *l, struct 
     job_drop_attr(c, j, ATTR_DUE);
     if (!dead && due_ms > c->now_ms)
         job_set_due(c, number, due_ms);
+    epic_finish_apply(c, &f);
     return dead ? 1 : 0;
 }
 

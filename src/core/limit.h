@@ -53,7 +53,7 @@ static inline int memory_check(struct core *c, uint64_t bytes) {
 
 // What a push that waits will need.
 static inline uint64_t pusher_needs(const struct pusher *p) {
-    return entry_size(RECORD_MAX, p->bytes);
+    return entry_size(HEAD_MAX, p->bytes);
 }
 
 // Whether there is room for the push that has waited longest at this stage. If not, the stage is

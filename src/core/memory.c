@@ -43,7 +43,7 @@ uint64_t core_memory(const struct core *c) {
     bytes += c->progresses * sizeof(struct lease_progress);
     bytes += (uint64_t)c->sources.used * SOURCE_WINDOW * sizeof(uint64_t);
     bytes += (uint64_t)c->stage_count * STAGE_BYTES;
-    bytes += c->schedule_bytes + c->ticks.capacity * sizeof *c->ticks.entries;
+    bytes += c->orders_bytes + c->schedule_bytes + c->ticks.capacity * sizeof *c->ticks.entries;
     bytes += (uint64_t)c->grouped_stages * sizeof(struct stage_groups);
     return bytes + c->timers.capacity * sizeof *c->timers.entries;
 }

@@ -1,4 +1,5 @@
 // Opening: sorts what replay has collected and begins a new epoch.
+#include "core/epic.h"
 #include "core/group.h"
 #include "core/link.h"
 
@@ -195,6 +196,8 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     }
     if (c->sources.used)
         source_plan_sweep(c);
+    if ((err = epics_open(c)) < 0)
+        return err;
     begin_limits(c);
     return begin_epoch(c, random);
 }

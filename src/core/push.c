@@ -155,7 +155,7 @@ static int find_repeat_by_number(struct core *c, struct push_plan *plan) {
         return err;
     struct source *s = source_at(c, plan->source);
     if (!source_has_seen(s, p->number))
-        return source_check_gap(p, s);
+        return source_check_new(p, s);
     plan->is_repeat = true;
     plan->repeat_id = source_id(s, p->number);
     plan->repeat_job = plan->repeat_id ? job_find(c, plan->repeat_id) : 0;
@@ -345,7 +345,7 @@ static int push_check_limits(struct core *c, const struct push_plan *plan) {
                              "max-channel",
                              s->name_size, s->name, ch->jobs.count);
     }
-    int err = memory_check(c, entry_size(RECORD_MAX, push_size(plan->push)));
+    int err = memory_check(c, entry_size(HEAD_MAX, push_size(plan->push)));
     if (err < 0)
         return err;
     if (s->edge_count && stage_is_choked(s))
@@ -654,7 +654,7 @@ APART static int push_replace(struct core *c, struct push_plan *plan, struct pus
     int err = push_check_draining(c->stages[plan->stage]);
     if (err < 0)
         return err;
-    if (memory_check(c, entry_size(RECORD_MAX, push_size(p))) < 0)
+    if (memory_check(c, entry_size(HEAD_MAX, push_size(p))) < 0)
         return push_wait_for_room(c, plan);
     if ((err = job_reserve(c, 1, true)) < 0)
         return err;
@@ -695,7 +695,7 @@ static int push_plan_and_run(struct core *c, const struct push *p, bool room_gra
           : plan.is_repeat ? push_repeat(c, &plan, out)
                            : push_new(c, &plan, out);
     if (plan.source && err == 0)
-        source_accepted(c, p, source_at(c, plan.source));
+        source_accepted(c, p, plan.source);
     return err;
 }
 

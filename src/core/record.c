@@ -126,6 +126,11 @@ static uint8_t *write_move(uint8_t *p, const struct record_move *a) {
     return p;
 }
 
+static uint8_t *write_about_epic(uint8_t *p, const struct record_epic *a) {
+    RECORD_EPIC_FIELDS(WRITE_ABOUT)
+    return p;
+}
+
 static uint8_t *write_later_policies(uint8_t *p, const struct record_stage *a) {
     size_t end = record_policies_end(&a->policy, POLICIES_WITHIN_STAGE);
     return record_write_policies(p, &a->policy, POLICIES_WITHIN_STAGE, end);
@@ -146,6 +151,8 @@ size_t record_encode(const struct record *r, uint8_t *out) {
         p = write_about_schedule(p, &r->about->schedule);
     if (fields & HAS_MOVE)
         p = write_move(p, &r->about->move);
+    if (fields & HAS_ABOUT_EPIC)
+        p = write_about_epic(p, &r->about->epic);
     p = write_optional(p, r, with);
     if (fields & HAS_ABOUT_STAGE)
         p = write_later_policies(p, &r->about->stage);
@@ -262,6 +269,10 @@ static void get_move(struct reader *in, struct record_move *a) {
     RECORD_MOVE_FIELDS(READ_ABOUT)
 }
 
+static void get_about_epic(struct reader *in, struct record_epic *a) {
+    RECORD_EPIC_FIELDS(READ_ABOUT)
+}
+
 static void get_policy(struct reader *in, struct policy *policy, const struct policy_row *row) {
     for (size_t k = 0; k < policy_row_values(row); k++)
         *policy_at(policy, &row->values[k]) = get_number(in);
@@ -300,6 +311,8 @@ static void get_behind_front(struct reader *in, struct record *r, uint32_t field
         get_about_schedule(in, &about->schedule);
     if (fields & HAS_MOVE)
         get_move(in, &about->move);
+    if (fields & HAS_ABOUT_EPIC)
+        get_about_epic(in, &about->epic);
     if (with)
         get_optional(in, r, with);
     if (fields & HAS_ABOUT_STAGE)
@@ -370,6 +383,12 @@ int record_check_schedule(const struct record *r) {
     return record_check_move(r);
 }
 
+int record_check_epic(const struct record *r) {
+    const struct record_epic *a = &r->about->epic;
+    RECORD_EPIC_FIELDS(CHECK_ABOUT)
+    return 0;
+}
+
 int record_check_move(const struct record *r) {
     const struct record_move *a = &r->about->move;
     RECORD_MOVE_FIELDS(CHECK_ABOUT)
@@ -378,7 +397,15 @@ int record_check_move(const struct record *r) {
 
 // ---- Printing ---------------------------------------------------------------------------------
 
-enum field_part { PART_HEAD, PART_STAGE, PART_SOURCE, PART_SCHEDULE, PART_MOVE, PART_OPTIONAL };
+enum field_part {
+    PART_HEAD,
+    PART_STAGE,
+    PART_SOURCE,
+    PART_SCHEDULE,
+    PART_MOVE,
+    PART_EPIC,
+    PART_OPTIONAL
+};
 
 struct record_field {
     const char *name;
@@ -401,6 +428,8 @@ struct record_field {
 #define SCHEDULE_ROW(member, type, most, text)                                                     \
     ROW(PART_SCHEDULE, HAS_ABOUT_SCHEDULE, record_schedule, member, type, text)
 #define MOVE_ROW(member, type, most, text) ROW(PART_MOVE, HAS_MOVE, record_move, member, type, text)
+#define EPIC_ROW(member, type, most, text)                                                         \
+    ROW(PART_EPIC, HAS_ABOUT_EPIC, record_epic, member, type, text)
 
 static const struct record_field field_rows[] = {
     RECORD_FIXED_FIELDS(HEAD_ROW)        //
@@ -410,6 +439,7 @@ static const struct record_field field_rows[] = {
     RECORD_SOURCE_FIELDS(SOURCE_ROW)     //
     RECORD_SCHEDULE_FIELDS(SCHEDULE_ROW) //
     RECORD_MOVE_FIELDS(MOVE_ROW)         //
+    RECORD_EPIC_FIELDS(EPIC_ROW)         //
 };
 
 enum { FIELD_ROWS = sizeof field_rows / sizeof *field_rows };
@@ -427,6 +457,8 @@ static const char *field_at(const struct record *r, const struct record_field *f
         return (const char *)&r->about->schedule + f->offset;
     case PART_MOVE:
         return (const char *)&r->about->move + f->offset;
+    case PART_EPIC:
+        return (const char *)&r->about->epic + f->offset;
     }
     return NULL;
 }

@@ -10,7 +10,7 @@
 //     job: PUSH, ARRIVAL, JOB or REPLACE        ended job: END       reasons of a failed job: FAIL
 //     stage: STAGE                   source: SOURCE            state of a channel: STATE
 //     `once` without its job: ONCE   emit not acknowledged: OUTBOX    link to a shard: LINK
-//     lease that outlives the engine: LEASE     schedule: SCHEDULE
+//     lease that outlives the engine: LEASE     schedule: SCHEDULE      orders of an epic: EPIC
 //     epoch: EPOCH                   trim mark: TRIM            paused channel: PAUSE
 //
 // A record with `copy` set was written by the cleaner: it moves a thing's home and has no other
@@ -19,6 +19,7 @@
 #define CORE_RECORD_H
 
 #include "base/bytes.h"
+#include "base/limits.h"
 #include "core/core.h"
 
 // The kinds:
@@ -47,6 +48,7 @@
 //     SCHEDULE_DROP  a schedule is forgotten
 //     PAUSE        a channel starts no jobs
 //     UNPAUSE      it does again
+//     EPIC         what THEN, CANCEL and FORGET have said of an epic; key: that of the job of THEN
 //
 // X(kind, number, name, fields, check, apply, clean, …), a new kind at the end:
 //     number         on disk: never used again for another kind; those below are taken
@@ -113,7 +115,9 @@
     X(PAUSE, 37, "pause", HAS_STAGE, replay_check_pause, replay_pause, clean_pause_record,         \
       .copy = RECORD_COPIED)                                                                       \
     X(UNPAUSE, 38, "unpause", HAS_STAGE, replay_check_pause, replay_unpause, clean_nothing,        \
-      .copy = RECORD_LEFT_OUT)
+      .copy = RECORD_LEFT_OUT)                                                                     \
+    X(EPIC, 39, "epic", FIELDS_OF_EPIC, replay_check_epic, replay_epic, clean_epic_record,         \
+      .copy = RECORD_COPIED)
 
 // Records with a maker, and records of jobs with META, have numbers of their own
 // on disk. No other code sees them.
@@ -136,7 +140,8 @@ enum record_kind {
     RECORD_LAST = RECORD_KINDS_END - 1,
 };
 
-enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
+enum { HEAD_MAX = 1400 + 512 };                  // bytes of the longest head of a job …
+enum { RECORD_MAX = HEAD_MAX + THEN_BODY_MOST }; // … and of any: EPIC has the body of THEN
 
 struct record_stage {
     uint64_t pushed, done, failed, died, expired, cancelled, wasted_wait_ms;
@@ -182,12 +187,24 @@ struct record_move {
     bool asked; // a job is to be pushed now, whatever the instant
 };
 
-// The fields of STAGE, SOURCE and SCHEDULE records beyond the common ones.
+// What THEN, CANCEL and FORGET have said of an epic. The body of THEN is part of the head: a commit
+// that ends the epic needs it, and cannot wait until it is read.
+struct record_epic {
+    bool cancelled;
+    uint64_t pushed;    // THEN was pushed: a hash of it, which is not 0
+    uint64_t forget_ms; // how long after its end the epic is dropped; 0: it is kept
+    uint64_t ended_ms;  // its latest end that is recorded; 0: none
+    mr_bytes then;      // the stage that THEN will push to; empty: there is none, or it was pushed
+    mr_bytes body;
+};
+
+// The fields of STAGE, SOURCE, SCHEDULE and EPIC records beyond the common ones.
 struct record_about {
     struct record_stage stage;
     struct record_source source;
     struct record_schedule schedule;
     struct record_move move;
+    struct record_epic epic;
 };
 
 // One struct for all kinds; record.c says which kind has which fields, record_layout.h how each is
@@ -216,7 +233,7 @@ struct record {
     uint32_t shard;          // the other end of a link
     uint64_t epoch, next_id, upto;
     uint64_t maker;                   // STAGE, SOURCE, SCHEDULE: who made it; 0: not known
-    const struct record_about *about; // STAGE, SOURCE, SCHEDULE
+    const struct record_about *about; // STAGE, SOURCE, SCHEDULE, EPIC
 };
 
 const char *record_kind_name(enum record_kind);
@@ -233,6 +250,7 @@ int record_check_bounds(const struct record *);
 // The same for the fields of SCHEDULE and SCHEDULE_MOVE records; the first includes the second.
 int record_check_schedule(const struct record *);
 int record_check_move(const struct record *);
+int record_check_epic(const struct record *); // likewise, of EPIC records
 
 // ---- A record as text -------------------------------------------------------------------------
 

@@ -42,9 +42,10 @@ enum {
     HAS_META = 1 << 16,
     HAS_ABOUT_SCHEDULE = 1 << 17,
     HAS_MOVE = 1 << 18,
+    HAS_ABOUT_EPIC = 1 << 19,
     HAS_RARE = HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE |
                HAS_SOURCE_NUMBER | HAS_LINK | HAS_LEASE | HAS_MAKER | HAS_META |
-               HAS_ABOUT_SCHEDULE | HAS_MOVE,
+               HAS_ABOUT_SCHEDULE | HAS_MOVE | HAS_ABOUT_EPIC,
 };
 
 // Fields that a record may have; written as a bit set in front.
@@ -70,6 +71,7 @@ enum {
     FIELDS_OF_ARRIVAL = FIELDS_OF_PUSH | HAS_LINK,
     FIELDS_OF_MOVE = HAS_STAGE | HAS_NAME | HAS_MOVE,
     FIELDS_OF_SCHEDULE = FIELDS_OF_MOVE | HAS_ABOUT_SCHEDULE,
+    FIELDS_OF_EPIC = HAS_STAGE | HAS_SOURCE_NUMBER | HAS_ABOUT_EPIC,
     FIELDS_OF_LEASE =
         HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT | HAS_SERIAL | HAS_LEASE,
 };
@@ -155,6 +157,15 @@ enum {
     X(last_id, id, NUMBER_MOST, "last-id")                                                         \
     X(paused, flag, 1, "paused")                                                                   \
     X(asked, flag, 1, "asked")
+
+// X(member of struct record_epic, …) likewise.
+#define RECORD_EPIC_FIELDS(X)                                                                      \
+    X(cancelled, flag, 1, "cancelled")                                                             \
+    X(pushed, hex, UINT64_MAX, "pushed")                                                           \
+    X(forget_ms, number, TIME_MOST_MS, "forget-ms")                                                \
+    X(ended_ms, time, INSTANT_MOST, "ended")                                                       \
+    X(then, bytes, STAGE_NAME_MOST, "then")                                                        \
+    X(body, bytes, THEN_BODY_MOST, "body")
 
 // The first rows of the table of policies have fixed places within STAGE. Later ones are written at
 // its end, after the optional fields, up to the last that is not at its default: so a record that

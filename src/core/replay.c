@@ -8,6 +8,7 @@
 // Effects: no job is started, no timer runs and no event is sent; jobs are collected in their
 // channels, in the order of the log, which the cleaner may have changed. core_open then sorts every
 // line by position, gives every channel the state that its content implies, and begins a new epoch.
+#include "core/epic.h"
 #include "core/limit.h"
 #include "core/link.h"
 #include "core/record_layout.h"
@@ -372,6 +373,11 @@ int replay_check_once(struct core *c, const struct record *r, const struct repla
 int replay_check_schedule(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c;
     return schedule_check(r, e->body_size);
+}
+
+int replay_check_epic(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)c;
+    return orders_check(r, e->body_size);
 }
 
 int replay_check_schedule_move(struct core *c, const struct record *r,
@@ -873,6 +879,10 @@ int replay_lease(struct core *c, const struct record *r, const struct replay_ent
 
 int replay_schedule(struct core *c, const struct record *r, const struct replay_entry *e) {
     return schedule_restore(c, r, e->at, e->size, e->body_size);
+}
+
+int replay_epic(struct core *c, const struct record *r, const struct replay_entry *e) {
+    return orders_restore(c, r, e->at, e->size);
 }
 
 int replay_schedule_move(struct core *c, const struct record *r, const struct replay_entry *e) {

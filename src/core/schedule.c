@@ -333,7 +333,7 @@ static int schedule_try(struct core *c, const struct schedule_spec *p, uint64_t 
     int err = schedule_check_spec(c, p);
     if (err < 0)
         return err;
-    if ((err = memory_check(c, entry_size(RECORD_MAX, p->body.size))) < 0)
+    if ((err = memory_check(c, entry_size(HEAD_MAX, p->body.size))) < 0)
         return err;
     if ((err = stage_get_if_room(c, p->stage, &stage)) < 0)
         return err;

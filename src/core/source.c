@@ -3,7 +3,7 @@
 // job, at a small cost per source. There are two kinds, each with names of its own within a stage:
 // epics, which have an end and progress and are kept until they are dropped; and client libraries,
 // whose names are scoped by the token that pushes, and which are forgotten when they are idle.
-#include "core/state.h"
+#include "core/epic.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -115,6 +115,11 @@ static void source_used(struct core *c, struct source *s, uint64_t now_ms) {
     list_append(&c->sources_by_use, &s->by_use);
 }
 
+void source_finish(struct core *c, uint32_t index) {
+    mem_free(source_at(c, index)->ids);
+    orders_finish(c, index);
+}
+
 static void source_free(struct core *c, uint32_t index) {
     mem_free(source_at(c, index)->ids);
     source_at(c, index)->in_use = false;
@@ -123,6 +128,7 @@ static void source_free(struct core *c, uint32_t index) {
 
 static void source_hide(struct core *c, uint32_t index) {
     struct source *s = source_at(c, index);
+    orders_forget(c, index);
     source_unindex(c, index);
     source_set_stage(c, s, 0);
     map_remove(&c->source_by_number, number_hash(s->number), index);
@@ -142,8 +148,6 @@ void source_forget(struct core *c, uint32_t index) {
     if (!source_at(c, index)->jobs)
         source_free(c, index);
 }
-
-static int source_drop(struct core *, uint32_t index);
 
 // The least recently used source that may be forgotten now; 0: there is none. Only of that maker,
 // unless it is 0.
@@ -362,7 +366,11 @@ static int check_ahead(const struct source *s, uint64_t number) {
                      resume, number);
 }
 
-int source_check_gap(const struct push *p, const struct source *s) {
+int source_check_new(const struct push *p, const struct source *s) {
+    if (s->orders && s->orders->cancelled)
+        return error_set(MR_ECANCELLED,
+                         "epic '%.*s' was cancelled: EPIC … DROP it to use its name again",
+                         s->name_size, s->name);
     int err = check_refused(p->conn, s, p->number);
     return err < 0 ? err : check_ahead(s, p->number);
 }
@@ -415,8 +423,11 @@ uint64_t core_source_resume(struct core *c, const struct push *p) {
     return index ? source_resume(source_at(c, index)) : 1;
 }
 
-void source_accepted(struct core *c, const struct push *p, struct source *s) {
+void source_accepted(struct core *c, const struct push *p, uint32_t index) {
+    struct source *s = source_at(c, index);
     source_used(c, s, c->now_ms);
+    if (s->orders)
+        epic_settle(c, index); // a number that made no job may be the last
     if (p->conn)
         (void)gap_below(p->conn, s, p->number); // removes filled gaps
 }
@@ -489,6 +500,11 @@ APART void source_count(struct core *c, struct job *j, enum job_status before,
         watchers_notify(c, s);
 }
 
+bool source_is_complete(const struct source *s) {
+    uint64_t total = s->seen.total == EPIC_EMPTY ? 0 : s->seen.total;
+    return (s->orders && s->orders->cancelled) || (s->seen.total && source_resume(s) > total);
+}
+
 // An epic is known once it has a record.
 uint32_t source_find_epic(struct core *c, mr_bytes stage, mr_bytes name) {
     struct source_key k = { .stage = stage_find(c, stage), .epic = true, .name = name };
@@ -510,9 +526,10 @@ static mr_bytes epic_stage(const struct core *c, const struct source *s) {
 }
 
 static struct epic_info epic_info_of(const struct core *c, const struct source *s) {
-    uint64_t total = s->seen.total == EPIC_EMPTY ? 0 : s->seen.total, resume = source_resume(s);
+    uint64_t total = s->seen.total == EPIC_EMPTY ? 0 : s->seen.total;
+    const struct epic_orders *o = s->orders;
     return (struct epic_info){
-        .resume = resume,
+        .resume = source_resume(s),
         .total = total,
         .accepted = s->seen.accepted,
         .waiting = s->unended[JOB_DELAYED] + s->unended[JOB_WAITING],
@@ -523,7 +540,11 @@ static struct epic_info epic_info_of(const struct core *c, const struct source *
         .expired = s->seen.expired,
         .expected = s->expected,
         .ended = s->seen.total,
-        .over = s->seen.total && resume > total && !source_unended(s),
+        .over = source_is_over(s),
+        .then = o ? o->then.stage : (mr_bytes){ 0 },
+        .then_pushed = o && o->pushed,
+        .stopped = o && o->cancelled,
+        .forget_ms = o ? o->forget_ms : 0,
         .maker = maker_name(c, s->maker),
         .stage = epic_stage(c, s),
     };
@@ -582,15 +603,6 @@ static int source_write(struct core *c, struct source *s, uint32_t stage, enum r
     return 0;
 }
 
-// Writes the record of a source, as belonging to `stage`.
-static int source_record_in(struct core *c, uint32_t index, uint32_t stage) {
-    struct source *s = source_at(c, index);
-    int err = source_write(c, s, stage, ROOM_COMMIT);
-    if (err == 0)
-        source_adopt(c, index, stage);
-    return err;
-}
-
 void source_add_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number, uint64_t id) {
     struct source *s = source_at(c, index);
     struct record_source before = s->seen;
@@ -626,9 +638,7 @@ int source_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number,
     return 0;
 }
 
-// Finds an epic, or makes one that is not recorded yet.
-static int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out_stage,
-                    uint32_t *out) {
+int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out_stage, uint32_t *out) {
     struct source_key k = { .epic = true, .name = name };
     int err = stage_get_if_room(c, stage, &k.stage);
     if (err == 0)
@@ -636,6 +646,29 @@ static int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out
     if (err == 0)
         *out_stage = k.stage;
     return err;
+}
+
+// Writes the record of an epic, and what its end brings about, if it has ended.
+static int epic_write(struct core *c, uint32_t index, uint32_t number, bool was_over,
+                      struct epic_finish *f) {
+    struct source *s = source_at(c, index);
+    struct record_about about;
+    size_t records = 1, bytes = RECORD_MAX;
+    int err = epic_finish_source(c, index, was_over, f);
+    if (err < 0)
+        return err;
+    epic_finish_sizes(f, &records, &bytes);
+    if ((err = out_begin(c, records, bytes)) < 0)
+        return epic_finish_written(c, f, err);
+    struct record r = record_of_source(c, s, number, &about);
+    out_add(c, &r, (mr_bytes){ 0 });
+    epic_finish_add(c, f);
+    err = out_commit(c, ROOM_COMMIT);
+    if (err == 0) {
+        source_set_home(c, s, c->out.at[0], out_size(c, 0));
+        source_adopt(c, index, number);
+    }
+    return epic_finish_written(c, f, err);
 }
 
 // Records a change of an epic, and its stage if that is new; on failure the epic is unchanged.
@@ -647,20 +680,23 @@ static int epic_change(struct core *c, uint32_t index, uint32_t number, uint64_t
     if (err < 0)
         return err;
     struct record_source before = s->seen;
+    bool was_over = source_is_over(s);
     if (total)
         s->seen.total = total;
     if (skip && !source_has_seen(s, skip))
         source_see(s, skip, 0);
-    if ((err = source_record_in(c, index, number)) < 0)
+    struct epic_finish f = { 0 };
+    if ((err = epic_write(c, index, number, was_over, &f)) < 0) {
         s->seen = before;
-    else
-        watchers_notify_all(c, s);
-    return err;
+        return err;
+    }
+    epic_finish_apply(c, &f);
+    watchers_notify_all(c, s);
+    settle(c);
+    return 0;
 }
 
-// Undoes what epic_get made for a change that was refused: the source with this number, if there is
-// one.
-static int epic_refused(struct core *c, uint64_t first_new, mr_bytes stage, int err) {
+int epic_refused(struct core *c, uint64_t first_new, mr_bytes stage, int err) {
     uint32_t made = source_find_number(c, first_new);
     if (made)
         source_forget(c, made);
@@ -715,7 +751,7 @@ void core_epic_expect(struct core *c, mr_bytes stage, mr_bytes name, uint64_t to
 
 // This is recorded, so that after a restart its numbers are not applied to a later source of its
 // name.
-static int source_drop(struct core *c, uint32_t index) {
+int source_drop(struct core *c, uint32_t index) {
     struct record r = { .kind = RECORD_SOURCE_DROP,
                         .time_ms = c->now_ms,
                         .source = source_at(c, index)->number };

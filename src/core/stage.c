@@ -287,6 +287,7 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
            : s->paused_keys         ? "paused keys (RESUME … KEY)"
            : s->sources             ? "epics or sources (EPIC … DROP)"
            : s->schedules           ? "schedules (SCHEDULE … DROP)"
+           : s->thens               ? "epics whose THEN will push to it (EPIC … DROP)"
            : s->outboxed || s->over_at_peer || s->mark_at_peer ? "emits that are on their way to it"
            : !list_empty(&s->takers)                           ? "takes that wait"
            : !list_empty(&s->pushers) || s->granted_rooms      ? "pushes that wait for room"

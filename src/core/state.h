@@ -240,6 +240,7 @@ struct stage {
     uint32_t taker_count, next_dirty;
     uint32_t sources; // epics and clients that number their pushes into it
     uint32_t schedules;
+    uint32_t thens; // epics whose THEN will push to it
     struct stage_edge edges[CORE_EDGES];
     uint32_t edge_count;
     struct list edges_here; // edges of other stages to it
@@ -302,10 +303,11 @@ struct source {
     uint64_t jobs;     // known jobs that came from it
     uint64_t expected; // of an epic: total of pushes that its producer expects
     struct watches watches;
-    struct list by_use;   // in `sources_by_use`
-    uint32_t maker;       // who made it; 0: not known
-    bool in_use, indexed; // indexed: found by its name
-    bool dropped;         // kept only until the last of its jobs is forgotten
+    struct epic_orders *orders; // of an epic; NULL: it has none
+    struct list by_use;         // in `sources_by_use`
+    uint32_t maker;             // who made it; 0: not known
+    bool in_use, indexed;       // indexed: found by its name
+    bool dropped;               // kept only until the last of its jobs is forgotten
 };
 
 #define NO_TIMER UINT64_MAX
@@ -339,10 +341,10 @@ enum timer {
     TIMER_LEASE,        // a lease
     TIMER_SWEEP,        // a stage: ended jobs, names or states are to be forgotten
     TIMER_SERVE,        // a stage may start again; SERVE_GROUP and a group: that may
-    TIMER_SOURCES,      // idle sources are to be forgotten
+    TIMER_SOURCES,      // idle sources are to be forgotten; TIMER_EPIC and a source: see epic.c
 };
 
-enum { SERVE_GROUP = 1 << (ATTR_SHIFT - 1) };
+enum { SERVE_GROUP = 1 << (ATTR_SHIFT - 1), TIMER_EPIC = SERVE_GROUP };
 
 // The group of records being built; see record_out.c.
 struct out {
@@ -384,6 +386,7 @@ struct core {
     struct slab makers, schedules, pauses, groups;
     struct map schedule_by_name;
     uint64_t schedule_bytes; // of their texts
+    uint64_t orders_bytes;   // of epics
     struct heap ticks;       // schedules, by the wall clock
     uint64_t made;           // by all makers
     struct pool keys;
@@ -516,6 +519,8 @@ void job_line_sort(struct core *, struct job_line *,
 // ---- job.c: the table of jobs and their attributes --------------------------------------------
 
 uint32_t job_find(const struct core *, uint64_t id);
+enum { TIMERS_PER_JOB = 3 };
+
 // Makes sure that `count` jobs can be created; `has_options`: with any attributes and timers.
 int job_reserve(struct core *, uint32_t count, bool has_options);
 int job_reserve_due(struct core *);              // for job_set_due and one more attribute
@@ -712,10 +717,11 @@ void source_noted(struct core *, uint32_t source, uint32_t stage, uint64_t numbe
 int source_note(struct core *, uint32_t source, uint32_t stage, uint64_t number, uint64_t id);
 // Gives an epic of an older store its stage, once a record names it; after source_get.
 void source_adopt(struct core *, uint32_t source, uint32_t stage);
-int source_check_gap(const struct push *, const struct source *);
+// Whether a number that was not seen may be accepted: MR_EGAP, MR_ECANCELLED.
+int source_check_new(const struct push *, const struct source *);
 // For any reason: it blocks its source on the connection.
 void source_refused(struct core *, const struct push *);
-void source_accepted(struct core *, const struct push *, struct source *);
+void source_accepted(struct core *, const struct push *, uint32_t source);
 void source_attach(struct core *, struct job *, uint32_t source, uint64_t number);
 void source_detach(struct core *, uint32_t source);
 int source_record(struct core *, struct source *, enum room);
@@ -726,6 +732,7 @@ int source_check(const struct core *, const struct record *); // a SOURCE record
 int source_restore(struct core *, const struct record *, uint32_t *out);
 int sources_open(struct core *); // after replay
 void source_forget(struct core *, uint32_t source);
+void source_finish(struct core *, uint32_t source); // frees what it has
 void gaps_drop(struct core *, struct conn *);
 
 // ---- maker.c: stages, sources and schedules counted by maker -----------------------------------

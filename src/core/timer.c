@@ -7,6 +7,7 @@
 // calls. Commands that start or end a job check its deadline themselves. Only the order within a
 // channel needs care: the position of a delayed job is the instant it is due, so a push to its
 // channel that comes before it is delivered is delayed too (push_plan_due).
+#include "core/epic.h"
 #include "core/group.h"
 
 static uint32_t timer_kind(struct heap_entry e) {
@@ -22,6 +23,12 @@ static const struct job *job_if_known(const struct core *c, uint32_t number) {
         return NULL;
     const struct job *j = job_at(c, number);
     return job_find(c, j->id) == number ? j : NULL;
+}
+
+// NO_TIMER: it has none.
+static uint64_t orders_timer(const struct core *c, uint32_t source) {
+    const struct source *s = source_at(c, source);
+    return s->in_use && s->orders ? s->orders->timer_ms : NO_TIMER;
 }
 
 static bool timer_is_current(const void *owner, struct heap_entry e) {
@@ -46,7 +53,7 @@ static bool timer_is_current(const void *owner, struct heap_entry e) {
         return (number & SERVE_GROUP ? group_at(c, number & ~SERVE_GROUP)->timer_ms
                                      : c->stages[number]->serve_at_ms) == e.at_ms;
     case TIMER_SOURCES:
-        return true;
+        return !(number & TIMER_EPIC) || orders_timer(c, number & ~TIMER_EPIC) == e.at_ms;
     }
     return false;
 }
@@ -158,6 +165,8 @@ static int timer_fires(struct core *c, struct heap_entry e) {
             serve_fires(c, c->stages[number]);
         return 0;
     case TIMER_SOURCES:
+        if (number & TIMER_EPIC)
+            return epic_fires(c, number & ~TIMER_EPIC);
         source_sweep(c);
         return 0;
     }

@@ -1,5 +1,5 @@
 // See watch.h.
-#include "core/state.h"
+#include "core/epic.h"
 
 #include "base/errors.h"
 
@@ -11,7 +11,8 @@ static void watcher_notify(struct core *c, struct watcher *w) {
 
 static bool is_worth_a_look(const struct source *s, const struct watcher *w) {
     uint64_t unended = source_unended(s);
-    return w->left >= 0 ? unended <= (uint64_t)w->left : !unended && s->seen.total;
+    return w->left >= 0 ? unended <= (uint64_t)w->left
+                        : !unended && (s->seen.total || (s->orders && s->orders->cancelled));
 }
 
 // Watchers are sorted by `left`, largest first: the first whose condition does not hold ends the

@@ -1,4 +1,5 @@
-// Epics: EPIC shows how far one has come, ends it, skips a number, drops it; EPICS lists all.
+// Epics: EPIC shows how far one has come, ends it, skips a number, gives it orders, drops it; EPICS
+// lists all.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -35,6 +36,8 @@ static void write_fields(struct session *s, const struct reply_table *fields, mr
     r.total = info->ended ? (int64_t)info->total : -1;
     r.held_by = mr_str(stage.held_by);
     r.expected = info->expected ? (int64_t)info->expected : -1;
+    if (r.then.size && !access_sees(s, r.then))
+        r.then = mr_str("?");
     reply_write(&s->reply, fields, &r);
 }
 
@@ -147,6 +150,13 @@ static void epic_drop(struct session *s, const struct epic_name *n) {
     write_fields(s, &epic_replies, n->name, &e); // as it was
 }
 
+// Needs the rights to push there, now.
+static void epic_then(struct session *s, const struct epic_name *n, const mr_bytes *words) {
+    struct emit then = { .stage = words[0], .body = words[2], .job.key = words[1] };
+    if (access_name(s, "stage", then.stage))
+        write_epic(s, n, core_epic_then(n->core, n->stage, n->name, &then));
+}
+
 void run_epic(struct session *s, struct arguments *a) {
     struct epic_options o = { .left = UINT64_MAX };
     struct epic_name n = { core_of_stage(s->host, a->words[1]), a->words[1], a->words[2] };
@@ -160,6 +170,13 @@ void run_epic(struct session *s, struct arguments *a) {
     } else if (a->count == 5 && word_is(what, "SKIP")) {
         if (read_number(s, a->words[4], "the number of a push", &number))
             write_epic(s, &n, core_epic_skip(n.core, n.stage, n.name, number));
+    } else if (a->count == 7 && word_is(what, "THEN")) {
+        epic_then(s, &n, a->words + 4);
+    } else if (a->count == 4 && word_is(what, "CANCEL")) {
+        write_epic(s, &n, core_epic_cancel(n.core, n.stage, n.name));
+    } else if (a->count == 5 && word_is(what, "FORGET")) {
+        if (read_number(s, a->words[4], "a number of milliseconds", &number))
+            write_epic(s, &n, core_epic_forget(n.core, n.stage, n.name, number));
     } else {
         a->at = 3;
         if (options_read(s, a, epic_options, &o))

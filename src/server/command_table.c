@@ -54,14 +54,22 @@ const struct command command_table[] = {
       "whose status is s (delayed, waiting, running), at most MAX (1000): repeat the command for "
       "more; DRY only counts" },
     { "EPIC", 2, 0, ROLE_PUSH, SCOPE_STAGE, false, MULTI_REFUSED, true, run_epic,
-      "stage name [WAIT ms [LEFT n]] [OF n] | stage name END n | stage name SKIP n | stage "
-      "name "
-      "DROP",
+      "stage name [WAIT ms [LEFT n]] [OF n] | stage name END n | stage name SKIP n | stage name "
+      "THEN stage key body | stage name CANCEL | stage name FORGET ms | stage name DROP",
       "map:" EPIC_FIELDS(FIELD_NAMES),
       "shows the progress of an epic; with WAIT it waits until all jobs have ended, with LEFT "
       "until at most n jobs have not ended, so that a producer stays at most n jobs ahead of "
       "the workers; END declares that the last number is n (0: the epic is empty), SKIP that "
-      "number n will not be pushed, DROP removes the epic; total is -1 until END; held-by is "
+      "number n will not be pushed; THEN pushes a job when the epic ends (all numbers up to n were "
+      "pushed or skipped, and all jobs have ended, in whatever way), in the commit that ends it "
+      "and once, even if dead jobs are retried later, whatever the limits of that stage; it needs "
+      "the rights for that stage when it is said, a body of at most 4096 bytes, and a key (empty: "
+      "none); a second THEN replaces the first until the epic ends; if it has ended already, the "
+      "job is pushed at once; CANCEL cancels all its jobs that have not ended (many of them by and "
+      "by: WAIT waits for that), refuses all further numbers with CANCELLED, and so ends it; "
+      "FORGET "
+      "drops it ms after its end, or after FORGET if that is later (at least 1000; 0: it is kept); "
+      "DROP removes the epic, and pushes nothing; total is -1 until END; held-by is "
       "the reason why none of its jobs starts; OF sets the number of jobs that the producer "
       "expects (-1 if it was not set); the name of an epic is unique within its stage, and "
       "needs the rights for that stage" },

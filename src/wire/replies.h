@@ -102,9 +102,10 @@ struct argument_reply {
     ARGUMENT_FIELDS(REPLY_MEMBER)
 };
 
-// Whether all of the epic was pushed, and every job of it has ended.
+// Whether all of the epic was pushed or it was cancelled, and every job of it has ended.
 static inline bool epic_reply_is_over(const struct epic_reply *e) {
-    return e->total >= 0 && e->resume > (uint64_t)e->total && !e->waiting && !e->running;
+    bool is_complete = e->stopped || (e->total >= 0 && e->resume > (uint64_t)e->total);
+    return is_complete && !e->waiting && !e->running;
 }
 
 enum reply_kind {

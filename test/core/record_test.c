@@ -65,6 +65,12 @@ static struct record_about everything(void) {
                   .last_id = UINT64_C(0x1122334455667788),
                   .paused = true,
                   .asked = true },
+        .epic = { .cancelled = true,
+                  .pushed = UINT64_MAX - 4,
+                  .forget_ms = 3600000,
+                  .ended_ms = UINT64_C(0x123456789abb),
+                  .then = mr_str("report"),
+                  .body = mr_str("body of THEN") },
     };
     about.stage.policy.rate_per_h = 123456789;
     about.stage.policy.halt_on_dead = true;
@@ -226,13 +232,16 @@ static void stages_and_sources_keep_their_counters(void **state) {
 }
 
 static void the_longest_of_each_kind_fits(void **state) {
-    static uint8_t key[1024], name[256], head[RECORD_MAX];
+    static uint8_t key[1024], name[256], body[THEN_BODY_MOST], head[RECORD_MAX];
     struct record_about about;
     (void)state;
     memset(&about, 0xff, sizeof about);
     about.stage.paused = about.stage.draining = about.source.epic = true;
     about.stage.policy.halt_on_dead = about.stage.policy.overlap_never = true;
     about.move.paused = about.move.asked = true;
+    about.epic.cancelled = true;
+    about.epic.then = bytes_of(name, STAGE_NAME_MOST);
+    about.epic.body = bytes_of(body, sizeof body);
     about.schedule.cron = bytes_of(key, CRON_MOST);
     about.schedule.zone = bytes_of(key, ZONE_NAME_MOST);
     for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
@@ -439,6 +448,8 @@ static struct record_about random_about(void) {
     a.move.paused = roll() & 1, a.move.asked = roll() & 1;
     a.schedule.cron = bytes_of("* * * * *", roll() % 10);
     a.schedule.zone = bytes_of("Asia/Tokyo", roll() % 11);
+    a.epic.cancelled = roll() & 1, a.epic.ended_ms = roll() >> 16;
+    a.epic.then = bytes_of("report", roll() % 7), a.epic.body = bytes_of("{}", roll() % 3);
     return a;
 }
 

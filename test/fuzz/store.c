@@ -139,6 +139,17 @@ static void fill_schedule(struct piece *p, struct record_about *about) {
                                         .asked = next(p) & 1 };
 }
 
+static void fill_orders(struct piece *p, struct record_about *about) {
+    static const char *const texts[] = { "", "s", "t", "no stage" };
+    *about = (struct record_about){ 0 };
+    about->epic = (struct record_epic){ .cancelled = next(p) & 1,
+                                        .pushed = next(p) & 1 ? next_number(p) : 0,
+                                        .forget_ms = next(p) & 1 ? next_number(p) * 1000 : 0,
+                                        .ended_ms = next_number(p),
+                                        .then = mr_str(texts[next(p) % 4]),
+                                        .body = mr_str(texts[next(p) % 4]) };
+}
+
 // A record whose fields are likely to fit those of others.
 static void add_record(struct piece *p) {
     static const char *const texts[] = { "", "s", "t", "k", "l", "e" };
@@ -161,8 +172,9 @@ static void add_record(struct piece *p) {
     r.position = next_number(p);
     r.attempt = (uint32_t)next_number(p);
     r.attempts = flags & 32 ? (uint32_t)next_number(p) : 0;
-    r.source =
-        flags & 64 || r.kind == RECORD_SOURCE || r.kind == RECORD_SOURCE_OLD ? next_number(p) : 0;
+    bool of_source =
+        r.kind == RECORD_SOURCE || r.kind == RECORD_SOURCE_OLD || r.kind == RECORD_EPIC;
+    r.source = flags & 64 || of_source ? next_number(p) : 0;
     r.number = flags & 64 || r.kind >= RECORD_OUTBOX ? next_number(p) : 0;
     r.once.low = next(p) % 3;
     r.shard = next(p) % 4;
@@ -174,6 +186,8 @@ static void add_record(struct piece *p) {
         fill_about(p, &about);
     if (r.kind == RECORD_SCHEDULE || r.kind == RECORD_SCHEDULE_MOVE)
         fill_schedule(p, &about);
+    if (r.kind == RECORD_EPIC)
+        fill_orders(p, &about);
     uint8_t head[RECORD_MAX];
     add_entry((mr_bytes){ head, record_encode(&r, head) }, flags & 128 ? 24 : 0, group);
 }

@@ -427,6 +427,11 @@ static const struct {
     { "EPIC other e END 1", "-NOPERM *" },
     { "EPIC other e SKIP 2", "-NOPERM *" },
     { "EPIC other e DROP", "-NOPERM *" },
+    { "EPIC other e CANCEL", "-NOPERM *" },
+    { "EPIC other e FORGET 5000", "-NOPERM *" },
+    { "EPIC other e THEN mail.a k b", "-NOPERM *" },
+    { "EPIC mail.a e THEN other k b", "-NOPERM *" }, // it needs the rights there, too
+    { "EPIC mail.a e THEN unknown k b", "-NOPERM *" },
     { "EPIC other unknown", "-NOPERM *" },
     { "TAKE other", "-NOPERM *" },
     { "TAKE mail.c other COUNT 2", "-NOPERM *" },
@@ -607,8 +612,19 @@ static void within_its_bounds_a_token_does_what_its_roles_say(void **state) {
     ask(d, 0, "AWAIT 1", "\"r\"");
     ask(d, 0, "JOB 1", "[*\"status\" \"done\"*]");
     ask(d, 0, "WHY mail.c", "*no worker*");
-    ask(d, 0, "EPIC mail.a e END 1", "[*]");
+    ask(d, 0, "EPIC mail.a e THEN mail.c '' x", "[*\"then\" \"mail.c\" *]");
+    ask(d, 0, "EPIC mail.a e END 1", "[*\"then-pushed\" :1 *]");
     ask(d, 0, "PAUSE mail.c", "+OK");
+}
+
+// Another token has said where THEN pushes to.
+static void U2_a_stage_of_then_out_of_bounds_is_not_named(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, "mail");
+    come_as(d, 1, "admin");
+    ask(d, 1, "EPIC mail.a e THEN other '' x", "[*\"then\" \"other\" *]");
+    ask(d, 0, "EPIC mail.a e", "[*\"then\" \"?\" *]");
+    ask(d, 0, "EPICS", "[[*\"then\" \"?\" *]]");
 }
 
 // U2: names of sources are known to the token that uses them: another neither takes its numbers nor
@@ -1079,6 +1095,7 @@ int main(void) {
     const struct CMUnitTest alone[] = {
         WITH_PEOPLE(jobs_and_stages_without_permission_are_hidden),
         WITH_PEOPLE(within_its_bounds_a_token_does_what_its_roles_say),
+        WITH_PEOPLE(U2_a_stage_of_then_out_of_bounds_is_not_named),
         WITH_PEOPLE(U2_a_token_does_not_meet_the_numbers_of_others),
         WITH_PEOPLE(U2_a_token_without_push_does_not_learn_what_was_accepted),
         { "U7_a_token_has_a_share_of_stages_and_sources",

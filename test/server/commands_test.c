@@ -815,10 +815,10 @@ static void D4_a_producer_sets_the_expected_number(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "EPIC s june OF 9", "-GONE *");
     push(d, "s a EPIC june 1");
-    ask(d, 0, "EPIC s june", "[*\"expected\" :-1]");
-    ask(d, 0, "EPIC s june OF 40", "[\"resume\" :2 \"total\" :-1 *\"expected\" :40]");
-    ask(d, 0, "EPIC s june WAIT -1 LEFT 1 OF 41", "[*\"expected\" :41]");
-    ask(d, 0, "EPICS", "[[\"name\" \"june\" *\"expected\" :41]]");
+    ask(d, 0, "EPIC s june", "[*\"expected\" :-1 *]");
+    ask(d, 0, "EPIC s june OF 40", "[\"resume\" :2 \"total\" :-1 *\"expected\" :40 *]");
+    ask(d, 0, "EPIC s june WAIT -1 LEFT 1 OF 41", "[*\"expected\" :41 *]");
+    ask(d, 0, "EPICS", "[[\"name\" \"june\" *\"expected\" :41 *]]");
 }
 
 static void CHANNELS_lists_the_deepest(void **state) {
@@ -956,7 +956,8 @@ static void D4_T9_T16_EPIC_with_its_options(void **state) {
     ask(d, 0, "EPIC s e",
         "[\"resume\" :2 \"total\" :-1 \"accepted\" :1 \"waiting\" :1 \"running\" :0 "
         "\"done\" :0 \"dead\" :0 \"cancelled\" :0 \"expired\" :0 \"stage\" \"s\" "
-        "\"held-by\" \"no-worker\" \"expected\" :-1]");
+        "\"held-by\" \"no-worker\" \"expected\" :-1 \"then\" \"\" \"then-pushed\" :0 "
+        "\"stopped\" :0 \"forget-ms\" :0]");
     ask(d, 0, "EPIC s e SKIP 2", "[\"resume\" :3 *]");
     ask(d, 0, "EPIC s e SKIP 5000", "-GAP *");
     ask(d, 0, "EPIC s e END 2", "[\"resume\" :3 \"total\" :2 *]");
@@ -974,6 +975,73 @@ static void D4_T9_T16_EPIC_with_its_options(void **state) {
     ask(d, 0, "EPIC s '' END 1", "-ERR *");
     ask(d, 0, "EPIC s e DROP", "[*\"done\" :1 *]");
     ask(d, 0, "EPIC s e", "-GONE *");
+}
+
+// G4: THEN is pushed with the last DONE; later retries push nothing.
+static void G4_EPIC_THEN_pushes_a_job_with_the_end(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC s e THEN report k 'first'", "[*\"then\" \"report\" \"then-pushed\" :0 *]");
+    ask(d, 0, "EPIC s e THEN report '' 'all done'", "[*\"then\" \"report\" *]");
+    push(d, "s a EPIC e 1");
+    ask(d, 0, "EPIC s e END 1", "[*\"then\" \"report\" *]");
+    ask(d, 0, "TAKE report", "[]");
+    send_line(d, 1, "EPIC s e WAIT -1");
+    done_job(d, take(d, 0, "s"));
+    expect_reply(d, 1, "[*\"done\" :1 *\"then\" \"\" \"then-pushed\" :1 *]");
+    ask(d, 0, "TAKE report", "[[\"*\" \"*\" \"report\" \"\" \"all done\" :1 *]]");
+    ask(d, 0, "EPIC s e THEN report '' 'all done'", "[*\"then-pushed\" :1 *]"); // the same again
+    ask(d, 0, "EPIC s e THEN report '' 'other'", "-ERR this epic has ended*");
+    ask(d, 0, "TAKE report", "[]");
+}
+
+static void G5_EPIC_CANCEL_ends_its_jobs_and_refuses_more(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC s e CANCEL", "-GONE *");
+    push(d, "s a EPIC e 1");
+    push(d, "s b EPIC e 2");
+    push(d, "s other");
+    struct job job = take(d, 0, "s");
+    send_line(d, 1, "EPIC s e WAIT -1");
+    ask(d, 0, "EPIC s e CANCEL",
+        "[*\"waiting\" :0 \"running\" :0 *\"cancelled\" :2 *\"stopped\" :1 *]");
+    expect_reply(d, 1, "[*\"cancelled\" :2 *\"stopped\" :1 *]");
+    send_linef(d, 0, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 0, "-CANCELLED *");
+    ask(d, 0, "PUSH s c EPIC e 3", "-CANCELLED epic 'e' was cancelled*");
+    ask(d, 0, "EPIC s e DROP", "[*]");
+    ask(d, 0, "PUSH s c EPIC e 1", "\"*\"");
+}
+
+static void EPIC_FORGET_drops_it_later(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC s e FORGET 60000", "[*\"forget-ms\" :60000]");
+    ask(d, 0, "EPIC s e END 0", "[*]");
+    pass_ms(d, 59999);
+    ask(d, 0, "EPIC s e", "[*]");
+    pass_ms(d, 1);
+    ask(d, 0, "EPIC s e", "-GONE *");
+}
+
+static void orders_of_an_epic_that_cannot_be_are_refused(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC s e THEN report k", "-ERR *");
+    ask(d, 0, "EPIC s e THEN report k body more", "-ERR *");
+    ask(d, 0, "EPIC s e THEN 'no stage' k body", "-ERR *cannot be in a stage's name*");
+    ask(d, 0, "EPIC s e THEN '' k body", "-ERR a stage needs a name*");
+    ask(d, 0, "EPIC s '' THEN report k body", "-ERR the name of an epic has*");
+    ask(d, 0, "EPIC s e CANCEL now", "-ERR *");
+    ask(d, 0, "EPIC s e FORGET", "-ERR *");
+    ask(d, 0, "EPIC s e FORGET 999", "-ERR *1000 ms to 100 years*");
+    ask(d, 0, "EPIC s e FORGET -1", "-ERR *");
+    ask(d, 0, "EPIC s e FORGET soon", "-ERR *");
+    ask(d, 0, "EPIC s e FORGET 18446744073709551615", "-ERR *");
+    char line[64 + THEN_BODY_MOST + 1];
+    int size = snprintf(line, sizeof line, "EPIC s e THEN report k ");
+    memset(line + size, 'b', THEN_BODY_MOST + 1);
+    line[size + THEN_BODY_MOST + 1] = 0;
+    ask(d, 0, line, "-TOOBIG *4096 at most");
+    ask(d, 0, "EPICS", "[]");
+    ask(d, 0, "STAGES", "[]");
 }
 
 static void D4_an_empty_epic_ends_at_once(void **state) {
@@ -1460,6 +1528,10 @@ static const struct CMUnitTest any[] = {
     DIALOGUE(U15_ATTEMPTS_0_is_the_policy_of_the_stage),
     DIALOGUE(WORKERS_are_connections_that_take_jobs),
     DIALOGUE(D4_T9_T16_EPIC_with_its_options),
+    DIALOGUE(G4_EPIC_THEN_pushes_a_job_with_the_end),
+    DIALOGUE(G5_EPIC_CANCEL_ends_its_jobs_and_refuses_more),
+    DIALOGUE(EPIC_FORGET_drops_it_later),
+    DIALOGUE(orders_of_an_epic_that_cannot_be_are_refused),
     DIALOGUE(D4_an_empty_epic_ends_at_once),
     DIALOGUE(D4_EPIC_LEFT_holds_up_its_pusher),
     DIALOGUE(D4_two_epics_do_not_wait_for_each_other),

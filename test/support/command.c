@@ -104,6 +104,9 @@ static void add_rest(struct line *l, const struct command *c) {
         [OP_EPIC_END] = "epic-end",
         [OP_EPIC_SKIP] = "epic-skip",
         [OP_EPIC_DROP] = "epic-drop",
+        [OP_EPIC_CANCEL] = "epic-cancel",
+        [OP_EPIC_FORGET] = "epic-forget",
+        [OP_EPIC_THEN] = "epic-then",
         [OP_SCHEDULE] = "schedule",
         [OP_SCHEDULE_DROP] = "schedule-drop",
         [OP_SCHEDULE_PAUSE] = "schedule-pause",
@@ -142,8 +145,10 @@ static void add_rest(struct line *l, const struct command *c) {
     if (c->op == OP_TICK)
         add(l, " at %" PRIu64 " next %" PRIu64 "%s", c->wall_ms, c->next_ms,
             c->skips ? " skipped" : "");
-    if (c->op >= OP_EPIC_END && c->op <= OP_EPIC_DROP)
+    if (c->op >= OP_EPIC_END && c->op <= OP_EPIC_THEN)
         add(l, " %d %" PRIu64, c->source, c->number);
+    if (c->op == OP_EPIC_THEN)
+        add_job(l, &c->job);
 }
 
 void command_print(const struct command *c, char *out, size_t size) {

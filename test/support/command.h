@@ -51,6 +51,9 @@ enum op {
     OP_EPIC_END,
     OP_EPIC_SKIP,
     OP_EPIC_DROP,
+    OP_EPIC_CANCEL,
+    OP_EPIC_FORGET,
+    OP_EPIC_THEN,
     OP_SCHEDULE,
     OP_SCHEDULE_DROP,
     OP_SCHEDULE_PAUSE,
@@ -74,10 +77,10 @@ struct command {
     enum op op;
     uint64_t now_ms; // when it is run
 
-    struct command_job job; // PUSH; `stage` also for whatever acts on a stage
+    struct command_job job; // PUSH, SCHEDULE, EPIC_THEN; `stage` also for what acts on a stage
     int source;             // of a numbered push, or of an epic; -1: none
-    uint64_t number;        // of the push; of EPIC_SKIP; the total of EPIC_END; BEAT: how much is
-                            // done, as PROGRESS says; 0: it does not
+    uint64_t number; // of the push; of EPIC_SKIP; the total of EPIC_END; ms of EPIC_FORGET; BEAT:
+                     // how much is done, as PROGRESS says; 0: it does not
     int schedule;
     uint64_t wall_ms, next_ms; // TICK: the clock; SCHEDULE, RESUME, TICK: the tick after it
     bool skips;                // TICK: without a push

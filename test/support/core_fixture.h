@@ -214,6 +214,11 @@ int resume_key(struct core_fixture *, const char *key);
 void link_stages(struct core_fixture *, const char *from, const char *to);
 #define FIXTURE_EPICS "s" // the stage that epics belong to
 int end_epic(struct core_fixture *, const char *name, uint64_t total);
+int epic_then(struct core_fixture *, const char *name, const char *stage, const char *key,
+              const char *body);
+int cancel_epic(struct core_fixture *, const char *name);
+int forget_epic(struct core_fixture *, const char *name, uint64_t after_ms);
+int drop_epic(struct core_fixture *, const char *name);
 int skip_number(struct core_fixture *, const char *name, uint64_t number);
 int watch_epic(struct core_fixture *, int watcher, const char *name, int64_t left);
 

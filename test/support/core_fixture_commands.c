@@ -445,6 +445,47 @@ int end_epic(struct core_fixture *t, const char *name, uint64_t total) {
     return err;
 }
 
+int epic_then(struct core_fixture *t, const char *name, const char *stage, const char *key,
+              const char *body) {
+    struct emit then = { .stage = mr_str(stage), .body = mr_str(body), .job.key = mr_str(key) };
+    int err;
+    struct attempt s = attempt_begin(t);
+    core_fixture_learn_epic(t, name);
+    core_fixture_learn_key(t, mr_str(stage), mr_str(key));
+    do
+        err = core_epic_then(t->core, mr_str(FIXTURE_EPICS), mr_str(name), &then);
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
+int cancel_epic(struct core_fixture *t, const char *name) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_epic_cancel(t->core, mr_str(FIXTURE_EPICS), mr_str(name));
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
+int forget_epic(struct core_fixture *t, const char *name, uint64_t after_ms) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    core_fixture_learn_epic(t, name);
+    do
+        err = core_epic_forget(t->core, mr_str(FIXTURE_EPICS), mr_str(name), after_ms);
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
+int drop_epic(struct core_fixture *t, const char *name) {
+    int err;
+    struct attempt s = attempt_begin(t);
+    do
+        err = core_epic_drop(t->core, mr_str(FIXTURE_EPICS), mr_str(name));
+    while (attempt_repeats(&s, err));
+    return err;
+}
+
 int skip_number(struct core_fixture *t, const char *name, uint64_t number) {
     int err;
     struct attempt s = attempt_begin(t);

@@ -135,6 +135,10 @@ static void view_epic(const struct view *v, const char *name) {
     fprintf(v->out, ", %" PRIu64 " unended, %" PRIu64 " done, %" PRIu64 " dead", //
             e.waiting + e.running, e.done, e.dead);
     fprintf(v->out, ", %" PRIu64 " cancelled, %" PRIu64 " expired", e.cancelled, e.expired);
+    if (e.then.size || e.then_pushed || e.stopped || e.forget_ms)
+        fprintf(v->out, ", then '%.*s'%s%s, forgotten after %" PRIu64, (int)e.then.size,
+                e.then.size ? (const char *)e.then.data : "", e.then_pushed ? " pushed" : "",
+                e.stopped ? ", stopped" : "", e.forget_ms);
     fprintf(v->out, ", maker %" PRIu64 "\n", e.maker);
 }
 

@@ -204,7 +204,8 @@ static bool forgotten_by_fault(struct lockstep *t, const struct kept_entry *k) {
     if (record_decode(bytes_of(k->bytes, k->head_size), NULL, &record) < 0)
         return false;
     return (t->fault == FAULT_LOSE_PUSH && record.kind == RECORD_PUSH && record.id % 5 == 0) ||
-           (t->fault == FAULT_LOSE_FAIL && record.kind == RECORD_FAIL && record.id % 3 == 0);
+           (t->fault == FAULT_LOSE_FAIL && record.kind == RECORD_FAIL && record.id % 3 == 0) ||
+           (t->fault == FAULT_LOSE_ORDERS && record.kind == RECORD_EPIC);
 }
 
 // Ids were reserved up to here: a new core goes on behind them.
@@ -515,9 +516,26 @@ static int say_beat(struct lockstep *t, const struct command *c) {
                      : core_beat(t->core, c->id, &c->token);
 }
 
+static int say_on_epic(struct lockstep *t, const struct command *c) {
+    mr_bytes name = mr_str(source_names[c->source]);
+    mr_bytes stage = mr_str(stage_names[source_stage(c->source)]);
+    struct emit then = { .stage = mr_str(stage_names[c->job.stage]),
+                         .body = mr_str(c->job.body),
+                         .job.key = mr_str(c->job.key) };
+    if (c->op == OP_EPIC_END)
+        return core_epic_end(t->core, stage, name, c->number);
+    if (c->op == OP_EPIC_SKIP)
+        return core_epic_skip(t->core, stage, name, c->number);
+    if (c->op == OP_EPIC_CANCEL)
+        return core_epic_cancel(t->core, stage, name);
+    if (c->op == OP_EPIC_FORGET)
+        return core_epic_forget(t->core, stage, name, c->number);
+    if (c->op == OP_EPIC_THEN)
+        return core_epic_then(t->core, stage, name, &then);
+    return core_epic_drop(t->core, stage, name);
+}
+
 int lockstep_send_core(struct lockstep *t, const struct command *c, struct answer *out) {
-    mr_bytes source = mr_str(c->source >= 0 ? source_names[c->source] : "");
-    mr_bytes stage = mr_str(stage_names[c->source >= 0 ? source_stage(c->source) : 0]);
     core_act_for(t->core, (uint64_t)(c->conn + 2)); // each connection has a token of its own
     switch (c->op) {
     case OP_PUSH:
@@ -562,11 +580,12 @@ int lockstep_send_core(struct lockstep *t, const struct command *c, struct answe
     case OP_LEAVE:
         return say_leave(t, c);
     case OP_EPIC_END:
-        return core_epic_end(t->core, stage, source, c->number);
     case OP_EPIC_SKIP:
-        return core_epic_skip(t->core, stage, source, c->number);
     case OP_EPIC_DROP:
-        return core_epic_drop(t->core, stage, source);
+    case OP_EPIC_CANCEL:
+    case OP_EPIC_FORGET:
+    case OP_EPIC_THEN:
+        return say_on_epic(t, c);
     case OP_SCHEDULE:
     case OP_SCHEDULE_DROP:
     case OP_SCHEDULE_PAUSE:

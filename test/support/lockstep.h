@@ -18,6 +18,7 @@ enum fault {
     FAULT_ACCEPT_STALE, // a commit with a stale token is answered with 0
     FAULT_STAY_PARKED,  // the core's time sometimes does not advance
     FAULT_WRONG_BODY,   // a job has the body of another
+    FAULT_LOSE_ORDERS,  // THEN, CANCEL and FORGET are not replayed
     FAULTS,
 };
 

@@ -394,6 +394,13 @@ static bool compare_epic(struct lockstep *t, int source) {
     SAME(t, what, info.dead, count_of_source(m, source, JOB_DEAD));
     SAME(t, what, info.cancelled, count_of_source(m, source, JOB_CANCELLED));
     SAME(t, what, info.expired, count_of_source(m, source, JOB_EXPIRED));
+    SAME(t, what, info.over, model_epic_over(m, source));
+    SAME(t, what, info.stopped, s->stopped);
+    SAME(t, what, info.then_pushed, s->then_pushed);
+    SAME(t, what, info.forget_ms, s->forget_ms);
+    const char *then = s->then_waits ? stage_names[s->then.stage] : "";
+    if (!bytes_equal(info.then, mr_str(then)))
+        return lockstep_differs(t, "epic %s: THEN should push to '%s'", what, then);
     return true;
 }
 

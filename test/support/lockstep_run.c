@@ -236,6 +236,18 @@ static bool same_forgotten(struct lockstep *t) {
     return true;
 }
 
+// A waiting take that was granted its first job may have been given less, too: the rest waits for
+// the next one.
+static bool same_counts(const struct model *m, int stage, const struct stage_info *info) {
+    uint64_t running = model_count(m, stage, JOB_RUNNING),
+             waiting = model_count(m, stage, JOB_WAITING);
+    bool gave_less = info->running && info->running < running && !info->takers;
+    bool moved = info->running == running && info->waiting == waiting;
+    return (moved || (gave_less && info->running + info->waiting == running + waiting)) &&
+           info->delayed == model_count(m, stage, JOB_DELAYED) &&
+           info->dead == model_count(m, stage, JOB_DEAD);
+}
+
 // A command may succeed and leave something for later: a waiting taker not woken, a lost lease not
 // written down, an ended job not forgotten. Soon afterwards all is as it would have been.
 // `next_ms`: when something was due next as far as one knew before the command.
@@ -255,10 +267,7 @@ static bool made_up_for(struct lockstep *t, const struct command *c, uint64_t ne
     for (int s = 0; s < STAGES; s++) {
         struct stage_info info;
         if (core_look_stage(t->core, mr_str(stage_names[s]), &info) == 0 &&
-            (info.running != model_count(t->model, s, JOB_RUNNING) ||
-             info.waiting != model_count(t->model, s, JOB_WAITING) ||
-             info.delayed != model_count(t->model, s, JOB_DELAYED) ||
-             info.dead != model_count(t->model, s, JOB_DEAD)))
+            !same_counts(t->model, s, &info))
             return lockstep_differs(t, "stage %s: what was left over is not made up for",
                                     stage_names[s]);
     }
@@ -507,7 +516,7 @@ bool lockstep_run(struct lockstep *t, const struct command *c) {
     if (t->model->ambiguous || t->late)
         return good;
     good = good && (c->op == OP_CRASH || say_to_both(t, c));
-    if (good && c->op == OP_SCHEDULE_DROP && !t->late)
+    if (good && (c->op == OP_SCHEDULE_DROP || c->op == OP_EPIC_DROP) && !t->late)
         good = forget_stages(t); // its stage may have been empty but for it
     if (!good || t->model->ambiguous || t->late)
         return good;

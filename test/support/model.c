@@ -296,12 +296,14 @@ void rule_unwanted(struct model *m, int job, enum job_status status) {
         rule_tell_stop(m, l, job, status == JOB_CANCELLED ? MR_ECANCELLED : MR_EEXPIRED);
         rule_end(m, job, status);
         j->replayed = m->leases[l].restored;
+        rule_epics(m);
         return;
     }
     m->stages[j->stage].wasted_wait_ms += m->now_ms - j->pushed_ms;
     rule_end(m, job, status);
     if (j->joined)
         rule_left_channel(m, job);
+    rule_epics(m);
 }
 
 // Notifies its callers that it was cancelled, then forgets it.
@@ -315,6 +317,7 @@ void rule_drop(struct model *m, int job) {
     j->forgotten = true;
     if (j->joined)
         rule_left_channel(m, job);
+    rule_epics(m);
 }
 
 void rule_interest(struct model *m, int job) {
@@ -347,6 +350,44 @@ void rule_forget_old(struct model *m, int stage) {
             j->status != JOB_DEAD && kept_too_long(m, j))
             j->forgotten = true;
     }
+}
+
+// ---- Epics ------------------------------------------------------------------------------------
+
+bool model_epic_over(const struct model *m, int source) {
+    const struct model_source *e = &m->sources[source];
+    for (int i = 0; i < m->job_count; i++)
+        if (m->jobs[i].source == source && job_unended(&m->jobs[i]))
+            return false;
+    for (uint64_t n = 1; !e->stopped && n <= e->total; n++)
+        if (!e->accepted[n])
+            return false;
+    return e->known && (e->ended || e->stopped);
+}
+
+void rule_epics(struct model *m) {
+    for (int i = 1; i < SOURCES; i++) {
+        struct model_source *e = &m->sources[i];
+        bool over = model_epic_over(m, i), pushes = over && e->then_waits;
+        if (over && (!e->was_over || pushes))
+            e->over_ms = m->now_ms;
+        e->was_over = over;
+        if (!pushes)
+            continue;
+        e->then_waits = false;
+        e->then_pushed = true;
+        rule_new_job(m, &e->then);
+    }
+}
+
+void rule_forget_epic(struct model *m, int source) {
+    m->sources[source] = (struct model_source){ 0 };
+    for (int i = 0; i < m->gap_count; i++)
+        if (m->gaps[i].source == source)
+            m->gaps[i] = (struct model_gap){ -2, -1, 0 };
+    for (int i = 0; i < m->job_count; i++)
+        if (m->jobs[i].source == source)
+            m->jobs[i].source = -1;
 }
 
 // ---- Leases -----------------------------------------------------------------------------------
@@ -406,6 +447,7 @@ void rule_attempt(struct model *m, int job, const char *reason, int64_t retry_ms
     if (retry_ms == MR_NEVER || (most && j->attempt >= most)) {
         j->unsure = false;
         die(m, job);
+        rule_epics(m);
     }
 }
 

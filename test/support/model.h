@@ -81,8 +81,13 @@ struct model_stage {
 struct model_source {
     bool known;
     uint64_t total;
+    bool ended; // `total` was said
     bool accepted[NUMBERS];
     uint64_t skipped;
+    struct command_job then; // waits for the end, or was pushed with it
+    bool then_waits, then_pushed, stopped;
+    uint64_t forget_ms, over_ms; // 0: it is kept; since when it is over
+    bool was_over;
 };
 
 // Instants of the wall clock, which the commands name; 0: none.
@@ -164,6 +169,9 @@ bool model_halted(const struct model *, int channel);
 
 int model_depth(const struct model *, int channel);
 uint64_t model_count(const struct model *, int stage, enum job_status);
+
+// Whether all numbers were pushed, or it was cancelled, and all jobs have ended.
+bool model_epic_over(const struct model *, int source);
 
 // The schedule that is due first, and when: 0 if it was asked for; -1: none will be.
 int model_first_due(const struct model *, uint64_t *out_ms);

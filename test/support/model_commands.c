@@ -135,6 +135,8 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
         out->id = first >= 0 ? m->jobs[first].id : 0;
         return 0;
     }
+    if (c->source >= 0 && m->sources[c->source].stopped)
+        return refuse(m, c, MR_ECANCELLED);
     int first = rule_once(m, c->job.stage, c->job.key, c->job.once);
     bool takes_name = first >= 0 && c->job.last && has_started(&m->jobs[first]);
     if (first >= 0 && c->job.last && !takes_name)
@@ -295,6 +297,7 @@ static int done(struct model *m, const struct command *c) {
     let_go(m, lease, index);
     for (int i = 0; i < c->emit_count; i++)
         emit(m, j->stage, &c->emits[i]);
+    rule_epics(m);
     return 0;
 }
 
@@ -465,26 +468,71 @@ static int epic(struct model *m, const struct command *c) {
     if (c->op == OP_EPIC_DROP && !e->known)
         return MR_EGONE;
     if (c->op == OP_EPIC_DROP) {
-        *e = (struct model_source){ 0 };
-        for (int i = 0; i < m->gap_count; i++)
-            if (m->gaps[i].source == c->source)
-                m->gaps[i] = (struct model_gap){ -2, -1, 0 };
-        for (int i = 0; i < m->job_count; i++)
-            if (m->jobs[i].source == c->source)
-                m->jobs[i].source = -1;
+        rule_forget_epic(m, c->source);
         return 0;
     }
     for (int i = 0; c->op == OP_EPIC_END && i < NUMBERS; i++)
         if (e->accepted[i] && (uint64_t)i > c->number)
             return MR_EINVAL;
     e->known = true;
-    if (c->op == OP_EPIC_END)
+    if (c->op == OP_EPIC_END) {
         e->total = c->number;
-    else if (!e->accepted[c->number]) {
+        e->ended = true;
+    } else if (!e->accepted[c->number]) {
         e->accepted[c->number] = true;
         e->skipped++;
     }
+    rule_epics(m);
     return 0;
+}
+
+static bool same_then(const struct command_job *a, const struct command_job *b) {
+    return a->stage == b->stage && strcmp(a->key, b->key) == 0 && strcmp(a->body, b->body) == 0;
+}
+
+static int epic_then(struct model *m, const struct command *c) {
+    struct model_source *e = &m->sources[c->source];
+    if (e->then_pushed)
+        return same_then(&e->then, &c->job) ? 0 : MR_EINVAL;
+    e->known = e->then_waits = true;
+    e->then = c->job;
+    m->stages[c->job.stage].known = true;
+    rule_epics(m);
+    return 0;
+}
+
+// In the order of their ids.
+static int epic_cancel(struct model *m, const struct command *c) {
+    struct model_source *e = &m->sources[c->source];
+    if (!e->known)
+        return MR_EGONE;
+    if (e->stopped && model_epic_over(m, c->source))
+        return 0;
+    e->stopped = true;
+    e->was_over = false;
+    for (int i = 0, count = m->job_count; i < count; i++)
+        if (m->jobs[i].source == c->source && job_unended(&m->jobs[i]))
+            rule_unwanted(m, i, JOB_CANCELLED);
+    rule_epics(m);
+    return 0;
+}
+
+static int epic_forget(struct model *m, const struct command *c) {
+    struct model_source *e = &m->sources[c->source];
+    if (c->number && c->number < 1000)
+        return MR_EINVAL;
+    e->known = true;
+    e->forget_ms = c->number;
+    if (model_epic_over(m, c->source))
+        e->over_ms = m->now_ms;
+    return 0;
+}
+
+static int epic_act(struct model *m, const struct command *c) {
+    return c->op == OP_EPIC_CANCEL   ? epic_cancel(m, c)
+           : c->op == OP_EPIC_FORGET ? epic_forget(m, c)
+           : c->op == OP_EPIC_THEN   ? epic_then(m, c)
+                                     : epic(m, c);
 }
 
 // ---- Schedules --------------------------------------------------------------------------------
@@ -606,7 +654,10 @@ static int say(struct model *m, const struct command *c, struct answer *out) {
     case OP_EPIC_END:
     case OP_EPIC_SKIP:
     case OP_EPIC_DROP:
-        return epic(m, c);
+    case OP_EPIC_CANCEL:
+    case OP_EPIC_FORGET:
+    case OP_EPIC_THEN:
+        return epic_act(m, c);
     case OP_SCHEDULE:
     case OP_SCHEDULE_DROP:
     case OP_SCHEDULE_PAUSE:
@@ -626,5 +677,6 @@ static int say(struct model *m, const struct command *c, struct answer *out) {
 void model_run(struct model *m, const struct command *c, struct answer *out) {
     *out = (struct answer){ 0 };
     out->err = say(m, c, out);
+    rule_epics(m);
     rule_settle(m);
 }

@@ -55,6 +55,12 @@ void rule_release(struct model *, int lease, int64_t delay_ms);
 // Ends the lease if the worker has let go of all its jobs.
 void rule_lease_over(struct model *, int lease);
 
+// Epics that are over now push their THEN.
+void rule_epics(struct model *);
+
+// Forgets the epic; its jobs stay.
+void rule_forget_epic(struct model *, int source);
+
 // A new job: index, or -1 when the model is full.
 int rule_new_job(struct model *, const struct command_job *);
 

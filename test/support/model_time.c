@@ -11,7 +11,8 @@ enum due {
     DUE_GRACE,
     DUE_LEASE,
     DUE_FORGET,
-    DUE_GROUP
+    DUE_GROUP,
+    DUE_EPIC
 };
 
 struct planned {
@@ -68,6 +69,9 @@ static struct planned plan_all(const struct model *m, bool *tie) {
             plan(&best, m->leases[l].until_ms, DUE_LEASE, l, tie);
     for (int i = 0; i < STAGES * KEYS; i++)
         plan(&best, model_group_next(m, i / KEYS, i % KEYS), DUE_GROUP, i, tie);
+    for (int i = 1; i < SOURCES; i++)
+        if (m->sources[i].forget_ms && model_epic_over(m, i))
+            plan(&best, m->sources[i].over_ms + m->sources[i].forget_ms, DUE_EPIC, i, tie);
     return best;
 }
 
@@ -84,6 +88,9 @@ bool model_taken(const struct model *m, uint64_t at_ms) {
     }
     for (int l = 0; l < m->lease_count; l++)
         if (m->leases[l].alive && m->leases[l].until_ms == at_ms)
+            return true;
+    for (int i = 1; i < SOURCES; i++)
+        if (m->sources[i].forget_ms && m->sources[i].over_ms + m->sources[i].forget_ms == at_ms)
             return true;
     return false;
 }
@@ -123,6 +130,9 @@ static void come_due(struct model *m, struct planned p) {
         break;
     case DUE_GROUP:
         rule_group_freed(m, p.index / KEYS, p.index % KEYS);
+        break;
+    case DUE_EPIC:
+        rule_forget_epic(m, p.index);
         break;
     }
 }
@@ -174,6 +184,9 @@ static bool stage_is_empty(const struct model *m, int stage) {
             return false;
     for (int i = 0; i < SCHEDULES; i++)
         if (m->schedules[i].known && schedule_stage(i) == stage)
+            return false;
+    for (int i = 1; i < SOURCES; i++)
+        if (m->sources[i].then_waits && m->sources[i].then.stage == stage)
             return false;
     return true;
 }

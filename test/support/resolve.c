@@ -84,6 +84,13 @@ static uint64_t some_number(const struct model *m, struct chance *c, int source)
     return next + (one_in(c, 3) ? chance_below(c, 4) : 0);
 }
 
+static uint64_t last_number(const struct model *m, int source) {
+    uint64_t last = NUMBERS - 1;
+    while (last && !m->sources[source].accepted[last])
+        last--;
+    return last;
+}
+
 static bool resolve_push(const struct model *m, struct chance *c, unsigned features,
                          struct command *out) {
     make_job(m, c, out->now_ms, out->job.stage, &out->job);
@@ -358,11 +365,24 @@ static bool resolve_rest(const struct model *m, struct chance *c, struct command
         out->stages[1] = out->stages[0] + 1;
         out->stage_count = 2;
         return true;
+    case OP_EPIC_FORGET:
+        out->source = 1 + (int)chance_below(c, SOURCES - 1);
+        if (!one_in(c, 4))
+            out->number = (uint64_t)own_time(m, out->now_ms, 990 + some_time(c));
+        return true;
+    case OP_EPIC_THEN:
+        out->source = 1 + (int)chance_below(c, SOURCES - 1);
+        text_copy(out->job.key, key_names[chance_below(c, KEYS)]);
+        snprintf(out->job.body, TEXT, "then%u", (unsigned)chance_below(c, 3));
+        return true;
     case OP_EPIC_END:
     case OP_EPIC_SKIP:
     case OP_EPIC_DROP:
+    case OP_EPIC_CANCEL:
         out->source = 1 + (int)chance_below(c, SOURCES - 1);
-        out->number = some_number(m, c, out->source) + (out->op == OP_EPIC_END ? 5 : 0);
+        out->number = some_number(m, c, out->source);
+        if (out->op == OP_EPIC_END) // mostly the last one that was pushed
+            out->number = one_in(c, 3) ? out->number + 5 : last_number(m, out->source);
         return true;
     case OP_CLEAN:
         out->entries = one_in(c, 3) ? 100000 : 1 + chance_below(c, 20);
