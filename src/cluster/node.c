@@ -77,10 +77,11 @@ struct node {
     bool is_looking, looks_again, is_stopping, is_closing;
     bool is_drained; // as last read
     bool is_outage, is_ready, has_joined;
-    uint64_t shorter_since_ms; // since when a log ends before what it is known to have; 0: none
+    uint64_t wrong_since_ms;                    // since when the store is not as it was; 0: it is
     _Atomic uint64_t known_ends[SERVER_SHARDS]; // see log_stream_options
     struct {
         bool is_here, is_opening, is_leaving;
+        uint64_t wrong_since_ms;  // since when its log cannot be opened; 0: it can
         char owner[NODE_ADDRESS]; // as last reported
     } shard[SERVER_SHARDS];
 };
@@ -358,12 +359,17 @@ static bool node_follow_plan(struct node *n) {
     return is_hasty && n->hasty_looks <= HASTY_LOOKS;
 }
 
-// MR_ENET: it may only have been read from a part of the store that is cut off from the rest.
-static int refuse_shorter_log(struct node *n, uint32_t shard, uint64_t known, uint64_t tail) {
+// Whether what the store answers is not believed yet: a server may be cut off from the rest of the
+// store, and NATS servers that have just elected a leader may deny streams that they have.
+static bool node_disbelieves(const struct node *n, uint64_t *since_ms) {
     uint64_t now_ms = monotonic_ms();
-    if (!n->shorter_since_ms)
-        n->shorter_since_ms = now_ms;
-    bool waits = now_ms - n->shorter_since_ms < stream_store_behind_ms(&n->server.store_url);
+    if (!*since_ms)
+        *since_ms = now_ms;
+    return n->has_joined && now_ms - *since_ms < stream_store_behind_ms(&n->server.store_url);
+}
+
+static int refuse_shorter_log(struct node *n, uint32_t shard, uint64_t known, uint64_t tail) {
+    bool waits = node_disbelieves(n, &n->wrong_since_ms);
     return error_set(waits ? MR_ENET : MR_ECORRUPT,
                      "the store has lost acknowledged entries: the log of shard %" PRIu32
                      " had ended at %" PRIu64 ", now it ends at %" PRIu64
@@ -385,7 +391,7 @@ static int check_known_ends(struct node *n) {
         if (atomic_load(&n->known_ends[i]) < tail)
             atomic_store(&n->known_ends[i], tail);
     }
-    n->shorter_since_ms = 0;
+    n->wrong_since_ms = 0;
     return 0;
 }
 
@@ -450,7 +456,7 @@ static int node_check_join(struct node *n) {
 static uint64_t node_decide(struct node *n) {
     const struct look *l = &n->look;
     bool failed = l->result < 0 && l->result != MR_ENET && l->result != MR_EFULL;
-    if (failed && !n->is_stopping) {
+    if (failed && !n->is_stopping && !node_disbelieves(n, &n->wrong_since_ms)) {
         server_fail_node(n->running, error_set(l->result, "%s", l->text));
         return LOOK_MS;
     }
@@ -561,6 +567,10 @@ static void on_shard(void *arg, uint32_t shard, enum shard_event event, int err,
     if (event != SHARD_MOVED && event != SHARD_IS_FREE)
         n->shard[shard].is_opening = n->shard[shard].is_leaving = false;
     n->shard[shard].is_here = event == SHARD_SERVES;
+    if (event == SHARD_SERVES)
+        n->shard[shard].wrong_since_ms = 0;
+    if (event == SHARD_NOT_OPENED && !waits)
+        waits = node_disbelieves(n, &n->shard[shard].wrong_since_ms);
     if (event == SHARD_SERVES)
         node_report_serving(n, shard);
     else if (event == SHARD_LEFT || event == SHARD_LOST || event == SHARD_NOT_OPENED)
