@@ -154,7 +154,7 @@ def a_drained_node_serves_clients_without_shards_until_it_is_restarted():
     first, second, third = cluster.nodes
     equal(Client(first).ask("CLUSTER", "DRAIN", address(second)), "OK")
     wait_until(lambda: owned(cluster)[1] == 0, "it has no shards")
-    equal(status(first)[0][address(second)]["state"], "drains")
+    wait_until(lambda: status(first)[0][address(second)]["state"] == "drains", "the other nodes see that it drains")
     for shard in range(SHARDS):
         Client(second).ask("PUSH", stage_of(shard), "through it")
         equal(Client(second).ask("TAKE", stage_of(shard), "WAIT", 10000)[0][4], "through it")
