@@ -173,10 +173,12 @@ uint64_t host_memory(const struct host *h) {
     return shards_memory(h) + outside_memory(h);
 }
 
+// The reply to a TAKE is in two loops for a moment, that of the shard and that of the connection,
+// in buffers of up to twice its size: one client alone must not exceed the limit.
 uint64_t host_client_limit(const struct host *h) {
-    uint64_t all = h->max_bytes / 4;
-    if (all < LIMIT_CLIENT_LEAST)
-        all = LIMIT_CLIENT_LEAST;
+    uint64_t all = h->max_bytes / 4, least = (uint64_t)LIMIT_CLIENT_LEAST * (h->loops ? 2 : 1);
+    if (all < least)
+        all = least;
     if (!h->max_bytes)
         all = LIMIT_CLIENT_BYTES;
     if (h->max_client_bytes)

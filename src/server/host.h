@@ -229,7 +229,7 @@ uint64_t host_memory(const struct host *);
 
 // Memory for clients is apart from that for jobs: requests as far as they have arrived, what is
 // queued, and replies until they were sent. Its limit is max-client-bytes, else a quarter of
-// max-bytes (at least LIMIT_CLIENT_LEAST), else LIMIT_CLIENT_BYTES.
+// max-bytes (at least LIMIT_CLIENT_LEAST, with several loops twice that), else LIMIT_CLIENT_BYTES.
 uint64_t host_client_limit(const struct host *);
 
 // Whether clients take up more than that; of several loops, those of all together, and those of
