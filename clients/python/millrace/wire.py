@@ -1,0 +1,208 @@
+"""The wire: addresses, RESP3, and a connection on which replies come in the order of requests."""
+from __future__ import annotations
+
+import asyncio
+import collections
+import ssl
+import urllib.parse
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple, Union
+
+from .errors import MillraceError, Unreachable, error_of
+
+Word = Union[str, bytes, int, float]
+GREETING_SECONDS = 5.0
+
+
+class Address(NamedTuple):
+    """Where the servers are, and what they want to see."""
+
+    nodes: Tuple[Tuple[str, int], ...]
+    tls: Optional[ssl.SSLContext]
+    user: str
+    secret: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"{host}:{port}" for host, port in self.nodes)
+
+
+def address_of(url: str, token: Optional[str], context: Optional[ssl.SSLContext]) -> Address:
+    """Reads millrace://[user:secret@]host[:port][,host[:port]…], or millraces:// for TLS."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("millrace", "millraces") or not rest:
+        raise ValueError(f"{url!r} is not a URL of Millrace: write millrace://127.0.0.1:7411, or "
+                         "millraces://… for TLS")
+    users, _, hosts = rest.rstrip("/").rpartition("@")
+    user, _, secret = users.rpartition(":") if ":" in users else ("", "", users)
+    nodes = []
+    for host in hosts.split(","):
+        part = urllib.parse.urlsplit("//" + host)
+        if not part.hostname:
+            raise ValueError(f"{url!r} has a host without a name")
+        nodes.append((part.hostname, part.port or 7411))
+    tls = (context or ssl.create_default_context()) if scheme == "millraces" else None
+    secret = token or urllib.parse.unquote(secret)
+    return Address(tuple(nodes), tls, urllib.parse.unquote(user) or "default", secret)
+
+
+def encode(words: Tuple[Word, ...]) -> bytes:
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        data = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+class Push(list):  # type: ignore[type-arg]
+    """What the server sends unasked."""
+
+
+class _Incomplete(Exception):
+    pass
+
+
+def _parse(data: bytearray, at: int) -> Tuple[Any, int]:
+    """One value and where the next begins. An error reply is a value, too."""
+    end = data.find(b"\r\n", at)
+    if end < 0:
+        raise _Incomplete
+    kind, line, at = data[at], bytes(data[at + 1:end]), end + 2
+    if kind == 0x24:  # $
+        size = int(line)
+        if size < 0:
+            return None, at
+        if len(data) < at + size + 2:
+            raise _Incomplete
+        return bytes(data[at:at + size]), at + size + 2
+    if kind == 0x3a:  # :
+        return int(line), at
+    if kind == 0x2b:  # +
+        return line.decode(), at
+    if kind == 0x2d:  # -
+        return error_of(line.decode("utf-8", "replace")), at
+    if kind in b"*>~%":
+        values: List[Any] = Push() if kind == 0x3e else []
+        for _ in range(int(line) * (2 if kind == 0x25 else 1)):
+            value, at = _parse(data, at)
+            values.append(value)
+        if kind == 0x25:
+            return {_text(k): v for k, v in zip(values[::2], values[1::2])}, at
+        return values, at
+    if kind == 0x5f:  # _
+        return None, at
+    if kind == 0x2c:  # ,
+        return float(line), at
+    if kind == 0x23:  # #
+        return line == b"t", at
+    raise Unreachable(f"the server sent {chr(kind)!r}, which is not RESP3")
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+class Wire(asyncio.Protocol):
+    """A connection. Everything runs in the thread of its loop."""
+
+    def __init__(self, on_push: Optional[Callable[[Push], None]]) -> None:
+        self.closed = asyncio.get_running_loop().create_future()
+        self.session = ""
+        self._on_push = on_push
+        self._data = bytearray()
+        self._waiting: Deque[asyncio.Future[Any]] = collections.deque()
+        self._out: List[bytes] = []
+        self._transport: Optional[asyncio.Transport] = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        at = 0
+        try:
+            while at < len(self._data):
+                value, at = _parse(self._data, at)
+                if isinstance(value, Push):
+                    if self._on_push:
+                        self._on_push(value)
+                    continue
+                future = self._waiting.popleft()
+                if future.done():
+                    continue
+                if isinstance(value, MillraceError):
+                    future.set_exception(value)
+                else:
+                    future.set_result(value)
+        except _Incomplete:
+            pass
+        except (Unreachable, ValueError, IndexError, TypeError) as error:
+            self.close(f"the server's reply makes no sense: {error}")
+        del self._data[:at]
+
+    def connection_lost(self, error: Optional[Exception]) -> None:
+        self.close(str(error or "the server closed the connection"))
+
+    def close(self, why: str = "the connection was closed") -> None:
+        if self.closed.done():
+            return
+        self.closed.set_result(why)
+        if self._transport:
+            self._transport.abort()
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(Unreachable(why))
+        self._waiting.clear()
+
+    def ask(self, *words: Word) -> "asyncio.Future[Any]":
+        """Sends a command; requests of one turn of the loop leave together."""
+        future = asyncio.get_running_loop().create_future()
+        if self.closed.done():
+            future.set_exception(Unreachable(self.closed.result()))
+            return future
+        self._waiting.append(future)
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._out.append(encode(words))
+        return future
+
+    def _flush(self) -> None:
+        if self._transport and not self.closed.done():
+            self._transport.write(b"".join(self._out))
+        self._out.clear()
+
+
+async def dial(address: Address, node: Tuple[str, int], name: str,
+               on_push: Optional[Callable[[Push], None]] = None) -> Wire:
+    """Connects to a node and waits until it has read its store."""
+    loop = asyncio.get_running_loop()
+    host, port = node
+    try:
+        _, wire = await asyncio.wait_for(loop.create_connection(
+            lambda: Wire(on_push), host, port, ssl=address.tls,
+            server_hostname=host if address.tls else None), GREETING_SECONDS)
+    except (OSError, asyncio.TimeoutError) as error:
+        raise Unreachable(f"cannot connect to {host}:{port}: {error or 'no answer'}; a server is "
+                          f"started with: millrace serve --listen {host}:{port}") from None
+    try:
+        await asyncio.wait_for(_greet(wire, address, node, name), GREETING_SECONDS)
+    except asyncio.TimeoutError:
+        wire.close()
+        raise Unreachable(f"{host}:{port} does not answer") from None
+    except BaseException:
+        wire.close()
+        raise
+    return wire
+
+
+async def _greet(wire: Wire, address: Address, node: Tuple[str, int], name: str) -> None:
+    from .errors import Incompatible, Usage
+    auth = ("AUTH", address.user, address.secret) if address.secret else ()
+    try:
+        hello = await wire.ask("HELLO", 3, *auth, "SETNAME", name)
+    except Usage as error:
+        raise Incompatible(f"{node[0]}:{node[1]} refuses HELLO 3: {error}") from None
+    if not isinstance(hello, dict) or hello.get("server") != b"millrace":
+        raise Incompatible(f"what listens on {node[0]}:{node[1]} is not a Millrace server")
+    wire.session = str(hello.get("id", ""))
+    await wire.ask("CLIENT", "CANCELS", "ON")
+    while b"loading:1" in await wire.ask("INFO", "persistence"):
+        await asyncio.sleep(0.1)

@@ -1,0 +1,93 @@
+"""driver.py: the Python library in the hands of library_test.py. Reads a request a line as JSON, runs each in a thread
+of its own, and writes a line for each reply and each thing that happens; library_test.py has the requests."""
+import json
+import logging
+import os
+import ssl
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../clients/python"))
+import millrace
+
+logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+written = threading.Lock()
+context = ssl.create_default_context(cafile=os.environ["MILLRACE_CA"]) if "MILLRACE_CA" in os.environ else None
+m = millrace.Millrace(context=context, name=os.environ.get("MILLRACE_NAME"))
+gates, snoozed, stages = {}, set(), []
+
+
+def say(**line):
+    with written:
+        print(json.dumps(line), flush=True)
+
+
+def hold(job):
+    """Until the test lets it go on, or it must stop; true: it was let go on."""
+    gate = gates.setdefault(job.id, threading.Event())
+    while not job.cancelled and not gate.is_set():
+        gate.wait(0.01)
+    if job.cancelled:
+        say(event="stopped", id=job.id)
+    return not job.cancelled
+
+
+def handle(job):
+    body = job.body if isinstance(job.body, dict) else {}
+    say(event="start", id=job.id, stage=job.stage, key=job.key, body=job.body, attempt=job.attempt, meta=job.meta)
+    act = body.get("act")
+    if act == "fail" and job.attempt <= body["times"]:
+        raise RuntimeError(body["reason"])
+    if act == "dead":
+        raise millrace.Dead(body["reason"])
+    if act == "snooze" and job.id not in snoozed:
+        snoozed.add(job.id)
+        raise millrace.Snooze(body["seconds"])
+    if act == "json":
+        return job.json()
+    if act == "hold":
+        hold(job)
+    if act == "progress":
+        job.progress(3, 10, "attachments")
+        hold(job)
+    if act == "count":
+        job.state = {"count": (job.state or {"count": 0})["count"] + 1}
+        return job.state
+    if act == "emit":
+        job.emit(body["stage"], body["body"], key=job.key)
+        job.state = "emitted"
+        if job.attempt <= body.get("times", 0):
+            raise RuntimeError("after its emit")
+    if act == "unencodable":
+        return {"a": object()}
+    return body.get("result")
+
+
+def do_work(stages, **options):
+    m.worker(stages, **options)(handle)
+    m.run(signals=False)
+
+
+REQUESTS = {
+    "push": m.push, "push_many": lambda stage, items, **o: m.push_many(stage, [tuple(i) for i in items], **o),
+    "call": m.call, "wait": m.wait, "cancel": m.cancel, "job": m.job, "work": do_work, "stop": m.stop,
+    "let": lambda job: gates.setdefault(job, threading.Event()).set(),
+    "epic_push": lambda stage, name, n, body, **o: m.epic(stage, name).push(n, body, **o),
+    "epic_look": lambda stage, name: m.epic(stage, name).look()["resume"],
+    "epic_end": lambda stage, name, n: m.epic(stage, name).end(n),
+    "epic_wait": lambda stage, name: m.epic(stage, name).wait()["done"],
+    "unencodable": lambda: m.push("s", {"a": object()}),
+    "level": lambda stage: m.command("LEVEL", stage),
+}
+
+
+def run(request):
+    try:
+        reply = REQUESTS[request["do"]](*request["args"], **request["options"])
+        say(n=request["n"], reply=reply)
+    except Exception as error:
+        say(n=request["n"], error=type(error).__name__, reason=str(error))
+
+
+for line in sys.stdin:
+    threading.Thread(target=run, args=(json.loads(line),), daemon=True).start()

@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+"""library_test.py BUILD: our client libraries against a real server. Each language has a driver, which reads requests and
+writes replies and events as JSON; the cases are the same for all of them. Speaks TAP; a language whose tools are missing
+is skipped by name; nothing waits for time to pass."""
+import atexit
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+from proxy import Proxy
+from running import wait_until
+from served import Client, Server, path, write
+from tap import MILLRACE, TIMEOUT_S, cases, check, equal, main
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Failed(Exception):
+    """What the library raised: the name of the type, and the reason."""
+
+    def __init__(self, error, reason):
+        super().__init__(f"{error}: {reason}")
+        self.error, self.reason = error, reason
+
+
+class Driver:
+    """A process that uses the library of a language."""
+
+    def __init__(self, language, url, **environment):
+        self.process = subprocess.Popen(
+            DRIVERS[language], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stderr=open(path(f"{language}.err"), "a"),
+            env=dict(os.environ, MILLRACE_URL=url, MILLRACE_TOKEN=environment.pop("token", ""), **environment))
+        atexit.register(self.kill)
+        self.count, self.replies, self.events = 0, {}, queue.Queue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            said = json.loads(line)
+            if "event" in said:
+                self.events.put(said)
+            else:
+                self.replies[said["n"]].put(said)
+
+    def begin(self, do, *args, **options):
+        """Sends a request; a function that waits for its reply."""
+        self.count += 1
+        n, replies = self.count, queue.Queue()
+        self.replies[n] = replies
+        self.process.stdin.write(json.dumps({"n": n, "do": do, "args": args, "options": options}) + "\n")
+        self.process.stdin.flush()
+
+        def reply():
+            said = replies.get(timeout=TIMEOUT_S)
+            if "error" in said:
+                raise Failed(said["error"], said["reason"])
+            return said["reply"]
+        return reply
+
+    def do(self, *request, **options):
+        return self.begin(*request, **options)()
+
+    def fails(self, error, *request, **options):
+        """The request fails with an error of this type; its reason."""
+        try:
+            reply = self.do(*request, **options)
+        except Failed as failed:
+            equal(failed.error, error, failed)
+            return failed.reason
+        raise AssertionError(f"{request} was answered with {reply!r:.200}, not {error}")
+
+    def next(self, event="start"):
+        said = self.events.get(timeout=TIMEOUT_S)
+        equal(said["event"], event, said)
+        return said
+
+    def stop(self, working):
+        """Stops its workers; waits until they have left."""
+        self.do("stop")
+        working()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+DRIVERS = {"python": [sys.executable, os.path.join(HERE, "driver.py")]}
+MISSING = {}  # language: why it is skipped
+
+
+def case(function):
+    """The same case for each language."""
+    for language in DRIVERS:
+        def run(language=language):
+            return MISSING.get(language) or function(language)
+        cases.append((f"{function.__name__} ({language})", run))
+
+
+def holds(text, reason):
+    check(text in reason, f"{text!r} is not in: {reason}")
+
+
+def memory_server(*options):
+    return Server("--store", "mem:", *options)
+
+
+def waiting(server, stage):
+    """The number of jobs of a stage that have not ended."""
+    found = [s for s in map(as_map, Client(server).ask("STAGES")) if s["name"] == stage]
+    return found[0]["waiting"] + found[0]["running"] if found else 0
+
+
+def as_map(flat):
+    return dict(zip(flat[::2], flat[1::2]))
+
+
+# ---- Pushing ------------------------------------------------------------------------------------
+
+
+@case
+def K1_a_lost_reply_never_doubles_a_push(language):
+    with memory_server() as server:
+        proxy = Proxy(server)
+        driver = Driver(language, f"millrace://127.0.0.1:{proxy.port}")
+        driver.do("push", "s", "first")
+        proxy.lose = b"PUSH"
+        driver.do("push", "s", "second", key="k")
+        proxy.lose = b"PUSHMANY"
+        ids = driver.do("push_many", "s", [["k", {"n": n}] for n in range(300)])
+        equal((len(set(ids)), proxy.lose), (300, None))
+        bodies = Client(server).work_off("s", 1000)
+        equal(bodies[:2], ["first", "second"])
+        equal([json.loads(b) for b in bodies[2:]], [{"n": n} for n in range(300)])
+
+
+@case
+def K1_a_lost_reply_never_doubles_a_call(language):
+    with memory_server() as server:
+        proxy = Proxy(server, lose=b"CALL")
+        driver = Driver(language, f"millrace://127.0.0.1:{proxy.port}")
+        driver.begin("work", "s", concurrency=1)
+        equal(driver.do("call", "s", {"result": {"ok": True}}, timeout=60), {"ok": True})
+        stage = as_map(Client(server).ask("STAGES")[0])
+        equal((stage["done"], stage["waiting"], proxy.lose), (1, 0, None))
+
+
+@case
+def K2_a_killed_server_is_survived_by_producers_and_workers(language):
+    server = Server("--store", f"file:{path('killed-' + language)}")
+    driver = Driver(language, server.url)
+    working = driver.begin("work", "s", concurrency=3)
+    ids = [driver.do("push", "s", {"n": n}, key=str(n % 3)) for n in range(20)]
+    server.kill()
+    pushes = [driver.begin("push", "s", {"n": n}, key=str(n % 3)) for n in range(20, 40)]
+    server.start()
+    ids += [push() for push in pushes]
+    equal(len(set(ids)), 40)
+    client = Client(server)
+    for job in ids:
+        client.ask("AWAIT", job, "WAIT", TIMEOUT_S * 1000)
+    equal(as_map(client.ask("STAGES")[0])["waiting"], 0)
+    driver.stop(working)
+    server.stop()
+
+
+@case
+def K7_errors_are_types_with_the_reason(language):
+    with memory_server("--max-body", "1000") as server:
+        driver, client = Driver(language, server.url), Client(server)
+        client.ask("STAGE", "full", "max-jobs", 1)
+        driver.do("push", "full", "x")
+        holds("full", driver.fails("Full", "push", "full", "x"))
+        client.ask("DRAIN", "closed")
+        holds("closed", driver.fails("Draining", "push", "closed", "x"))
+        holds("1000", driver.fails("TooBig", "push", "s", "x" * 1001))
+        holds("stage's name", driver.fails("Usage", "push", "a b", "x"))
+        holds("99", driver.fails("Gone", "wait", "99"))
+        holds("JSON", driver.fails("BadBody", "unencodable"))
+        driver.fails("Expired", "call", "idle", "x", timeout=0.1)
+        driver.begin("work", ["s"], concurrency=1)
+        equal(driver.fails("Dead", "call", "s", {"act": "dead", "reason": "no such street"}), "no such street")
+        called = driver.begin("call", "s", {"act": "hold"}, timeout=60)
+        driver.next()
+        job = driver.next()["id"]
+        equal(driver.do("cancel", job), 1)
+        try:
+            called()
+            check(False, "a cancelled call was answered")
+        except Failed as failed:
+            equal(failed.error, "Cancelled")
+        held = driver.do("push", "none", "x")
+        driver.fails("Timeout", "wait", held, timeout=0.05)
+
+
+@case
+def K7_no_server_another_server_and_a_wrong_token(language):
+    with memory_server() as server:
+        address = server.url
+    check("127.0.0.1" in Driver(language, address).fails("Unreachable", "cancel", "1"))
+    redis = shutil.which("redis-server")
+    if redis:
+        port = address.rsplit(":", 1)[1]
+        process = subprocess.Popen([redis, "--port", port, "--save", ""], stdout=subprocess.DEVNULL)
+        atexit.register(process.kill)
+        wait_until(lambda: listens(int(port)), "redis-server listens")
+        Driver(language, address).fails("Incompatible", "cancel", "1")
+        process.kill()
+        process.wait()
+    tokens = path("tokens-" + language)
+    made = subprocess.run([MILLRACE, "auth", "add", "ci", "--role", "push", "--stages", "s", "--auth", tokens],
+                          capture_output=True, text=True, check=True)
+    with memory_server("--auth", tokens) as server:
+        secret = made.stdout.split()[-1]
+        Driver(language, server.url, token="wrong").fails("Denied", "push", "s", "x")
+        driver = Driver(language, server.url.replace("://", f"://ci:{secret}@"))
+        driver.do("push", "s", "x")
+        holds("other", driver.fails("Denied", "push", "other", "x"))
+
+
+def listens(port):
+    import socket
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+@case
+def K7_a_node_that_is_down_is_passed_over(language):
+    with memory_server() as gone:
+        port = gone.port
+    with memory_server() as server:
+        driver = Driver(language, f"millrace://127.0.0.1:{port},127.0.0.1:{server.port}")
+        driver.do("push", "s", "x")
+        equal(waiting(server, "s"), 1)
+
+
+@case
+def an_epic_goes_on_where_it_stopped(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        equal(driver.do("epic_look", "s", "e"), 1)
+        for n in (1, 2, 2, 3):
+            driver.do("epic_push", "s", "e", n, {"n": n})
+        equal(driver.do("epic_look", "s", "e"), 4)
+        driver.do("epic_end", "s", "e", 3)
+        equal(waiting(server, "s"), 3)
+        driver.begin("work", "s", concurrency=2)
+        equal(driver.do("epic_wait", "s", "e"), 3)
+
+
+# ---- Working ------------------------------------------------------------------------------------
+
+
+@case
+def jobs_of_a_key_end_in_order_although_the_first_one_fails_twice(language):
+    with memory_server() as server:
+        Client(server).ask("STAGE", "s", "backoff", "1ms")
+        driver = Driver(language, server.url)
+        for name, times in ("A", 2), ("B", 0), ("C", 0):
+            last = driver.do("push", "s", {"act": "fail", "times": times, "reason": "not yet", "name": name}, key="k")
+        driver.begin("work", "s", concurrency=3)
+        driver.do("wait", last, timeout=TIMEOUT_S)
+        ran = [driver.next() for _ in range(5)]
+        equal([(r["body"]["name"], r["attempt"]) for r in ran], [("A", 1), ("A", 2), ("A", 3), ("B", 1), ("C", 1)])
+
+
+@case
+def the_reason_of_a_failure_is_kept(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        job = driver.do("push", "s", {"act": "fail", "times": 9, "reason": "no such street"}, attempts=1)
+        bad = driver.do("push", "s", {"act": "unencodable"}, attempts=1)
+        keyless = driver.do("push", "s", {"act": "count"}, attempts=1)  # a state needs a key
+        text = driver.do("push", "text", "{no JSON")
+        driver.begin("work", ["s", "text"], concurrency=2)
+        holds("no such street", driver.fails("Dead", "wait", job))
+        holds("JSON", driver.fails("Dead", "wait", bad))
+        holds("key", driver.fails("Dead", "wait", keyless))
+        equal(driver.do("wait", text), "")
+        starts = [driver.next()["body"] for _ in range(4)]
+        check("{no JSON" in starts, starts)
+
+
+@case
+def a_snoozed_job_comes_back_and_counts_no_attempt(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        job = driver.do("push", "s", {"act": "snooze", "seconds": 0.05, "result": {"ok": 1}})
+        driver.begin("work", "s", concurrency=2)
+        equal(driver.do("wait", job, timeout=TIMEOUT_S), {"ok": 1})
+        equal([driver.next()["attempt"] for _ in range(2)], [1, 1])
+
+
+@case
+def K3_cancellation_reaches_the_handler(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        driver.begin("work", "s", concurrency=2)
+        job = driver.do("push", "s", {"act": "hold"})
+        equal(driver.next()["id"], job)
+        equal(driver.do("cancel", job), 1)
+        equal(driver.next("stopped")["id"], job)
+        driver.fails("Timeout", "call", "s", {"act": "hold"}, timeout=0.2, deadline=60)
+        job = driver.next()["id"]
+        equal(driver.next("stopped")["id"], job)
+
+
+@case
+def K4_result_emits_and_state_commit_together(language):
+    with memory_server() as server:
+        Client(server).ask("STAGE", "s", "backoff", "1ms")
+        driver = Driver(language, server.url)
+        driver.begin("work", "s", concurrency=4)
+        counted = [driver.do("push", "s", {"act": "count"}, key="c") for _ in range(3)]
+        equal([driver.do("wait", job) for job in counted], [{"count": n} for n in (1, 2, 3)])
+        emit = {"act": "emit", "stage": "t", "body": {"a": [1, "ü"]}, "times": 1, "result": "done"}
+        equal(driver.do("wait", driver.do("push", "s", emit, key="e")), "done")
+        taken = Client(server).ask("TAKE", "t", "COUNT", 10)
+        equal([(job[3], json.loads(job[4])) for job in taken], [("e", {"a": [1, "ü"]})])
+
+
+@case
+def K5_a_stop_drains(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        working = driver.begin("work", "s", concurrency=1)
+        held, left = driver.do("push", "s", {"act": "hold", "result": "held"}), driver.do("push", "s", {})
+        equal(driver.next()["id"], held)
+        driver.do("stop")
+        driver.do("let", held)
+        working()
+        equal(driver.do("wait", held), "held")
+        equal((driver.do("job", left)["status"], driver.do("job", left)["attempt"]), ("waiting", 0))
+        check(driver.events.empty())
+
+
+@case
+def a_lost_lease_commits_nothing_and_stops_the_handler(language):
+    with memory_server() as server:
+        driver, client = Driver(language, server.url), Client(server)
+        driver.begin("work", "s", concurrency=1, lease=0.5)
+        job = driver.do("push", "s", {"act": "hold", "result": "first"})
+        equal(driver.next()["id"], job)
+        driver.signal(signal.SIGSTOP)
+        taken = client.ask("TAKE", "s", "WAIT", TIMEOUT_S * 1000)[0]
+        equal(taken[0], job)
+        driver.signal(signal.SIGCONT)
+        equal(driver.next("stopped")["id"], job)
+        equal(client.ask("DONE", *taken[:2], "RESULT", "second"), "OK")
+        equal(driver.do("wait", job), "second")
+
+
+@case
+def a_job_that_runs_longer_than_its_lease_keeps_it(language):
+    with memory_server() as server:
+        driver, client = Driver(language, server.url), Client(server)
+        driver.begin("work", "s", concurrency=1, lease=0.3)
+        job = driver.do("push", "s", {"act": "progress", "result": "late"})
+        equal(driver.next()["id"], job)
+        wait_until(lambda: "progress" in as_map(client.ask("JOB", job)), "the job says its progress")
+        shown = as_map(as_map(client.ask("JOB", job))["progress"])
+        equal([str(shown[name]) for name in ("done", "total", "text")], ["3", "10", "attachments"])
+        equal(client.ask("TAKE", "s", "WAIT", 1000), [])
+        driver.do("let", job)
+        equal(driver.do("wait", job), "late")
+        check(driver.events.empty())
+
+
+@case
+def a_trace_is_carried_on(language):
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        driver.begin("work", "s", concurrency=1)
+        body = {"act": "emit", "stage": "t", "body": {}}
+        driver.do("wait", driver.do("push", "s", body, key="k", meta={"traceparent": parent, "other": "x"}))
+        equal(driver.next()["meta"], {"traceparent": parent, "other": "x"})
+        equal(json.loads(Client(server).ask("TAKE", "t")[0][9]), {"traceparent": parent})
+
+
+@case
+def tls_is_verified(language):
+    key, certificate = path("key.pem"), path("cert.pem")
+    if not os.path.exists(certificate):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate,
+                        "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+                       capture_output=True, check=True)
+    with memory_server("--tls-cert", certificate, "--tls-key", key) as server:
+        url = f"millraces://localhost:{server.port}"
+        driver = Driver(language, url, MILLRACE_CA=certificate)
+        driver.begin("work", "s", concurrency=1)
+        equal(driver.do("call", "s", {"result": "safe"}), "safe")
+        check("certificate" in Driver(language, url).fails("Unreachable", "cancel", "1").lower())
+
+
+main()

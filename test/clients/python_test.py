@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""python_test.py BUILD: what library_test.py cannot see of the Python library: replies that come in pieces, replies that
+make no sense, the package, and its guide. Speaks TAP."""
+import asyncio
+import os
+import re
+import subprocess
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
+LIBRARY = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../clients/python"))
+sys.path.insert(0, LIBRARY)
+from millrace import Full, Unreachable
+from millrace.wire import Push, Wire, address_of
+from running import Running, wait_until
+from served import Client, Server, path, write
+from tap import TIMEOUT_S, case, check, equal, main
+
+REPLIES = (b"+OK\r\n", b"$5\r\na\r\nbc\r\n", b"$-1\r\n", b"_\r\n", b":-12\r\n", b",1.5\r\n", b"#t\r\n",
+           b"*3\r\n:1\r\n*0\r\n$0\r\n\r\n", b"%1\r\n+name\r\n$1\r\nx\r\n", b">2\r\n+cancel\r\n$1\r\n7\r\n",
+           b"-FULL stage s has 1 job\r\n")
+VALUES = ["OK", b"a\r\nbc", None, None, -12, 1.5, True, [1, [], b""], {"name": b"x"}]
+
+
+async def receive(*pieces):
+    """What a connection makes of bytes that arrive in these pieces."""
+    pushed = []
+    wire = Wire(pushed.append)
+    futures = [wire.ask("PING") for _ in range(10)]
+    for piece in pieces:
+        wire.data_received(piece)
+    return wire, [f.exception() or f.result() for f in futures if f.done()], pushed
+
+
+@case
+def replies_may_be_cut_at_any_byte():
+    stream = b"".join(REPLIES)
+    for at in range(len(stream)):
+        _, values, pushed = asyncio.run(receive(stream[:at], stream[at:]))
+        equal(values[:9], VALUES, at)
+        equal((type(values[9]), values[9].reason), (Full, "stage s has 1 job"))
+        equal(pushed, [Push(["cancel", b"7"])])
+
+
+@case
+def replies_that_make_no_sense_end_the_connection():
+    for bad in b"!\r\n", b"$x\r\n", b"*z\r\n", b":\r\n", b"+OK\r\n" * 11, b"%1\r\n*0\r\n+x\r\n":
+        wire, values, _ = asyncio.run(receive(bad))
+        check(wire.closed.done(), bad)
+        check(all(v == "OK" or isinstance(v, Unreachable) for v in values), bad, values)
+
+
+@case
+def addresses_are_read_and_bad_ones_refused():
+    address = address_of("millrace://ci:a%3Ab@a,b:7500/", None, None)
+    equal((address.nodes, address.user, address.secret, address.tls),
+          ((("a", 7411), ("b", 7500)), "ci", "a:b", None))
+    equal(address_of("millrace://[::1]:7412", "t", None)[0], (("::1", 7412),))
+    for bad in "redis://x", "millrace://", "127.0.0.1:7411", "millrace://a,,b", "millrace://a:x", "millrace://a:99999":
+        try:
+            address_of(bad, None, None)
+        except ValueError:
+            continue
+        check(False, f"{bad} was taken")
+
+
+@case
+def it_is_installed_without_a_network():
+    venv = path("venv")
+    made = subprocess.run([sys.executable, "-m", "venv", venv], capture_output=True, text=True)
+    equal(made.returncode, 0, made.stdout, made.stderr)
+    installed = subprocess.run([f"{venv}/bin/pip", "install", "--no-index", LIBRARY], capture_output=True, text=True)
+    equal(installed.returncode, 0, installed.stdout, installed.stderr)
+    where = subprocess.run([f"{venv}/bin/python", "-c", "import millrace; print(millrace.__file__)"], cwd=path(""),
+                           capture_output=True, text=True, check=True).stdout
+    check(where.startswith(venv), where)
+
+
+@case
+def its_guide_runs_as_it_stands():
+    with open(os.path.join(LIBRARY, "README.md"), encoding="utf-8") as file:
+        guide = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+    equal(len(guide), 4, "the guide has other snippets: run them here")
+    server = Server("--store", "mem:")
+    write("file-7", "one\ntwo\n")
+    environment = dict(os.environ, MILLRACE_URL=server.url, PYTHONPATH=LIBRARY)
+    run = lambda n, more="": Running(sys.executable, "-c", guide[n].replace("millrace://127.0.0.1:7411", server.url) + more,
+                                     text=True, env=environment, cwd=path(""))
+    worker = run(1)
+    ended = run(0, "\nprint(answer)").end()
+    equal((ended.code, ended.out), (0, "{'ok': True}\n"), ended)
+    worker.signal(15)
+    equal(worker.end().code, 0)
+    equal(run(2).end().code, 0)
+    importer = run(3, "") if guide[3].startswith("from") else Running(
+        sys.executable, "-c", "from millrace import Millrace\nm = Millrace()\n" + guide[3], text=True, env=environment,
+        cwd=path(""))
+    client = Client(server)
+    wait_until(lambda: any("import" in stage for stage in client.ask("STAGES")), "the import has begun")
+    while importer.process.poll() is None and len(client.work_off("import")) < 3:
+        pass
+    equal(importer.end().out, "2\n")
+    server.stop()
+
+
+main()
