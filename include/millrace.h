@@ -253,7 +253,8 @@ void mr_result_free(mr_result *); // also of a zeroed one, or NULL
 //     mr_epic_wait(m, "mail", "june", MR_FOREVER, NULL);
 //
 // The engine knows which numbers it has accepted and accepts none twice, whatever is restarted:
-// this program, the server, the workers. It keeps an epic, a few bytes, until mr_epic_drop. A name
+// this program, the server, the workers. It keeps an epic, a few bytes, until mr_epic_drop or
+// mr_epic_forget. A name
 // has 1 to 200 bytes and is unique within its stage: epics of two stages never meet.
 
 // The producer's side of an epic. It belongs to the caller and nothing of it needs freeing; one
@@ -301,12 +302,15 @@ typedef struct mr_epic_info {
     uint64_t accepted;         // jobs, and what has become of them:
     uint64_t waiting, running; // not ended
     uint64_t done, dead, cancelled, expired;
-    int over;            // 1: all numbers were accepted, and all jobs have ended; else 0
-    const char *stage;   // that it belongs to …
+    int over;          // 1: all numbers were accepted, or it was cancelled, and all jobs have ended
+    const char *stage; // that it belongs to …
     const char *held_by; // … and why none of its jobs starts: see mr_stage_info. Both are valid
                          // until this thread's next look at an epic
     int64_t expected;    // how many there will be, as its producer said; -1: not known
-    uint64_t reserved[7];
+    uint64_t forget_ms;  // as mr_epic_forget said; 0: it is kept
+    int stopped;         // 1: mr_epic_cancel was called for it
+    int then_pushed;     // 1: the job of mr_epic_then was pushed
+    uint64_t reserved[5];
 } mr_epic_info;
 
 int mr_epic_look(mr *, const char *stage, const char *name, mr_epic_info *out); // MR_EGONE
@@ -316,7 +320,24 @@ int mr_epic_look(mr *, const char *stage, const char *name, mr_epic_info *out); 
 // MR_EGONE: there is none, or it was dropped meanwhile.
 int mr_epic_wait(mr *, const char *stage, const char *name, int64_t wait_ms, mr_epic_info *out);
 
-// Forgets an epic: its name and numbers can be used anew. Jobs of it stay and run. MR_EGONE.
+// Pushes a job when the epic is over, in whatever way its jobs have ended: in the same commit that
+// ends it, so once, over any crash, and not again if dead jobs are retried and end. It is accepted
+// whatever the limits of its stage. `key` may be empty, the body has at most 4 KiB. A second call
+// replaces the first until the epic is over; if it is, the job is pushed now. MR_EINVAL: another
+// one was pushed already.
+int mr_epic_then(mr *, const char *stage, const char *name, const char *then_stage, mr_bytes key,
+                 mr_bytes body);
+
+// Cancels all jobs of the epic that have not ended, as mr_cancel does, and refuses all further
+// numbers with MR_ECANCELLED until mr_epic_drop; so the epic ends. Many jobs take a while:
+// mr_epic_wait waits for the last. MR_EGONE.
+int mr_epic_cancel(mr *, const char *stage, const char *name);
+
+// Drops the epic that long after it is over, or from now on if it is: at least 1,000 ms; 0: never.
+int mr_epic_forget(mr *, const char *stage, const char *name, int64_t after_ms);
+
+// Forgets an epic: its name and numbers can be used anew. Jobs of it stay and run; what
+// mr_epic_then has said is not pushed. MR_EGONE.
 int mr_epic_drop(mr *, const char *stage, const char *name);
 
 // ---- Schedules --------------------------------------------------------------------------------

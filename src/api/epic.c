@@ -304,6 +304,31 @@ int mr_epic_wait(mr *m, const char *stage, const char *name, int64_t wait_ms, mr
     return 0;
 }
 
+int mr_epic_then(mr *m, const char *stage, const char *name, const char *then_stage, mr_bytes key,
+                 mr_bytes body) {
+    struct epic_place p;
+    struct emit then = { .body = body, .job.key = key };
+    int err = check_place(m, stage, name, &p);
+    if (err == 0)
+        err = check_stage(then_stage, &then.stage);
+    return err < 0 ? err : m->engine->impl->epic_then(m->engine, p.stage, p.name, &then);
+}
+
+int mr_epic_cancel(mr *m, const char *stage, const char *name) {
+    struct epic_place p;
+    int err = check_place(m, stage, name, &p);
+    return err < 0 ? err : m->engine->impl->epic_cancel(m->engine, p.stage, p.name);
+}
+
+int mr_epic_forget(mr *m, const char *stage, const char *name, int64_t after_ms) {
+    struct epic_place p;
+    int err = check_place(m, stage, name, &p);
+    if (err == 0 && after_ms < 0)
+        err = error_set(MR_EINVAL, "an epic cannot be dropped before its end");
+    return err < 0 ? err
+                   : m->engine->impl->epic_forget(m->engine, p.stage, p.name, (uint64_t)after_ms);
+}
+
 int mr_epic_drop(mr *m, const char *stage, const char *name) {
     struct epic_place p;
     int err = check_place(m, stage, name, &p);

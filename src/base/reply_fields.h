@@ -54,7 +54,10 @@
     X(waiting)                                                                                     \
     X(running) X(parked) X(delayed) X(dead) X(done) X(failed) X(oldest_ms) X(wasted_wait_ms)
 #define EPIC_INFO_MEMBERS(X)                                                                       \
-    X(resume) X(accepted) X(waiting) X(running) X(done) X(dead) X(cancelled) X(expired)
+    X(resume)                                                                                      \
+    X(accepted)                                                                                    \
+    X(waiting)                                                                                     \
+    X(running) X(done) X(dead) X(cancelled) X(expired) X(stopped) X(then_pushed) X(forget_ms)
 #define JOB_INFO_MEMBERS(X)                                                                        \
     X(id) X(attempt) X(attempts) X(age_ms) X(left_ms) X(due_ms) X(running_ms)
 #define SCHEDULE_INFO_MEMBERS(X)                                                                   \

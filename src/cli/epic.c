@@ -1,4 +1,5 @@
-// millrace epic: shows the progress of an epic, waits for its end, skips a number, drops it.
+// millrace epic: shows the progress of an epic, waits for its end, skips a number, says what
+// follows it, cancels it, drops it.
 #include "base/clock.h"
 #include "cli/epic_bar.h"
 #include "cli/output.h"
@@ -67,16 +68,49 @@ static enum cli_exit epic_wait_for_end(const struct input *in, int64_t wait_ms) 
 }
 
 static bool epic_options_read(const struct input *in, int64_t *out_wait_ms, uint64_t *out_skip) {
-    bool given[] = { input_option(in, "--wait"), input_option(in, "--drop"),
-                     input_option(in, "--skip") };
+    static const char *const options[] = { "--wait",   "--drop", "--skip",
+                                           "--cancel", "--then", "--forget" };
+    int given = 0;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        given += input_option(in, options[i]) != NULL;
     if (!input_duration(in, "--wait", out_wait_ms) ||
         !input_count(in, "--skip", INT64_MAX, out_skip))
         return false;
-    if (given[0] + given[1] + given[2] <= 1)
+    if (given <= 1)
         return true;
-    complain("epic: --wait waits for its end, --skip leaves out a number, --drop forgets it: one "
-             "after the other");
+    complain("epic: --wait waits for its end, --skip leaves out a number, --then says what follows "
+             "it, --cancel cancels its jobs, --forget and --drop forget it: one after the other");
     return false;
+}
+
+// Adds THEN STAGE KEY BODY; a key of "-" is none.
+static bool add_then(struct words *w, const char *text) {
+    const char *key = strchr(text, ' '), *body = key ? strchr(key + 1, ' ') : NULL;
+    if (!body || key == text) {
+        complain("epic: --then takes 'STAGE KEY BODY', with - for a job without a key");
+        return false;
+    }
+    mr_bytes named = { key + 1, (size_t)(body - key - 1) };
+    words_text(w, "THEN");
+    words_add(w, (mr_bytes){ text, (size_t)(key - text) });
+    words_add(w, named.size == 1 && key[1] == '-' ? (mr_bytes){ 0 } : named);
+    words_text(w, body + 1);
+    return true;
+}
+
+// Adds what the options ask for. False: they are wrong.
+static bool add_order(const struct input *in, uint64_t skip, struct words *w) {
+    const char *then = input_option(in, "--then");
+    words_option(w, "FORGET", input_option(in, "--forget"));
+    if (input_option(in, "--drop"))
+        words_text(w, "DROP");
+    if (input_option(in, "--cancel"))
+        words_text(w, "CANCEL");
+    if (input_option(in, "--skip")) {
+        words_text(w, "SKIP");
+        words_number(w, (int64_t)skip);
+    }
+    return !then || add_then(w, then);
 }
 
 enum cli_exit epic_run(const struct input *in) {
@@ -97,11 +131,9 @@ enum cli_exit epic_run(const struct input *in) {
         words_finish(&w);
         return code;
     }
-    if (drop)
-        words_text(&w, "DROP");
-    if (input_option(in, "--skip")) {
-        words_text(&w, "SKIP");
-        words_number(&w, (int64_t)skip);
+    if (!add_order(in, skip, &w)) {
+        words_finish(&w);
+        return CLI_USAGE;
     }
     enum cli_exit code = talk_once(in, STORE_MUST_EXIST, &w, show_map);
     if (code == CLI_DONE && drop && address_read(in, &address) == 0)

@@ -147,13 +147,25 @@ const struct cli_command jobs_commands[] = {
                 "The engine keeps the numbers of an epic until it is dropped, also after its end,\n"
                 "so that no number is used twice. Its jobs are kept as the stage's retention\n"
                 "says, dead ones until they are retried or dropped; dropping the epic does not\n"
-                "change its jobs. A number that is skipped counts as pushed, without a job.\n",
+                "change its jobs. A number that is skipped counts as pushed, without a job.\n"
+                "\n"
+                "With --then, a job is pushed when the epic ends: all of it is pushed and has\n"
+                "ended, in whatever way. It is pushed once, over any crash, and not again when\n"
+                "dead jobs are retried. KEY is - for a job without a key. --cancel cancels all of\n"
+                "its jobs that have not ended and refuses more; that ends it, too. --forget drops\n"
+                "it by itself, so long after its end (at least 1s; 0 keeps it).\n",
         .examples = "millrace epic mail june\n"
                     "millrace epic mail june --wait 2h && millrace epic mail june --drop\n"
                     "millrace epic mail june --skip 17\n"
-                    "    skips line 17: the same push then continues with line 18\n",
+                    "    skips line 17: the same push then continues with line 18\n"
+                    "millrace epic mail june --then 'report - june is sent'\n"
+                    "    pushes a job to the stage report when all of june has ended\n"
+                    "millrace epic mail june --forget 7d\n",
         .options = { { "--wait", "D", "wait for its end, at most: 30s, 5m, 2h" },
                      { "--skip", "N", "number N will not be pushed" },
+                     { "--then", "JOB", "push 'STAGE KEY BODY' when it ends" },
+                     { "--cancel", NULL, "cancel its jobs, and refuse more" },
+                     { "--forget", "D", "drop it so long after its end; 0: never" },
                      { "--drop", NULL, "remove it: its name can then be used again" },
                      AT,
                      JSON },

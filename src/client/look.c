@@ -271,6 +271,30 @@ int client_epic_skip(struct engine *base, mr_bytes stage, mr_bytes name, uint64_
     return act_on_epic(base, stage, name, "SKIP", number);
 }
 
+int client_epic_forget(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t after_ms) {
+    return act_on_epic(base, stage, name, "FORGET", after_ms);
+}
+
+int client_epic_then(struct engine *base, mr_bytes stage, mr_bytes name, const struct emit *then) {
+    struct client *c = (struct client *)base;
+    struct exchange *x = epic_new(stage, name, NULL);
+    if (x) {
+        exchange_word(x, "THEN");
+        exchange_bytes(x, then->stage);
+        exchange_bytes(x, then->job.key);
+        exchange_bytes(x, then->body);
+    }
+    return exchange_do(c, x, NULL, NULL);
+}
+
+int client_epic_cancel(struct engine *base, mr_bytes stage, mr_bytes name) {
+    struct client *c = (struct client *)base;
+    struct exchange *x = epic_new(stage, name, NULL);
+    if (x)
+        exchange_word(x, "CANCEL");
+    return exchange_do(c, x, NULL, NULL);
+}
+
 static void pause_for(struct client *c, uint64_t ms) {
     pthread_cond_t never;
     uint64_t until_ms = monotonic_ms() + ms;

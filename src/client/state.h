@@ -395,6 +395,9 @@ int client_epic_wait(struct engine *, mr_bytes stage, mr_bytes name, int64_t lef
                      uint64_t expected, int64_t wait_ms, mr_epic_info *);
 int client_epic_end(struct engine *, mr_bytes stage, mr_bytes name, uint64_t total);
 int client_epic_skip(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
+int client_epic_then(struct engine *, mr_bytes stage, mr_bytes name, const struct emit *);
+int client_epic_cancel(struct engine *, mr_bytes stage, mr_bytes name);
+int client_epic_forget(struct engine *, mr_bytes stage, mr_bytes name, uint64_t after_ms);
 int client_epic_drop(struct engine *, mr_bytes stage, mr_bytes name);
 int client_stage_look(struct engine *, mr_bytes stage, mr_stage_info *);
 int client_stages(struct engine *, int (*each)(const mr_stage_info *, void *arg), void *arg);

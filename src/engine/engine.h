@@ -118,6 +118,9 @@ struct engine_impl {
                      uint64_t expected, int64_t wait_ms, mr_epic_info *out);
     int (*epic_end)(struct engine *, mr_bytes stage, mr_bytes name, uint64_t total);
     int (*epic_skip)(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
+    int (*epic_then)(struct engine *, mr_bytes stage, mr_bytes name, const struct emit *);
+    int (*epic_cancel)(struct engine *, mr_bytes stage, mr_bytes name);
+    int (*epic_forget)(struct engine *, mr_bytes stage, mr_bytes name, uint64_t after_ms);
     int (*epic_drop)(struct engine *, mr_bytes stage, mr_bytes name);
 
     // Schedules. `cron` and `tz` of the options may be NULL; the engine checks them and `missed`.

@@ -328,6 +328,9 @@ int local_epic_wait(struct engine *, mr_bytes stage, mr_bytes name, int64_t left
                     int64_t wait_ms, mr_epic_info *);
 int local_epic_end(struct engine *, mr_bytes stage, mr_bytes name, uint64_t total);
 int local_epic_skip(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
+int local_epic_then(struct engine *, mr_bytes stage, mr_bytes name, const struct emit *);
+int local_epic_cancel(struct engine *, mr_bytes stage, mr_bytes name);
+int local_epic_forget(struct engine *, mr_bytes stage, mr_bytes name, uint64_t after_ms);
 int local_epic_drop(struct engine *, mr_bytes stage, mr_bytes name);
 void event_epic(void *owner, struct watcher *);
 

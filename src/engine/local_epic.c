@@ -109,6 +109,24 @@ int local_epic_skip(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t
     return err < 0 ? err : local_end_durable(s, core_epic_skip(s->core, stage, name, number));
 }
 
+int local_epic_then(struct engine *base, mr_bytes stage, mr_bytes name, const struct emit *then) {
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_epic_then(s->core, stage, name, then));
+}
+
+int local_epic_cancel(struct engine *base, mr_bytes stage, mr_bytes name) {
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_epic_cancel(s->core, stage, name));
+}
+
+int local_epic_forget(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t after_ms) {
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_epic_forget(s->core, stage, name, after_ms));
+}
+
 int local_epic_drop(struct engine *base, mr_bytes stage, mr_bytes name) {
     struct local_shard *s = shard_of_stage(base, stage);
     int err = local_begin(s);

@@ -25,6 +25,11 @@ static const struct option epic_options[] = {
     { 0 },
 };
 
+static const struct option forget_options[] = {
+    { "FORGET", OPTION_MS, 0 },
+    { 0 },
+};
+
 // Writes the fields of EPIC, or those of EPICS, which begin with the name.
 static void write_fields(struct session *s, const struct reply_table *fields, mr_bytes name,
                          const struct epic_info *info) {
@@ -157,6 +162,13 @@ static void epic_then(struct session *s, const struct epic_name *n, const mr_byt
         write_epic(s, n, core_epic_then(n->core, n->stage, n->name, &then));
 }
 
+static void epic_forget(struct session *s, struct arguments *a, const struct epic_name *n) {
+    int64_t after_ms = 0;
+    a->at = 3;
+    if (options_read(s, a, forget_options, &after_ms))
+        write_epic(s, n, core_epic_forget(n->core, n->stage, n->name, (uint64_t)after_ms));
+}
+
 void run_epic(struct session *s, struct arguments *a) {
     struct epic_options o = { .left = UINT64_MAX };
     struct epic_name n = { core_of_stage(s->host, a->words[1]), a->words[1], a->words[2] };
@@ -174,9 +186,8 @@ void run_epic(struct session *s, struct arguments *a) {
         epic_then(s, &n, a->words + 4);
     } else if (a->count == 4 && word_is(what, "CANCEL")) {
         write_epic(s, &n, core_epic_cancel(n.core, n.stage, n.name));
-    } else if (a->count == 5 && word_is(what, "FORGET")) {
-        if (read_number(s, a->words[4], "a number of milliseconds", &number))
-            write_epic(s, &n, core_epic_forget(n.core, n.stage, n.name, number));
+    } else if (word_is(what, "FORGET")) {
+        epic_forget(s, a, &n);
     } else {
         a->at = 3;
         if (options_read(s, a, epic_options, &o))

@@ -467,6 +467,49 @@ static void D4_a_wait_for_an_epic_ends_when_it_is_dropped(void **state) {
     must(mr_close(m));
 }
 
+static void G4_a_job_follows_the_end_of_an_epic(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_epic e = begin(m, "june", 4);
+    must(mr_epic_then(m, "s", "june", "report", mr_str("k"), mr_str("june is over")));
+    push_number(m, &e, NULL);
+    must(mr_epic_end(m, &e));
+    assert_int_equal(look_epic(m, "june").then_pushed, 0);
+    work_off(m, "s", 1);
+    must(mr_epic_wait(m, "s", "june", MR_FOREVER, NULL));
+    assert_int_equal(look_epic(m, "june").then_pushed, 1);
+    mr_job *job;
+    must(mr_take(m, "report", NULL, &job));
+    mr_bytes body = mr_job_body(job);
+    assert_int_equal(body.size, strlen("june is over"));
+    assert_memory_equal(body.data, "june is over", body.size);
+    must(mr_done(job));
+    refused(MR_EINVAL, mr_epic_then(m, "s", "june", "report", mr_str(""), mr_str("other")));
+    refused(MR_EINVAL, mr_epic_then(m, "s", "may", "no stage", mr_str(""), mr_str("x")));
+    refused(MR_EINVAL, mr_epic_then(m, "s", "may", NULL, mr_str(""), mr_str("x")));
+    must(mr_close(m));
+}
+
+static void G5_an_epic_is_cancelled_and_forgotten(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_epic e = begin(m, "june", 4);
+    push_number(m, &e, NULL);
+    push_number(m, &e, NULL);
+    must(mr_epic_cancel(m, "s", "june"));
+    mr_epic_info info;
+    must(mr_epic_wait(m, "s", "june", MR_FOREVER, &info));
+    assert_int_equal(info.cancelled, 2);
+    assert_int_equal(info.stopped, 1);
+    refused(MR_ECANCELLED, mr_epic_push(m, &e, mr_str("3"), NULL, NULL));
+    must(mr_epic_forget(m, "s", "june", 60000));
+    assert_int_equal(look_epic(m, "june").forget_ms, 60000);
+    refused(MR_EINVAL, mr_epic_forget(m, "s", "june", 1));
+    refused(MR_EINVAL, mr_epic_forget(m, "s", "june", -1));
+    refused(MR_EGONE, mr_epic_cancel(m, "s", "may"));
+    must(mr_close(m));
+}
+
 static void D4_a_waiting_reader_continues_when_the_workers_have_caught_up(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -707,6 +750,8 @@ int main(void) {
         cmocka_unit_test(D4_two_epics_share_the_workers),
         cmocka_unit_test(D4_a_second_epic_is_not_held_up_by_the_first),
         cmocka_unit_test(D4_a_wait_for_an_epic_ends_when_it_is_dropped),
+        cmocka_unit_test(G4_a_job_follows_the_end_of_an_epic),
+        cmocka_unit_test(G5_an_epic_is_cancelled_and_forgotten),
         cmocka_unit_test(D4_a_waiting_reader_continues_when_the_workers_have_caught_up),
     };
     const struct CMUnitTest troubles[] = {

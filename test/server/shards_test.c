@@ -385,6 +385,23 @@ static void E4_emits_travel_to_their_shards(void **state) {
     assert_int_equal(host_next_ms(&d->host) == 0, 0); // nothing is left to do
 }
 
+// G4: what follows an epic travels to the shard of its stage.
+static void G4_then_travels_to_its_shard(void **state) {
+    struct dialogue *d = *state;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        send_linef(d, 0, "EPIC s e%u THEN %s k 'after %u'", i, stages[i], i);
+        expect_reply(d, 0, "[*]");
+        send_linef(d, 0, "EPIC s e%u END 0", i);
+        expect_reply(d, 0, "[*\"then-pushed\" :1 *]");
+        struct job job = take(d, 0, stages[i]);
+        assert_int_equal(shard_of(&job), i);
+        assert_int_equal(job.body[6], '0' + (int)i);
+        end_job(d, "DONE", job, "");
+        send_linef(d, 0, "STAGES NAME %s", stages[i]);
+        expect_reply(d, 0, "[[*\"waiting\" :0 *\"pushed\" :1 \"done\" :1 *]]");
+    }
+}
+
 // Rule 13: what leads to a stage of another shard is held while that is over its high mark.
 static void X_a_high_mark_holds_stages_of_other_shards(void **state) {
     struct dialogue *d = *state;
@@ -579,6 +596,7 @@ int main(void) {
         SHARDED(DONEMANY_commits_jobs_of_all_shards),
         SHARDED(A9_running_jobs_of_all_shards_are_asked_to_stop),
         SHARDED(E4_emits_travel_to_their_shards),
+        SHARDED(G4_then_travels_to_its_shard),
         SHARDED(X_a_high_mark_holds_stages_of_other_shards),
         SHARDED(X_a_cycle_is_seen_over_all_shards),
         SHARDED(G14_a_backup_has_no_arrival_without_its_commit),

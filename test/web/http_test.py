@@ -182,6 +182,13 @@ def every_look_answers():
     equal([j["id"] for j in web.get("/api/dead?stage=mail")["dead"]], ["1"])
     equal(web.get("/api/workers")["workers"][0]["level"], 7)
     equal((web.get("/api/epics")["epics"][0]["name"], web.get("/api/epics")["epics"][0]["resume"]), ("import", 2))
+    which = {"stage": "mail", "name": "import"}
+    epic = web.post("/api/epics/then", {**which, "then": "report", "key": "", "body": "done"})["epic"]
+    equal((epic["then"], epic["then-pushed"]), ("report", 0))
+    equal(web.post("/api/epics/forget", {**which, "after": "7d"})["epic"]["forget-ms"], 7 * 86400000)
+    web.refuses(400, "ERR", "1000 ms to 100 years", "POST", "/api/epics/forget", {**which, "after": 5})
+    web.refuses(400, "ERR", "stage's name", "POST", "/api/epics/then", {**which, "then": "no stage", "key": "", "body": ""})
+    equal(web.post("/api/epics/forget", {**which, "after": 0})["epic"]["forget-ms"], 0)
     check("mail" in web.get("/api/why?of=mail")["why"])
     equal(web.post("/api/schedules", {"stage": "mail", "name": "nightly", "body": "b", "cron": "30 2 * * *",
                                       "tz": "Europe/Berlin", "missed": "one", "key": "k"}), {"ok": True})

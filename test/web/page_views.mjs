@@ -493,6 +493,17 @@ test('epics are shown with their progress', async () => {
         .filter({ hasText: 'No worker' })
         .waitFor();
     await page.shot('epics');
+    await row(page, 'june').getByRole('button', { name: 'Then…' }).click();
+    await page.getByLabel('Stage').fill('report');
+    await page.getByLabel('Body').fill('june is over');
+    await page.getByRole('button', { name: 'Push it then' }).click();
+    await row(page, 'june').filter({ hasText: 'pushes to report' }).waitFor();
+    await row(page, 'june').getByRole('button', { name: 'Cancel', exact: true }).click();
+    await page.getByRole('button', { name: 'Cancel the epic' }).click();
+    await row(page, 'june').filter({ hasText: 'cancelled, pushed what follows' }).waitFor();
+    await row(page, 'june').getByRole('button', { name: 'Drop', exact: true }).click();
+    await page.getByRole('button', { name: 'Drop the epic' }).click();
+    await row(page, 'june').waitFor({ state: 'hidden' });
     await page.leave();
 });
 

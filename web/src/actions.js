@@ -3,6 +3,7 @@
 import { sentence } from './api.js';
 import { act } from './calls.js';
 import { ask, complain, notice } from './dialog.js';
+import { el, field } from './dom.js';
 import { counted, short } from './format.js';
 import { store } from './store.js';
 
@@ -87,6 +88,71 @@ export async function jobAct(id, verb) {
   return tryAction(
     () => act.job(id, verb),
     () => about.outcome(id),
+  );
+}
+
+// ---- An epic -----------------------------------------------------------------------------------
+
+const textInput = (attributes = {}) =>
+  el('input', { autocomplete: 'off', spellcheck: 'false', ...attributes });
+
+const EPIC = {
+  cancel: {
+    title: 'Cancel epic',
+    text: 'All of its jobs that have not ended are cancelled, and no more are accepted. This cannot be undone.',
+    act: 'Cancel the epic',
+    outcome: 'is cancelled.',
+  },
+  drop: {
+    title: 'Drop epic',
+    text: 'Its name and numbers are forgotten, and nothing is pushed at its end. Its jobs stay and run.',
+    act: 'Drop the epic',
+    outcome: 'is dropped.',
+  },
+};
+
+export async function epicAct(epic, verb) {
+  const { title, text, act: label, outcome } = EPIC[verb];
+  if (!(await ask({ title: `${title} ${epic.name}?`, text, act: label }))) return false;
+  return tryAction(
+    () => act.epic(epic, verb),
+    () => `Epic ${epic.name} ${outcome}`,
+  );
+}
+
+// Asks for the job that is pushed when the epic ends.
+export async function epicThen(epic) {
+  const then = textInput({ maxlength: 200 });
+  const key = textInput({ maxlength: 1024 });
+  const body = textInput({ maxlength: 4096 });
+  const given = await ask({
+    title: `Push a job after epic ${epic.name}`,
+    text: 'It is pushed once, when all jobs of the epic have ended.',
+    act: 'Push it then',
+    danger: false,
+    fields: [field('Stage', then), field('Key', key, 'empty: none'), field('Body', body)],
+  });
+  if (!given) return false;
+  return tryAction(
+    () => act.epic(epic, 'then', { then: then.value, key: key.value, body: body.value }),
+    () => `A job is pushed to ${then.value} when epic ${epic.name} has ended.`,
+  );
+}
+
+// Asks how long the epic is kept.
+export async function epicForget(epic) {
+  const after = textInput({ value: '7d' });
+  const given = await ask({
+    title: `Forget epic ${epic.name}`,
+    text: 'It is dropped that long after its end, or after now if it has ended.',
+    act: 'Set the time',
+    danger: false,
+    fields: [field('After', after, '30s, 5m, 2h, 7d; 0: never')],
+  });
+  if (!given) return false;
+  return tryAction(
+    () => act.epic(epic, 'forget', { after: after.value }),
+    () => `The time of epic ${epic.name} is set.`,
   );
 }
 

@@ -44,5 +44,6 @@ export const act = {
   key: (name, key, verb) => post(`${stageAt(name)}/${verb}`, { key }),
   cancelMany: async (name, filter) => (await post(`${stageAt(name)}/cancel`, filter)).count,
   policy: (name, values) => post(`${stageAt(name)}/policy`, values),
+  epic: ({ stage, name }, verb, more) => post(`api/epics/${verb}`, { stage, name, ...more }),
   dead: async (verb, filter) => (await post(`api/dead/${verb}`, filter)).count,
 };

@@ -1,8 +1,9 @@
 // Dialogs that ask for confirmation, and short notices about the outcome of an action.
 import { button, el } from './dom.js';
 
-// Resolves with true if the user confirms. `act` is the label of the button that confirms.
-export function ask({ title, text, act, danger = true }) {
+// Resolves with true if the user confirms. `act` is the label of the button that confirms, `fields` are
+// nodes to fill in before.
+export function ask({ title, text, act, danger = true, fields = [] }) {
   return new Promise((resolve) => {
     const yes = button(act, () => dialog.close('yes'), danger ? 'danger' : 'primary');
     const no = button('Leave it', () => dialog.close('no'), 'quiet');
@@ -12,6 +13,7 @@ export function ask({ title, text, act, danger = true }) {
       { 'aria-label': title },
       el('h2', title),
       paragraphs,
+      fields,
       el('div.row', danger ? [no, yes] : [yes, no]),
     );
     dialog.addEventListener('close', () => {
@@ -20,7 +22,7 @@ export function ask({ title, text, act, danger = true }) {
     });
     document.body.append(dialog);
     dialog.showModal();
-    (danger ? no : yes).focus();
+    (fields.length ? fields[0].querySelector('input') : danger ? no : yes).focus();
   });
 }
 

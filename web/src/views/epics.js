@@ -1,8 +1,9 @@
 // Epics: numbered streams of pushes, with their progress and the outcomes of their jobs.
+import { epicAct, epicForget, epicThen } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { el, fragment, panel, setText } from '../dom.js';
-import { count } from '../format.js';
+import { button, el, fragment, needs, panel, setShown, setText } from '../dom.js';
+import { count, duration } from '../format.js';
 import { whyCell } from '../parts.js';
 import { poller } from '../poll.js';
 import { progress } from '../progress.js';
@@ -14,6 +15,37 @@ function whyOfStage(get) {
   const cell = whyCell(() => ({ name: get().stage }));
   return { node: cell.node, set: (e) => cell.set({ ...e, name: e.stage, delayed: 0 }) };
 }
+
+// What follows its end.
+const afterwards = (e) =>
+  [
+    e.stopped ? 'cancelled' : '',
+    e.then ? `pushes to ${e.then}` : '',
+    e['then-pushed'] ? 'pushed what follows' : '',
+    e['forget-ms'] ? `forgotten after ${duration(e['forget-ms'])}` : '',
+  ]
+    .filter(Boolean)
+    .join(', ') || '–';
+
+// The buttons of a row; those that would change nothing are hidden.
+const epicButtons = (refresh) => (get) => {
+  const made = [
+    ['Then…', epicThen, (e) => !e['then-pushed']],
+    ['Cancel', (e) => epicAct(e, 'cancel'), (e) => !e.stopped || e.waiting + e.running > 0],
+    ['Forget…', epicForget, () => true],
+    ['Drop', (e) => epicAct(e, 'drop'), () => true],
+  ].map(([label, action, shown]) => {
+    const node = needs(
+      'push',
+      button(label, async () => (await action(get())) && refresh(), 'small'),
+    );
+    return { node, set: (e) => setShown(node, Boolean(e.stage) && shown(e)) };
+  });
+  return {
+    node: el('span', ...made.map((b) => b.node)),
+    set: (e) => made.forEach((b) => b.set(e)),
+  };
+};
 
 export function epicsView() {
   const table = liveTable({
@@ -43,7 +75,9 @@ export function epicsView() {
       { head: 'Dead', number: true, text: (e) => count(e.dead) },
       { head: 'Cancelled', number: true, text: (e) => count(e.cancelled) },
       { head: 'Expired', number: true, text: (e) => count(e.expired) },
+      { head: 'Afterwards', text: afterwards },
       { head: 'Why jobs wait', wide: true, make: whyOfStage },
+      { head: '', make: epicButtons(() => loading.tick()) },
     ],
   });
   const said = el('p.error');
