@@ -75,7 +75,8 @@ struct node {
     uint32_t hasty_looks;   // in a row, because a shard has no owner, or should have another one
     uint32_t left_out;      // nodes beyond those of a cluster, as last reported
     bool is_looking, looks_again, is_stopping, is_closing;
-    bool is_drained; // as last read
+    bool is_interrupted; // the board is of no more use
+    bool is_drained;     // as last read
     bool is_outage, is_ready, has_joined;
     uint64_t wrong_since_ms;                    // since when the store is not as it was; 0: it is
     _Atomic uint64_t known_ends[SERVER_SHARDS]; // see log_stream_options
@@ -602,7 +603,8 @@ static void on_stopping(void *arg) {
 static void on_closing(void *arg) {
     struct node *n = arg;
     n->is_closing = true;
-    if (n->is_looking)
+    n->is_interrupted = n->is_looking;
+    if (n->is_interrupted)
         board_interrupt(n->board);
 }
 
@@ -694,7 +696,14 @@ static void node_prepare(struct node *n) {
 static void node_leave(struct node *n) {
     char key[NODE_ADDRESS + 16];
     snprintf(key, sizeof key, "node %s", n->address);
-    if (n->address[0] && !n->is_outage && board_remove(n->board, key) != STREAM_DONE)
+    if (!n->address[0] || n->is_outage)
+        return;
+    if (n->is_interrupted) {
+        board_close(n->board);
+        n->board = NULL;
+    }
+    if ((!n->board && board_open(&n->server.store_url, &n->board) < 0) ||
+        board_remove(n->board, key) != STREAM_DONE)
         notice(NOTICE_DEBUG, "the node is still listed: %s", error_text());
 }
 
