@@ -118,12 +118,16 @@ static void make_numbered(struct group *g) {
     uint32_t shard = route_of(group_count(g), mr_str("numbered"));
     begin(g, shard);
     core_act_for(core_of(g, shard), MAKER);
-    assert_int_equal(core_epic_end(core_of(g, shard), mr_str("numbered"), mr_str("e"), 3), 0);
-    core_act_for(core_of(g, shard), 0);
+    struct core *core = core_of(g, shard);
+    struct emit then = { .stage = mr_str("after"), .body = mr_str("x"), .job.key = mr_str("k") };
+    assert_int_equal(core_epic_end(core, mr_str("numbered"), mr_str("e"), 1), 0);
+    assert_int_equal(core_epic_then(core, mr_str("numbered"), mr_str("e"), &then), 0);
+    assert_int_equal(core_epic_forget(core, mr_str("numbered"), mr_str("e"), 60000), 0);
+    core_act_for(core, 0);
     end(g, shard);
 }
 
-// U7: a copy keeps who has made what.
+// U7: a copy keeps who has made what. G4: and what follows the end of an epic.
 static void expect_numbered(struct group *g) {
     uint32_t shard = route_of(group_count(g), mr_str("numbered"));
     struct stage_info stage;
@@ -132,6 +136,13 @@ static void expect_numbered(struct group *g) {
     assert_int_equal(core_epic(core_of(g, shard), mr_str("numbered"), mr_str("e"), &epic), 0);
     assert_int_equal(stage.maker, MAKER);
     assert_int_equal(epic.maker, MAKER);
+    assert_true(bytes_equal(epic.then, mr_str("after")));
+    assert_int_equal(epic.forget_ms, 60000);
+    begin(g, shard);
+    assert_int_equal(core_epic_skip(core_of(g, shard), mr_str("numbered"), mr_str("e"), 1), 0);
+    end(g, shard);
+    assert_int_equal(core_epic(core_of(g, shard), mr_str("numbered"), mr_str("e"), &epic), 0);
+    assert_true(epic.over && epic.then_pushed);
 }
 
 // Links in every state: nothing delivered, some, all; acknowledged or not.
