@@ -547,13 +547,18 @@ static void set_tokens(struct host *h, void *auth) {
     host_set_auth(h, auth);
 }
 
-// Other loops get what the first one has read, not what the file says by then.
+static void drop_tokens(void *auth) {
+    auth_destroy(auth);
+}
+
+// Other loops get what the first one has read, not what the file says by then. The loop of a shard
+// that is being opened may end before it runs.
 static int pass_on_tokens(struct server *server, uint32_t loop) {
     struct auth *copy;
     int err = auth_copy(server->loop[0]->host.auth, &copy);
     if (err < 0)
         return err;
-    err = loops_run(&server->loops, loop, set_tokens, copy);
+    err = loops_give(&server->loops, loop, set_tokens, drop_tokens, copy);
     if (err < 0)
         auth_destroy(copy);
     return err;

@@ -69,6 +69,8 @@ void loop_message_free(struct loop_message *m) {
     if (m->message)
         message_finish(m->message);
     mem_free(m->message);
+    if (m->drop)
+        m->drop(m->arg);
     mem_free(m);
 }
 
@@ -123,12 +125,18 @@ void loops_wake(struct loops *l, uint32_t loop) {
     pthread_mutex_unlock(&in->lock);
 }
 
-int loops_run(struct loops *l, uint32_t loop, void (*run)(struct host *, void *arg), void *arg) {
+int loops_give(struct loops *l, uint32_t loop, void (*run)(struct host *, void *arg),
+               void (*drop)(void *arg), void *arg) {
     struct loop_message *m = loop_message_create(LOOP_RUN, NULL);
     if (!m)
         return error_set(MR_ENOMEM, "no memory for a message between loops");
     m->run = run;
+    m->drop = drop;
     m->arg = arg;
     loop_send(l, loop, m);
     return 0;
+}
+
+int loops_run(struct loops *l, uint32_t loop, void (*run)(struct host *, void *arg), void *arg) {
+    return loops_give(l, loop, run, NULL, arg);
 }

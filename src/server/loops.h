@@ -79,4 +79,8 @@ void loops_wake(struct loops *, uint32_t loop); // has a turn soon
 // does not run, it is not called. Any thread. MR_ENOMEM.
 int loops_run(struct loops *, uint32_t loop, void (*run)(struct host *, void *arg), void *arg);
 
+// The same with an argument that `run` takes over; if it is not called, `drop` frees it.
+int loops_give(struct loops *, uint32_t loop, void (*run)(struct host *, void *arg),
+               void (*drop)(void *arg), void *arg);
+
 #endif

@@ -62,6 +62,7 @@ struct loop_message {
     struct shared_reservation *reserved;
     struct message *message;
     void (*run)(struct host *, void *arg);
+    void (*drop)(void *arg); // frees `arg` if it was not run; NULL: it is borrowed
     void *arg;
 };
 

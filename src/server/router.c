@@ -810,9 +810,10 @@ static bool receive_shard_message(struct host *h, const struct message *m) {
 
 void router_handle(struct host *h, struct loop_message *m) {
     struct remote *r = m->remote;
-    if (m->kind == LOOP_RUN)
+    if (m->kind == LOOP_RUN) {
+        m->drop = NULL;
         m->run(h, m->arg);
-    else if (m->kind == LOOP_ENDED)
+    } else if (m->kind == LOOP_ENDED)
         remote_free(r);
     else if (r->from)
         pass_back(r, m);
