@@ -6,4 +6,7 @@
 #define HOT __attribute__((flatten))    // inlines all that it calls …
 #define APART __attribute__((noinline)) // … except what is rarely needed, or hot itself
 
+// Inlined always, also into functions that have grown large.
+#define INLINED __attribute__((always_inline)) static inline
+
 #endif

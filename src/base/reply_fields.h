@@ -325,6 +325,22 @@
     X(STATS, all, sum, pushed, count, "pushed", "likewise")                                        \
     X(STATS, all, sum, done, count, "done", "likewise")                                            \
     X(STATS, all, sum, failed, count, "failed", "likewise")                                        \
+    X(QUOTAS, all, first, token, bytes, "token", "the name of the client's token, or empty")       \
+    X(QUOTAS, all, first, used_stages, count, "used_stages", "stages that it has made")            \
+    X(QUOTAS, all, first, max_stages, count, "max_stages", "its quota of these; 0: none")          \
+    X(QUOTAS, all, first, used_jobs, count, "used_jobs", "jobs that count for it")                 \
+    X(QUOTAS, all, first, max_jobs, count, "max_jobs", "its quota of these; 0: none")              \
+    X(QUOTAS, all, first, used_bytes, count, "used_bytes", "bytes of these jobs")                  \
+    X(QUOTAS, all, first, max_bytes, count, "max_bytes", "its quota of these; 0: none")            \
+    X(QUOTAS, all, first, used_sources, count, "used_sources", "sources that it uses")             \
+    X(QUOTAS, all, first, max_sources, count, "max_sources", "its quota of these; 0: none")        \
+    X(QUOTAS, all, first, used_epics, count, "used_epics", "epics that it has made")               \
+    X(QUOTAS, all, first, max_epics, count, "max_epics", "its quota of these; 0: none")            \
+    X(QUOTAS, all, first, used_schedules, count, "used_schedules", "schedules that it has made")   \
+    X(QUOTAS, all, first, max_schedules, count, "max_schedules", "its quota of these; 0: none")    \
+    X(QUOTAS, all, first, used_connections, count, "used_connections", "its open connections")     \
+    X(QUOTAS, all, first, max_connections, count, "max_connections",                               \
+      "its quota of these; 0: none")                                                               \
     X(REPLICATION, all, first, role, bytes, "role", "master")                                      \
     X(REPLICATION, all, first, slaves, count, "connected_slaves", "0")                             \
     X(CLUSTER, all, first, cluster_enabled, count, "cluster_enabled", "1 if it is a node")         \

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,10 +70,24 @@ static enum cli_exit secret_deliver(const struct input *in, FILE *file, const ch
     return CLI_DONE;
 }
 
+enum { QUOTA_OPTION = 128 }; // characters of a quota's word
+
+// Turns --max-jobs 1000 into the word max-jobs=1000 of the file.
+static void quotas_read(const struct input *in, char words[QUOTA_KINDS][QUOTA_OPTION],
+                        struct auth_words *out) {
+    for (int i = 0; i < QUOTA_KINDS; i++) {
+        char option[32];
+        (void)snprintf(option, sizeof option, "--max-%s", quota_word((enum quota_kind)i));
+        const char *value = input_option(in, option);
+        (void)snprintf(words[i], QUOTA_OPTION, "%s=%s", option + 2, value ? value : "");
+        out->quotas[i] = mr_str(value ? words[i] : "");
+    }
+}
+
 enum cli_exit auth_add_run(const struct input *in) {
     const char *role = input_option(in, "--role"), *stages = input_option(in, "--stages");
     const char *path = input_option(in, "--out");
-    char secret[AUTH_SECRET + 1];
+    char secret[AUTH_SECRET + 1], quotas[QUOTA_KINDS][QUOTA_OPTION];
     FILE *file;
     if (!role) {
         complain("auth add: which --role? push, work, read, admin or several of them: push,read");
@@ -81,8 +96,11 @@ enum cli_exit auth_add_run(const struct input *in) {
     enum cli_exit code = secret_file_create(path, &file);
     if (code != CLI_DONE)
         return code;
-    int err = auth_add(file_of(in), mr_str(in->arguments[0]), mr_str(role),
-                       mr_str(stages ? stages : "*"), secret);
+    struct auth_words words = { .name = mr_str(in->arguments[0]),
+                                .roles = mr_str(role),
+                                .patterns = mr_str(stages ? stages : "*") };
+    quotas_read(in, quotas, &words);
+    int err = auth_add(file_of(in), &words, secret);
     if (err < 0 && file) {
         (void)fclose(file);
         (void)unlink(path);
@@ -110,7 +128,7 @@ static void roles_write(uint32_t roles, char *to, size_t room) {
 
 static void auth_print_json(const struct auth *auth) {
     struct json j = { 0 };
-    char roles[64];
+    char roles[64], name[32];
     json_open(&j, NULL, '[');
     for (size_t i = 0; i < auth_count(auth); i++) {
         const struct auth_entry *e = auth_at(auth, i);
@@ -119,6 +137,11 @@ static void auth_print_json(const struct auth *auth) {
         json_bytes(&j, "name", e->name);
         json_text(&j, "roles", roles);
         json_bytes(&j, "stages", e->patterns);
+        for (int k = 0; k < QUOTA_KINDS; k++) {
+            (void)snprintf(name, sizeof name, "max-%s", quota_word((enum quota_kind)k));
+            if (e->quota.most.of[k])
+                json_number(&j, name, e->quota.most.of[k]);
+        }
         json_close(&j, '}');
     }
     json_close(&j, ']');
@@ -131,12 +154,16 @@ static void print_rows(const struct auth *auth) {
     for (size_t i = 0; i < auth_count(auth); i++)
         if ((int)auth_at(auth, i)->name.size > widest)
             widest = (int)auth_at(auth, i)->name.size;
-    printf("%-*s  %-20s  %s\n", widest, "name", "roles", "stages");
+    printf("%-*s  %-20s  %s\n", widest, "name", "roles", "stages, quotas");
     for (size_t i = 0; i < auth_count(auth); i++) {
         const struct auth_entry *e = auth_at(auth, i);
         roles_write(e->roles, roles, sizeof roles);
-        printf("%-*.*s  %-20s  %.*s\n", widest, (int)e->name.size, (const char *)e->name.data,
-               roles, (int)e->patterns.size, (const char *)e->patterns.data);
+        printf("%-*.*s  %-20s  %.*s", widest, (int)e->name.size, (const char *)e->name.data, roles,
+               (int)e->patterns.size, (const char *)e->patterns.data);
+        for (int k = 0; k < QUOTA_KINDS; k++)
+            if (e->quota.most.of[k])
+                printf(" max-%s=%" PRIu64, quota_word((enum quota_kind)k), e->quota.most.of[k]);
+        printf("\n");
     }
 }
 

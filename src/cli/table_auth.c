@@ -23,13 +23,26 @@ const struct cli_command auth_commands[] = {
                 "stands for any text: 'mail.*,sms.*'. A running server reads the file again on\n"
                 "SIGHUP.\n"
                 "\n"
+                "The --max-... options are quotas: a command that would exceed one gets FULL, and\n"
+                "other tokens do not notice. Jobs count for the token that has pushed them until\n"
+                "they end; emits and jobs of schedules are accepted beyond it, and count.\n"
+                "\n"
                 "Millrace's commands take the secret from MILLRACE_TOKEN, from the file that\n"
                 "MILLRACE_TOKEN_FILE names, or from the URL (millrace://NAME:SECRET@HOST); for\n"
                 "other Redis clients NAME is the user and the secret is the password.\n",
         .examples = "millrace auth add ci --role push --stages 'mail.*' --out ci.token\n"
-                    "MILLRACE_TOKEN_FILE=ci.token millrace push mail.in hello\n",
+                    "MILLRACE_TOKEN_FILE=ci.token millrace push mail.in hello\n"
+                    "millrace auth add acme --role push,work --stages 'acme.*' \\\n"
+                    "    --max-jobs 10000 --max-bytes 64M --out acme.token\n",
         .options = { { "--role", "ROLES", "push, work, read, admin; several with commas" },
                      { "--stages", "NAMES", "which stages, with commas and * (all)" },
+                     { "--max-stages", "N", "stages that the token may make" },
+                     { "--max-jobs", "N", "jobs of it that have not ended" },
+                     { "--max-bytes", "SIZE", "bytes of these jobs: 512K, 64M, 2G" },
+                     { "--max-sources", "N", "sources of numbered pushes" },
+                     { "--max-epics", "N", "epics that it may make" },
+                     { "--max-schedules", "N", "schedules that it may make" },
+                     { "--max-connections", "N", "open connections (half of max-clients)" },
                      { "--out", "FILE",
                        "write the secret to FILE (new, mode 0600), not to stdout" },
                      AUTH },
@@ -38,8 +51,9 @@ const struct cli_command auth_commands[] = {
     {
         .name = "auth list",
         .arguments = "",
-        .doc = "list tokens, roles and stages",
-        .help = "Lists the tokens of a file, without their secrets, which are not stored.\n",
+        .doc = "list tokens, roles, stages and quotas",
+        .help = "Lists the tokens of a file, without their secrets, which are not stored. What a\n"
+                "token uses of its quotas is in INFO quotas, for that token, and in /metrics.\n",
         .examples = "millrace auth list\n",
         .options = { AUTH, JSON },
         .run = auth_list_run,

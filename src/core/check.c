@@ -2,6 +2,7 @@
 #include "core/epic.h"
 #include "core/group.h"
 #include "core/link.h"
+#include "core/maker.h"
 
 #include "base/errors.h"
 
@@ -15,6 +16,7 @@
 
 struct tally {
     uint64_t ready, parked, jobs, live_bytes;
+    uint64_t made_jobs, made_bytes;   // that count for a maker
     uint64_t group_users, group_jobs; // as channels, jobs and leases have them
 };
 
@@ -128,6 +130,10 @@ static int check_jobs(const struct core *c, struct tally *t) {
         const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
         t->live_bytes += reasons ? reasons->small : 0;
         by_status[j->status]++;
+        EXPECT(j->status < JOB_DONE || j->status == JOB_DEAD || !job_maker(c, j),
+               "job %" PRIu64 " has ended and still counts", j->id);
+        t->made_jobs += job_maker(c, j) != 0;
+        t->made_bytes += job_maker_bytes(c, j);
         EXPECT(!(j->flags & JOB_HALTS) ||
                    (j->status == JOB_DEAD && !channel_reaches(c, channel_at(c, j->owner), i)),
                "job %" PRIu64 " halts nothing", j->id);
@@ -280,9 +286,15 @@ static int check_groups(const struct core *c, const struct tally *t) {
     return 0;
 }
 
-// The makers count exactly the stages, sources and schedules that have one.
-static bool makers_are_right(const struct core *c) {
-    uint64_t made = 0;
+// The makers count exactly the stages, sources, schedules, jobs and emits under way that have one.
+static bool makers_are_right(const struct core *c, const struct tally *t) {
+    uint64_t made = t->made_jobs, bytes = 0;
+    for (uint32_t i = 1; i < c->makers.next_new; i++) {
+        const struct maker *m = slab_at(&c->makers, i);
+        bytes += maker_of_name(c, m->name) == i ? m->bytes : 0;
+    }
+    if (bytes != t->made_bytes)
+        return false;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         made += c->stages[i]->maker != 0;
     for (uint32_t i = 1; i < c->sources.next_new; i++)
@@ -344,6 +356,7 @@ static int check_all_links(const struct core *c, struct tally *t) {
             EXPECT(o->next || l->last == n, "an outbox has lost its end");
             before = o->number;
             t->live_bytes += o->size;
+            t->made_jobs += o->maker != 0;
             counts += o->number > l->arrived;
             count++;
         }
@@ -396,7 +409,7 @@ int core_check(const struct core *c) {
         leased -= c->stages[i]->leased;
     EXPECT(!leased, "leased jobs are miscounted");
     EXPECT(recorded == map_count(&c->recorded_leases), "recorded leases are miscounted");
-    EXPECT(makers_are_right(c), "makers are miscounted");
+    EXPECT(makers_are_right(c, &t), "makers are miscounted");
     for (uint32_t i = 1; i <= c->stage_count; i++)
         EXPECT(!c->stages[i]->known_only || (c->stages[i]->name_size && !c->stages[i]->recorded),
                "stage %u is used, but counts as known only", i);

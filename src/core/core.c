@@ -2,6 +2,7 @@
 #include "core/epic.h"
 #include "core/group.h"
 #include "core/link.h"
+#include "core/maker.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -91,6 +92,7 @@ int core_create(const struct core_config *config, struct core **out) {
 }
 
 static void finish_parts(struct core *c) {
+    core_end_quotas(c);
     for (uint32_t i = 1; i < c->leases.next_new; i++) {
         mem_free(lease_at(c, i)->block);
         mem_free(lease_at(c, i)->record);
@@ -143,10 +145,6 @@ void core_destroy(struct core *c) {
     buffer_finish(&c->grants);
     buffer_finish(&c->tick_body);
     mem_free(c);
-}
-
-void core_act_for(struct core *c, uint64_t maker) {
-    c->maker = maker;
 }
 
 // ---- Connections ------------------------------------------------------------------------------

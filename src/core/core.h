@@ -39,6 +39,7 @@
 #include "base/histogram.h"
 #include "base/job_spec.h"
 #include "base/list.h"
+#include "base/quotas.h"
 #include "base/reply_fields.h"
 #include "core/policy.h"
 #include "core/route.h"
@@ -210,12 +211,31 @@ struct core_peers {
     void *owner;
 };
 
+// What a token may have of what it makes; 0: any number. The name is for messages.
+struct maker_quota {
+    mr_bytes token;
+    struct quotas most;
+};
+
+// Quotas, for all shards of a process together. NULL functions: this is the only shard, and jobs
+// that no command makes count for no token.
+struct core_quotas {
+    // What a maker has in this shard becomes more or less. Any thread that uses the core.
+    void (*changed)(void *owner, uint64_t maker, enum quota_kind, int64_t by);
+    // What it has in all shards.
+    uint64_t (*used)(void *owner, uint64_t maker, enum quota_kind);
+    // Whether jobs count for this maker: it has a quota of jobs or bytes.
+    bool (*counts_jobs)(void *owner, uint64_t maker);
+    void *owner;
+};
+
 struct core_config {
     struct core_limits limits;
     struct core_sink sink;
     struct core_events events; // NULL functions are not called
     void *owner;               // passed to the events
     struct core_peers peers;
+    struct core_quotas quotas;
     uint32_t shard, shards;     // which of how many this is: 0 of 1 when both are 0
     uint64_t first_id, id_step; // ids of this shard: 0 means shard + 1 and shards
     uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
@@ -260,10 +280,22 @@ uint64_t core_now(const struct core *);
 uint64_t
 core_epoch(const struct core *); // each opening of a log has a higher one than those before
 
-// Sets who makes the stages and sources that the following commands make: a number that stands for
-// a token. 0: unknown, which has no share limit. Records keep the maker; records of older stores
-// have none.
-void core_act_for(struct core *, uint64_t maker);
+// Sets who makes what the following commands make: a number that stands for a token, and what it
+// may have (NULL: its share only), borrowed until the next call. 0: unknown, which has no share
+// limit. Records keep the maker; records of older stores have none.
+//
+// Jobs count for a maker that has a quota of jobs or bytes, from their push to their end: those
+// that it pushes, those of schedules and of THEN of epics that it has made, and what such jobs
+// emit. Jobs that were pushed while it had no such quota do not count. Emits and ticks are accepted
+// beyond the quota.
+void core_act_for(struct core *, uint64_t maker, const struct maker_quota *);
+
+// The owner's sums no longer include this shard, and no function of core_quotas is called any more.
+// core_destroy does the same.
+void core_end_quotas(struct core *);
+
+// What a maker has in this shard.
+void core_used(const struct core *, uint64_t maker, struct quotas *out);
 
 // ---- Connections ------------------------------------------------------------------------------
 
@@ -608,6 +640,7 @@ struct link_entry {
     int64_t deadline_ms;       // until its deadline; 0: it has none; LINK_EXPIRED: that has passed
     uint32_t attempts;         // 0: as the stage says
     uint64_t maker;            // of the stage, for whose share it counts here; 0: not known
+    uint64_t job_maker;        // whom the job counts for; 0: no maker
 };
 
 // The oldest entry to that shard with a number above `after` that was not acknowledged; 0: the
@@ -688,6 +721,7 @@ struct job_info {
     uint32_t shard;          // whose log the positions below are in
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
     uint32_t meta_size;      // bytes of META behind its body
+    uint64_t maker;          // whom it counts for (core_act_for); 0: no maker
     uint64_t state_at;       // the entry of its channel's state; 0: none
     bool has_progress;
     struct job_progress progress; // its text is borrowed until the next command

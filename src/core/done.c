@@ -38,6 +38,16 @@ static int done_check(const struct core *c, const struct done *d) {
     return 0;
 }
 
+// They count as the job does that has emitted them, or for the token of the commit.
+APART static int done_prepare_emits(struct core *c, struct done_plan *m) {
+    uint64_t of_job = job_maker(c, job_at(c, m->job)), before = c->job_maker;
+    c->job_maker = of_job ? of_job : before;
+    int err = emits_prepare(c, &m->emits, m->done->emits, (uint32_t)m->done->emit_count,
+                            m->ends.then, m->ends.then_maker);
+    c->job_maker = before;
+    return err;
+}
+
 static int done_prepare(struct core *c, struct done_plan *m) {
     const struct done *d = m->done;
     const struct job *j = job_at(c, m->job);
@@ -47,7 +57,7 @@ static int done_prepare(struct core *c, struct done_plan *m) {
     if (j->flags & JOB_HAS_SOURCE)
         epic_end_find(c, j, &m->ends);
     if (d->emit_count || m->ends.then)
-        err = emits_prepare(c, &m->emits, d->emits, (uint32_t)d->emit_count, m->ends.then);
+        err = done_prepare_emits(c, m);
     return err < 0 || !m->ends.source ? err : epic_end_reserve(c, m->emits.count);
 }
 

@@ -69,7 +69,7 @@ static int emits_reserve(struct core *c, const struct emits *e, const struct emi
 }
 
 APART int emits_prepare(struct core *c, struct emits *e, const struct emit *list, uint32_t count,
-                        const struct emit *last) {
+                        const struct emit *last, uint64_t last_maker) {
     *e = (struct emits){ .count = count + (last != NULL) };
     int err = emits_reserve(c, e, list, count);
     if (err < 0)
@@ -82,12 +82,15 @@ APART int emits_prepare(struct core *c, struct emits *e, const struct emit *list
         e->pushes = NULL;
         return error_set(MR_ENOMEM, "no memory for %u emits", e->count);
     }
-    for (; e->prepared < e->count; e->prepared++) {
-        const struct emit *from = e->prepared < count ? &list[e->prepared] : last;
-        if ((err = emit_prepare(c, e, from, e->prepared)) < 0)
+    for (; e->prepared < count; e->prepared++)
+        if ((err = emit_prepare(c, e, &list[e->prepared], e->prepared)) < 0)
             return err;
-    }
-    return 0;
+    uint64_t before = c->job_maker;
+    c->job_maker = last_maker;
+    err = last ? emit_prepare(c, e, last, e->prepared) : 0;
+    c->job_maker = before;
+    e->prepared += last && err == 0;
+    return err;
 }
 
 APART void emits_sizes(const struct emits *e, size_t *records, size_t *bytes, size_t *joined) {
@@ -165,7 +168,7 @@ APART void emits_apply(struct core *c, struct emits *e, uint32_t from, uint32_t 
         if (plan->is_repeat)
             continue;
         if (plan->linked)
-            outbox_send(c, plan->channel, c->out.at[next], out_size(c, next));
+            outbox_send(c, plan, c->out.at[next], out_size(c, next));
         else
             push_plan_apply(c, plan, c->out.at[next], out_size(c, next));
         next++;

@@ -18,10 +18,11 @@ struct emits {
     size_t first;      // the index of the first emit's record in the group
 };
 
-// Checks them and reserves what they need. `last` is one more emit, after those of the list; NULL:
-// none. Whatever this returns, emits_undo or emits_apply follows. The caller pins the stages.
+// Checks them and reserves what they need. `last` is one more emit, after those of the list, which
+// counts for `last_maker`; NULL: none. The others count as all new jobs do (core.job_maker).
+// Whatever this returns, emits_undo or emits_apply follows. The caller pins the stages.
 int emits_prepare(struct core *, struct emits *, const struct emit *list, uint32_t count,
-                  const struct emit *last);
+                  const struct emit *last, uint64_t last_maker);
 
 // What the group needs for them: records, bytes of heads, and of bodies with META.
 void emits_sizes(const struct emits *, size_t *records, size_t *bytes, size_t *joined);

@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "core/limit.h"
+#include "core/maker.h"
 
 #include <inttypes.h>
 
@@ -173,6 +174,8 @@ static void epic_end_of(const struct core *c, uint32_t source, struct epic_end *
         return;
     out->source = source;
     out->then = o->then.stage.size ? &o->then : NULL;
+    uint64_t maker = maker_name(c, source_at(c, source)->maker);
+    out->then_maker = out->then && maker_counts_jobs(c, maker) ? maker : 0;
 }
 
 APART void epic_end_find(const struct core *c, const struct job *j, struct epic_end *out) {
@@ -220,7 +223,7 @@ static int epic_finish_prepare(struct core *c, struct epic_finish *f) {
     int err = 0;
     if (f->ends.then) {
         c->stages_pinned = true;
-        err = emits_prepare(c, &f->emits, NULL, 0, f->ends.then);
+        err = emits_prepare(c, &f->emits, NULL, 0, f->ends.then, f->ends.then_maker);
         c->stages_pinned = false;
     }
     if (err == 0)

@@ -32,6 +32,7 @@ struct epic_orders {
 struct epic_end {
     uint32_t source;
     const struct emit *then; // NULL: nothing is pushed
+    uint64_t then_maker;     // whom that job counts for: the maker of the epic; 0: no maker
     size_t entry;            // the index of its EPIC record in the group
 };
 

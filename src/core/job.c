@@ -1,5 +1,5 @@
 // The table of jobs by id, and their attributes.
-#include "core/state.h"
+#include "core/maker.h"
 
 #include <assert.h>
 
@@ -132,7 +132,33 @@ struct attr *job_add_attr(struct core *c, struct job *j, enum attr_kind kind) {
     return slab_at(&c->attrs, number ? number : attr_link(j, kind, &c->attrs));
 }
 
+// The value of ATTR_COUNTS: the size of META, whom the job counts for, and its bytes that do.
+enum { MAKER_SHIFT = 11, MAKER_BYTES_SHIFT = 32 };
+#define META_BITS ((UINT64_C(1) << MAKER_SHIFT) - 1)
+
+_Static_assert(META_MOST <= META_BITS, "the size of META has a place");
+_Static_assert(JOB_MAKERS_MOST <= UINT32_MAX >> MAKER_SHIFT, "and so has the maker");
+
+static uint32_t counts_maker(const struct attr *counts) {
+    return (uint32_t)counts->value >> MAKER_SHIFT;
+}
+
+static uint32_t counts_bytes(const struct attr *counts) {
+    return (uint32_t)(counts->value >> MAKER_BYTES_SHIFT);
+}
+
+static void counts_end(struct core *c, struct attr *counts) {
+    uint32_t maker = counts_maker(counts);
+    if (!maker)
+        return;
+    maker_add_bytes(c, maker, -(int64_t)counts_bytes(counts));
+    maker_remove(c, maker, MADE_JOB);
+    counts->value &= META_BITS;
+}
+
 static void attr_dropped(struct core *c, struct job *j, enum attr_kind kind, struct attr *a) {
+    if (kind == ATTR_COUNTS)
+        counts_end(c, a);
     if (kind == ATTR_REASONS)
         home_remove(c, a->value, a->small);
     if (kind == ATTR_SOURCE) {
@@ -247,12 +273,34 @@ void job_set_counts(struct core *c, struct job *j, uint32_t attempts, uint32_t m
 void job_set_meta_size(struct core *c, struct job *j, uint32_t meta_size) {
     struct attr *a = meta_size ? job_add_attr(c, j, ATTR_COUNTS) : job_attr(c, j, ATTR_COUNTS);
     if (a)
-        a->value = meta_size;
+        a->value = (a->value & ~META_BITS) | meta_size;
 }
 
 uint32_t job_meta_size(const struct core *c, const struct job *j) {
     const struct attr *a = job_attr(c, j, ATTR_COUNTS);
-    return a ? (uint32_t)a->value : 0;
+    return a ? (uint32_t)(a->value & META_BITS) : 0;
+}
+
+uint64_t job_maker(const struct core *c, const struct job *j) {
+    const struct attr *a = job_attr(c, j, ATTR_COUNTS);
+    return a ? maker_name(c, counts_maker(a)) : 0;
+}
+
+uint32_t job_maker_bytes(const struct core *c, const struct job *j) {
+    const struct attr *a = job_attr(c, j, ATTR_COUNTS);
+    return a && counts_maker(a) ? counts_bytes(a) : 0;
+}
+
+void job_set_maker(struct core *c, struct job *j, uint64_t maker, uint32_t bytes) {
+    struct attr *a = maker ? job_add_attr(c, j, ATTR_COUNTS) : job_attr(c, j, ATTR_COUNTS);
+    if (!a)
+        return;
+    uint32_t index = maker_add(c, maker, MADE_JOB); // first: it may be the one that it has
+    counts_end(c, a);
+    if (!index)
+        return;
+    a->value |= (uint64_t)bytes << MAKER_BYTES_SHIFT | (uint64_t)index << MAKER_SHIFT;
+    maker_add_bytes(c, index, bytes);
 }
 
 int reasons_of(struct core *c, const struct job *j, struct buffer *out) {

@@ -1,6 +1,7 @@
 // Whether a stage may start a job (stage_hold) or accept one more (stage_has_room), and its high
 // mark.
 #include "core/limit.h"
+#include "core/maker.h"
 
 #include "base/errors.h"
 

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "core/limit.h"
+#include "core/maker.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -111,9 +112,11 @@ static int outbox_create(struct core *c, uint32_t to, mr_bytes key, mr_bytes onc
 // Delays become instants of this shard, because the entry may wait for long; core_link_next says
 // what is left of them.
 int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct push_plan *out) {
-    struct push_plan plan = { .push = p, .linked = true };
+    struct push_plan plan = { .push = p, .linked = true, .maker = c->job_maker };
     int err = stage_get(c, p->stage, &plan.stage);
     if (err < 0)
+        return err;
+    if ((err = maker_reserve_job(c, plan.maker)) < 0)
         return err;
     if ((err = outbox_create(c, to, p->job.key, p->job.once, &plan.channel)) < 0)
         return err;
@@ -145,6 +148,7 @@ void outbox_add_record(struct core *c, const struct push_plan *plan) {
                         .deadline_ms = o->deadline_ms,
                         .attempts = o->attempts,
                         .meta_size = o->meta_size,
+                        .maker = plan->maker,
                         .shard = o->to,
                         .number = o->number };
     out_add(c, &r, out_join(c, plan->push));
@@ -172,9 +176,11 @@ static void stage_note_emit(struct stage *s, uint64_t number) {
     s->last_emit = number > s->last_emit ? number : s->last_emit;
 }
 
-// Appends an entry; it counts from now on.
-static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
-    const struct outbox *o = outbox_at(c, entry);
+// Appends an entry; it counts from now on. After maker_reserve_job.
+static void outbox_append(struct core *c, uint32_t entry, uint64_t maker, uint64_t at,
+                          uint32_t size) {
+    struct outbox *o = outbox_at(c, entry);
+    o->maker = maker_add(c, maker, MADE_JOB);
     link_append(c, &c->links[o->to], entry);
     map_put(&c->outbox_by_number, number_hash(o->number), entry);
     outbox_set_home(c, entry, at, size);
@@ -183,9 +189,9 @@ static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t 
     stage_note_emit(c->stages[o->stage], o->number);
 }
 
-void outbox_send(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
-    outbox_append(c, entry, at, size);
-    stage_update_mark(c, c->stages[outbox_at(c, entry)->stage]);
+void outbox_send(struct core *c, const struct push_plan *plan, uint64_t at, uint32_t size) {
+    outbox_append(c, plan->channel, plan->maker, at, size);
+    stage_update_mark(c, c->stages[plan->stage]);
 }
 
 // Frees an entry that was taken out of its list; returns its stage.
@@ -196,6 +202,7 @@ static struct stage *outbox_forget(struct core *c, uint32_t entry) {
     home_remove(c, o->at, o->size);
     s->linked -= o->number > c->links[o->to].arrived;
     s->outboxed--;
+    maker_remove(c, o->maker, MADE_JOB);
     outbox_free(c, entry);
     return s;
 }
@@ -244,6 +251,7 @@ bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_ent
         .deadline_ms = deadline_left(c, o),
         .attempts = o->attempts,
         .maker = maker_name(c, s->maker),
+        .job_maker = maker_name(c, o->maker),
     };
     if (o->key)
         out->key = pool_at(&c->keys, o->key);
@@ -333,6 +341,7 @@ static struct record record_of_arrival(const struct core *c, const struct push_p
                             .deadline_ms = plan->deadline_ms,
                             .attempts = plan->push->job.attempts,
                             .meta_size = (uint32_t)plan->push->job.meta.size,
+                            .maker = plan->maker,
                             .shard = from,
                             .number = number };
 }
@@ -437,14 +446,16 @@ static void link_note_delay(const struct core *c, struct link_end *l, const stru
 }
 
 // A stage that is missing is made for the maker that the sender has counted it for.
-static int arrival_begin(struct core *c, const struct push *push, uint64_t maker,
+static int arrival_begin(struct core *c, const struct push *push, const struct link_entry *e,
                          struct push_plan *out) {
-    uint64_t before = c->maker;
-    c->maker = maker;
+    uint64_t before = c->maker, of_jobs = c->job_maker;
+    c->maker = e->maker;
+    c->job_maker = e->job_maker;
     c->is_arrival = true;
     int err = push_plan_begin(c, push, out);
     c->is_arrival = false;
     c->maker = before;
+    c->job_maker = of_jobs;
     return err;
 }
 
@@ -462,7 +473,7 @@ static int link_accept_entry(struct core *c, uint32_t from, const struct link_en
                                   .attempts = e->attempts } };
     // No push_check: the sender checked the sizes, and the limits may be lower since.
     struct push_plan plan;
-    int err = arrival_begin(c, &push, e->maker, &plan);
+    int err = arrival_begin(c, &push, e, &plan);
     if (err < 0)
         return err;
     err = plan.is_repeat ? arrival_repeat(c, &plan, from, e->number)
@@ -574,6 +585,8 @@ int outbox_restore(struct core *c, const struct record *r, uint64_t at, uint32_t
         outbox_set_home(c, entry, at, size);
         return 0;
     }
+    if ((err = maker_reserve_job(c, r->maker)) < 0)
+        return err;
     if ((err = outbox_create(c, r->shard, r->key, r->name, &entry)) < 0)
         return err;
     struct outbox *o = outbox_at(c, entry);
@@ -583,7 +596,7 @@ int outbox_restore(struct core *c, const struct record *r, uint64_t at, uint32_t
     o->meta_size = (uint16_t)r->meta_size;
     o->due_ms = r->due_ms;
     o->deadline_ms = r->deadline_ms;
-    outbox_append(c, entry, at, size);
+    outbox_append(c, entry, r->maker, at, size);
     return 0;
 }
 

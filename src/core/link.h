@@ -11,6 +11,7 @@ struct outbox {
     uint32_t next, size; // the next entry to that shard; bytes of its home
     uint32_t key, once;  // in `keys`; 0: none
     uint32_t attempts;
+    uint32_t maker; // whom it counts for; 0: no maker
     uint16_t stage, to, meta_size;
 };
 
@@ -36,7 +37,7 @@ uint32_t emit_route(const struct core *, const struct emit *);
 // A new entry is prepared, its record is added to a group, then it is sent or undone.
 int outbox_prepare(struct core *, const struct push *, uint32_t to, struct push_plan *out);
 void outbox_add_record(struct core *, const struct push_plan *);
-void outbox_send(struct core *, uint32_t entry, uint64_t at, uint32_t size);
+void outbox_send(struct core *, const struct push_plan *, uint64_t at, uint32_t size);
 void outbox_undo(struct core *, uint32_t entry);
 
 uint32_t outbox_find(const struct core *, uint64_t number); // 0: not there

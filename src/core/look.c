@@ -1,6 +1,7 @@
 // Queries: answered from counters and the ends of lines, without a scan of jobs, except for the
 // walks.
 #include "core/group.h"
+#include "core/maker.h"
 
 #include "base/errors.h"
 
@@ -299,6 +300,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .shard = c->config.shard,
         .at = j->at,
         .meta_size = job_meta_size(c, j),
+        .maker = job_maker(c, j),
         .reasons_at = reasons ? reasons->value : 0,
         .state_at = state_at(c, j),
         .has_progress = p != NULL,

@@ -1,6 +1,7 @@
 // Push: a push is checked, found to be new or a repeat, admitted or made to wait, recorded, and
 // only then applied. Emits go the same way, but never wait for room.
 #include "core/group.h"
+#include "core/maker.h"
 
 #include "base/errors.h"
 
@@ -188,11 +189,15 @@ APART static int find_repeat(struct core *c, struct push_plan *plan) {
 
 // Finds the stage and the source of a push, and whether it is a repeat. Makes no job.
 int push_plan_begin(struct core *c, const struct push *p, struct push_plan *plan) {
-    *plan = (struct push_plan){ .push = p, .has_options = push_has_options(p) || is_late(c) };
+    *plan = (struct push_plan){ .push = p,
+                                .has_options = push_has_options(p) || is_late(c) || c->job_maker };
     int err = stage_get(c, p->stage, &plan->stage);
     if (err < 0)
         return err;
-    return plan->has_options ? find_repeat(c, plan) : 0;
+    if (!plan->has_options)
+        return 0;
+    plan->maker = c->job_maker;
+    return find_repeat(c, plan);
 }
 
 // When the job is due; 0: at once. While due timers may be unhandled (is_late), delayed jobs of the
@@ -225,12 +230,17 @@ APART static int push_plan_owner(struct core *c, struct push_plan *plan) {
     return 0;
 }
 
+APART static int push_plan_prepare_options(struct core *c, const struct push_plan *plan) {
+    int err = plan->source ? source_keep_ids(source_at(c, plan->source)) : 0;
+    return err < 0 ? err : maker_reserve_job(c, plan->maker);
+}
+
 // Makes sure that nothing can fail once the record is written. A caller that prepares several plans
 // before push_plan_apply pins their channels; one that fails to write the record unpins the plan.
 int push_plan_prepare(struct core *c, struct push_plan *plan) {
     const struct push *p = plan->push;
     int err = 0;
-    if (plan->source && (err = source_keep_ids(source_at(c, plan->source))) < 0)
+    if (plan->has_options && (err = push_plan_prepare_options(c, plan)) < 0)
         return err;
     plan->owner = plan->stage;
     if (p->job.key.size)
@@ -266,6 +276,11 @@ void push_plan_unpin(struct core *c, struct push_plan *plan) {
     plan->group = 0;
 }
 
+// The bytes of a job that count for its maker.
+static uint32_t push_bytes(const struct push *p) {
+    return (uint32_t)(p->body.size + p->job.meta.size);
+}
+
 APART static void job_apply_options(struct core *c, uint32_t number, const struct push_plan *plan) {
     struct job *j = job_at(c, number);
     const struct push *p = plan->push;
@@ -274,6 +289,7 @@ APART static void job_apply_options(struct core *c, uint32_t number, const struc
     if (plan->has_once)
         once_remember(c, number, plan->once);
     job_set_counts(c, j, p->job.attempts, (uint32_t)p->job.meta.size);
+    job_set_maker(c, j, plan->maker, push_bytes(p));
     if (plan->deadline_ms)
         job_set_deadline(c, number, plan->deadline_ms);
     if (plan->source) {
@@ -362,6 +378,13 @@ static int push_check_room(struct core *c, const struct push_plan *plan) {
     return push_check_limits(c, plan);
 }
 
+// A push beyond its token's quota does not wait for room: those of other tokens would wait behind
+// it.
+static int push_check_quota(const struct core *c, const struct push_plan *plan) {
+    int err = quota_check(c, QUOTA_JOBS, 1);
+    return err < 0 ? err : quota_check(c, QUOTA_BYTES, push_bytes(plan->push));
+}
+
 // A pusher that was granted room and still finds none takes its old place again, which is at or
 // near the front.
 static void pushers_insert(struct stage *s, struct pusher *p) {
@@ -415,6 +438,11 @@ static int push_admit(struct core *c, const struct push_plan *plan) {
     }
     int err = push_check_room(c, plan);
     return err < 0 ? push_wait_for_room(c, plan) : 0;
+}
+
+APART static int push_admit_counted(struct core *c, const struct push_plan *plan) {
+    int err = push_check_quota(c, plan);
+    return err < 0 ? err : push_admit(c, plan);
 }
 
 // It waits no longer.
@@ -566,7 +594,7 @@ APART static int push_refused_by_log(struct core *c, const struct push_plan *pla
 }
 
 static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) {
-    int err = push_admit(c, plan);
+    int err = plan->has_options && plan->maker ? push_admit_counted(c, plan) : push_admit(c, plan);
     if (err < 0)
         return err;
     if ((err = job_reserve(c, 1, plan->has_options)) < 0)
@@ -602,6 +630,7 @@ static struct record record_of_replaced(struct core *c, struct push_plan *plan) 
     r.copy = r.call = false; // a push wants it for good
     r.deadline_ms = plan->deadline_ms;
     r.meta_size = (uint32_t)p->job.meta.size;
+    r.maker = plan->maker;
     if (j->status == JOB_DELAYED) {
         r.status = plan->due_ms ? JOB_DELAYED : JOB_WAITING;
         r.due_ms = plan->due_ms;
@@ -631,6 +660,7 @@ static void replace_apply(struct core *c, const struct push_plan *plan) {
     size_t last = c->out.count - 1;
     job_set_home(c, j, c->out.at[last], out_size(c, last));
     job_set_meta_size(c, j, (uint32_t)plan->push->job.meta.size);
+    job_set_maker(c, j, plan->maker, push_bytes(plan->push));
     j->flags |= JOB_WANTED_FOR_GOOD;
     if (plan->deadline_ms)
         job_set_deadline(c, number, plan->deadline_ms);
@@ -647,12 +677,29 @@ static void replace_apply(struct core *c, const struct push_plan *plan) {
     }
 }
 
+// The job counts for the token that has changed it, or as before if jobs do not count for that.
+static int replace_check_quota(const struct core *c, struct push_plan *plan, const struct job *j) {
+    uint64_t before = job_maker(c, j);
+    uint32_t bytes = push_bytes(plan->push), had = job_maker_bytes(c, j);
+    if (!plan->maker) {
+        plan->maker = before;
+        return 0;
+    }
+    if (plan->maker != before)
+        return push_check_quota(c, plan);
+    return bytes > had ? quota_check(c, QUOTA_BYTES, bytes - had) : 0;
+}
+
 // Changes the job that has the name. It needs no room for a job, only for the new body.
 APART static int push_replace(struct core *c, struct push_plan *plan, struct pushed *out) {
     const struct push *p = plan->push;
     const struct job *j = job_at(c, plan->repeat_job);
     int err = push_check_draining(c->stages[plan->stage]);
     if (err < 0)
+        return err;
+    if ((err = replace_check_quota(c, plan, j)) < 0)
+        return err;
+    if ((err = maker_reserve_job(c, plan->maker)) < 0)
         return err;
     if (memory_check(c, entry_size(HEAD_MAX, push_size(p))) < 0)
         return push_wait_for_room(c, plan);

@@ -33,6 +33,11 @@ static const struct {
                 [NUMBER_JOB_META] = { RECORD_JOB, FIELDS_OF_JOB | HAS_META },
                 [NUMBER_OUTBOX_META] = { RECORD_OUTBOX, FIELDS_OF_OUTBOX | HAS_META },
                 [NUMBER_ARRIVAL_META] = { RECORD_ARRIVAL, FIELDS_OF_ARRIVAL | HAS_META },
+                [NUMBER_PUSH_MADE] = { RECORD_PUSH, FIELDS_OF_PUSH | FIELDS_OF_MADE },
+                [NUMBER_JOB_MADE] = { RECORD_JOB, FIELDS_OF_JOB | FIELDS_OF_MADE },
+                [NUMBER_OUTBOX_MADE] = { RECORD_OUTBOX, FIELDS_OF_OUTBOX | FIELDS_OF_MADE },
+                [NUMBER_ARRIVAL_MADE] = { RECORD_ARRIVAL, FIELDS_OF_ARRIVAL | FIELDS_OF_MADE },
+                [NUMBER_REPLACE_MADE] = { RECORD_REPLACE, FIELDS_OF_JOB | FIELDS_OF_MADE },
                 [NUMBER_SCHEDULE_MADE] = { RECORD_SCHEDULE, FIELDS_OF_SCHEDULE | HAS_MAKER },
                 RECORD_KINDS(NUMBER_ROW) };
 
@@ -69,14 +74,22 @@ static uint8_t number_with_meta(enum record_kind kind) {
     return with_meta[kind];
 }
 
+// 0: the kind has no maker.
+static uint8_t number_with_maker(enum record_kind kind) {
+    static const uint8_t with_maker[RECORD_KINDS_END] = {
+        [RECORD_STAGE] = NUMBER_STAGE_MADE,       [RECORD_SOURCE] = NUMBER_SOURCE_MADE,
+        [RECORD_SCHEDULE] = NUMBER_SCHEDULE_MADE, [RECORD_PUSH] = NUMBER_PUSH_MADE,
+        [RECORD_JOB] = NUMBER_JOB_MADE,           [RECORD_OUTBOX] = NUMBER_OUTBOX_MADE,
+        [RECORD_ARRIVAL] = NUMBER_ARRIVAL_MADE,   [RECORD_REPLACE] = NUMBER_REPLACE_MADE,
+    };
+    return with_maker[kind];
+}
+
 static uint8_t number_of_record(const struct record *r) {
-    if (r->meta_size)
-        return number_with_meta(r->kind);
-    if (r->maker && r->kind == RECORD_STAGE)
-        return NUMBER_STAGE_MADE;
-    if (r->maker && r->kind == RECORD_SCHEDULE)
-        return NUMBER_SCHEDULE_MADE;
-    return r->maker && r->kind == RECORD_SOURCE ? NUMBER_SOURCE_MADE : kinds[r->kind].number;
+    uint8_t made = r->maker ? number_with_maker(r->kind) : 0;
+    if (made)
+        return made;
+    return r->meta_size ? number_with_meta(r->kind) : kinds[r->kind].number;
 }
 
 // ---- Writing ----------------------------------------------------------------------------------

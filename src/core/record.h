@@ -120,7 +120,8 @@
       .copy = RECORD_COPIED)
 
 // Records with a maker, and records of jobs with META, have numbers of their own
-// on disk. No other code sees them.
+// on disk; those of jobs with a maker (…_MADE) always have the size of META. No other code sees
+// them.
 enum {
     NUMBER_STAGE_MADE = 21,
     NUMBER_SOURCE_MADE = 22,
@@ -129,6 +130,11 @@ enum {
     NUMBER_JOB_META = 31,
     NUMBER_OUTBOX_META = 32,
     NUMBER_ARRIVAL_META = 33,
+    NUMBER_PUSH_MADE = 40,
+    NUMBER_JOB_MADE = 41,
+    NUMBER_OUTBOX_MADE = 42,
+    NUMBER_ARRIVAL_MADE = 43,
+    NUMBER_REPLACE_MADE = 44,
 };
 
 #define RECORD_KIND(kind, ...) RECORD_##kind,
@@ -232,7 +238,8 @@ struct record {
     uint64_t source, number; // source's number; the push's number in it, or the emit's in its link
     uint32_t shard;          // the other end of a link
     uint64_t epoch, next_id, upto;
-    uint64_t maker;                   // STAGE, SOURCE, SCHEDULE: who made it; 0: not known
+    uint64_t maker; // STAGE, SOURCE, SCHEDULE: who made it; PUSH, JOB, REPLACE, OUTBOX, ARRIVAL:
+                    // whom the job counts for; 0: not known
     const struct record_about *about; // STAGE, SOURCE, SCHEDULE, EPIC
 };
 

@@ -1,6 +1,6 @@
 // Writing records: a group is begun with room for all of it, filled, and given to the sink at once.
 // Nothing in memory changes before the sink has accepted it.
-#include "core/state.h"
+#include "core/maker.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -108,15 +108,16 @@ RECORD_INLINE size_t write_push(const struct core *c, const struct push_plan *pl
     return record_write(&r, FIELDS_OF_PUSH, head);
 }
 
-APART static void out_add_push_with_meta(struct core *c, const struct push_plan *plan) {
+APART static void out_add_push_whole(struct core *c, const struct push_plan *plan) {
     struct record r = record_of_push(c, plan, true);
     r.meta_size = (uint32_t)plan->push->job.meta.size;
+    r.maker = plan->maker;
     out_add(c, &r, out_join(c, plan->push));
 }
 
 void out_add_push(struct core *c, const struct push_plan *plan) {
-    if (plan->has_options && plan->push->job.meta.size) {
-        out_add_push_with_meta(c, plan);
+    if (plan->has_options && (plan->push->job.meta.size || plan->maker)) {
+        out_add_push_whole(c, plan);
         return;
     }
     uint8_t *head = out_head(&c->out, RECORD_MAX);
@@ -221,7 +222,8 @@ struct record record_of_job(const struct core *c, const struct job *j) {
     r.has_once = job_once(c, j, &r.once);
     const struct attr *counts = job_attr(c, j, ATTR_COUNTS);
     r.attempts = counts ? counts->small & UINT16_MAX : 0;
-    r.meta_size = counts ? (uint32_t)counts->value : 0;
+    r.meta_size = counts ? job_meta_size(c, j) : 0;
+    r.maker = counts ? job_maker(c, j) : 0;
     record_add_source(c, j, &r);
     r.call = job_attr(c, j, ATTR_CALL) && !(j->flags & JOB_WANTED_FOR_GOOD);
     return r;

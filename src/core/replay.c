@@ -11,6 +11,7 @@
 #include "core/epic.h"
 #include "core/limit.h"
 #include "core/link.h"
+#include "core/maker.h"
 #include "core/record_layout.h"
 
 #include "base/errors.h"
@@ -416,13 +417,15 @@ static int replay_source_of_job(struct core *c, const struct record *r, uint32_t
     return 0;
 }
 
-static void replay_attrs(struct core *c, uint32_t number, const struct record *r) {
+static void replay_attrs(struct core *c, uint32_t number, const struct record *r,
+                         uint32_t body_size) {
     struct job *j = job_at(c, number);
     if (r->has_once) {
         once_displace(c, r->once);
         once_remember(c, number, r->once);
     }
     job_set_counts(c, j, r->attempts, r->meta_size);
+    job_set_maker(c, j, r->maker, body_size);
     if (r->deadline_ms)
         job_set_deadline(c, number, r->deadline_ms);
     if (r->due_ms && j->status != JOB_DEAD)
@@ -494,6 +497,8 @@ static int reserve_job(struct core *c, const struct record *r, struct stage **ou
         return err;
     if ((err = job_reserve(c, 1, true)) < 0)
         return err;
+    if ((err = maker_reserve_job(c, r->maker)) < 0)
+        return err;
     return r->has_once ? once_reserve(c, 1) : 0;
 }
 
@@ -516,7 +521,7 @@ static int replay_make_job(struct core *c, const struct record *r, const struct 
     s->by_status[j->status]++;
     s->pushed += !copy;
     job_set_home(c, j, e->at, e->size);
-    replay_attrs(c, number, r);
+    replay_attrs(c, number, r, e->body_size);
     job_place(c, number);
     if (ref && j->status == JOB_DEAD && r->due_ms)
         channel_halt(c, number);
@@ -536,12 +541,15 @@ int replay_replace(struct core *c, const struct record *r, const struct replay_e
     if (!number)
         return replay_make_job(c, r, e);
     int err = job_reserve(c, 1, true);
+    if (err == 0)
+        err = maker_reserve_job(c, r->maker);
     if (err < 0)
         return err;
     job_unplace(c, number);
     struct job *j = job_at(c, number);
     job_set_home(c, j, e->at, e->size);
     job_set_meta_size(c, j, r->meta_size);
+    job_set_maker(c, j, r->maker, e->body_size);
     j->position = r->position;
     j->flags |= JOB_WANTED_FOR_GOOD;
     job_drop_attr(c, j, ATTR_DEADLINE);
@@ -779,7 +787,7 @@ static int replay_stage_name(struct core *c, struct stage *s, const struct recor
     if (err == 0)
         err = stage_set_name(c, s->number, r->name);
     if (err == 0)
-        s->maker = maker_add(c, r->maker, MADE_STAGE);
+        s->maker = maker_add(c, r->maker, stage_made(c, s));
     return err;
 }
 

@@ -9,6 +9,7 @@
 // A record names its schedule by stage and name, so it has one place in the order of the log, and
 // needs no number of its own. The body stays in the log, and is read for each tick.
 #include "core/limit.h"
+#include "core/maker.h"
 
 #include "base/cron.h"
 #include "base/errors.h"
@@ -257,7 +258,7 @@ static int schedule_check_share(struct core *c) {
                          "this token has made %u schedules%s, its share of %u: SCHEDULE … DROP "
                          "forgets one",
                          share, maker_where(c), c->limits.max_schedules);
-    return 0;
+    return quota_check(c, QUOTA_SCHEDULES, 1);
 }
 
 static bool keeps_instants(const struct schedule *s, const struct schedule_spec *p) {
@@ -490,8 +491,12 @@ static int tick_read_body(struct core *c, const struct schedule *s) {
     return c->config.sink.read(c->config.sink.owner, s->at, &c->tick_body);
 }
 
-static int tick_plan(struct core *c, const struct push *p, struct push_plan *plan) {
+// The job counts for the token that has made the schedule.
+static int tick_plan(struct core *c, const struct push *p, uint64_t maker, struct push_plan *plan) {
+    uint64_t before = c->job_maker;
+    c->job_maker = maker_counts_jobs(c, maker) ? maker : 0;
     int err = push_plan_begin(c, p, plan);
+    c->job_maker = before;
     if (err < 0)
         return err;
     if ((err = job_reserve(c, 1, plan->has_options)) < 0)
@@ -530,7 +535,7 @@ static int tick_push(struct core *c, uint32_t number, struct record_move *move) 
                                .meta = bytes_tail(joined, s->when.meta_size),
                                .deadline_ms = (int64_t)s->when.deadline_ms,
                                .attempts = s->attempts } };
-    if ((err = tick_plan(c, &p, &plan)) < 0)
+    if ((err = tick_plan(c, &p, maker_name(c, s->maker), &plan)) < 0)
         return err;
     move->pushed++;
     move->last_id = plan.id;

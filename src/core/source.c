@@ -4,6 +4,7 @@
 // epics, which have an end and progress and are kept until they are dropped; and client libraries,
 // whose names are scoped by the token that pushes, and which are forgotten when they are idle.
 #include "core/epic.h"
+#include "core/maker.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -48,8 +49,12 @@ uint32_t source_find_number(const struct core *c, uint64_t number) {
     return map_find(&c->source_by_number, number_hash(number), source_has_number, c, &number);
 }
 
-// Makes a source. In replay it has no name until its record comes.
-static int source_create(struct core *c, uint64_t number, uint32_t *out) {
+static enum made source_made(const struct source *s) {
+    return s->seen.epic ? MADE_EPIC : MADE_SOURCE;
+}
+
+// Makes a source. In replay it has no name and no maker until its record comes.
+static int source_create(struct core *c, uint64_t number, bool epic, uint32_t *out) {
     int err = map_reserve(&c->source_by_number, 1);
     if (err < 0)
         return err;
@@ -61,7 +66,8 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     struct source *s = source_at(c, index);
     s->number = number;
     s->in_use = true;
-    s->maker = maker_add(c, c->maker, MADE_SOURCE);
+    s->seen.epic = epic;
+    s->maker = maker_add(c, c->maker, source_made(s));
     s->idle_since_ms = c->now_ms;
     list_append(&c->sources_by_use, &s->by_use);
     list_init(&s->watches.watchers);
@@ -135,7 +141,7 @@ static void source_hide(struct core *c, uint32_t index) {
     home_remove(c, s->at, s->size);
     s->size = 0;
     s->dropped = true;
-    maker_remove(c, s->maker, MADE_SOURCE);
+    maker_remove(c, s->maker, source_made(s));
     s->maker = 0;
     list_remove(&s->by_use);
     mem_free(s->ids); // its numbers are not needed any more
@@ -164,10 +170,23 @@ static uint32_t source_least_used(struct core *c, uint32_t maker) {
     return 0;
 }
 
+// Epics are forgotten by command only.
+static int source_check_quota(struct core *c, bool epic) {
+    int err = quota_check(c, epic ? QUOTA_EPICS : QUOTA_SOURCES, 1);
+    if (err == 0 || epic)
+        return err;
+    uint32_t least = maker_find(c) ? source_least_used(c, maker_find(c)) : 0;
+    return least ? source_drop(c, least) : quota_check(c, QUOTA_SOURCES, 1);
+}
+
 // Dropped sources do not count, although their structs stay until their jobs are forgotten.
-static int source_make_room(struct core *c) {
+static int source_make_room(struct core *c, bool epic) {
     size_t known = map_count(&c->source_by_name), share = maker_share(c, c->limits.max_sources);
-    bool of_maker = c->maker && maker_count(c, MADE_SOURCE) >= share;
+    uint32_t has = maker_count(c, MADE_SOURCE) + maker_count(c, MADE_EPIC);
+    bool of_maker = c->maker && has >= share;
+    int err = c->quota ? source_check_quota(c, epic) : 0;
+    if (err < 0)
+        return err;
     if (!of_maker && known < c->limits.max_sources)
         return 0;
     uint32_t least = source_least_used(c, of_maker ? maker_find(c) : 0);
@@ -222,14 +241,13 @@ static int source_get_key(struct core *c, const struct source_key *k, uint32_t *
         *out = index;
         return 0;
     }
-    if ((err = source_make_room(c)) < 0)
+    if ((err = source_make_room(c, k->epic)) < 0)
         return err;
     if ((err = map_reserve(&c->source_by_name, 1)) < 0)
         return err;
-    if ((err = source_create(c, c->next_source, &index)) < 0)
+    if ((err = source_create(c, c->next_source, k->epic, &index)) < 0)
         return err;
     struct source *s = source_at(c, index);
-    s->seen.epic = k->epic;
     source_set_stage(c, s, k->stage);
     source_set_name(s, k->scope, k->name);
     source_index(c, index);
@@ -818,11 +836,14 @@ static int source_restore_all(struct core *c, uint32_t index, const struct recor
         err = maker_reserve(c, r->maker);
     if (err < 0)
         return err;
-    if (!s->name_size) {
+    uint32_t before = s->maker;
+    enum made was = source_made(s); // a damaged store may say otherwise now
+    uint64_t maker = s->name_size ? maker_name(c, before) : r->maker;
+    if (!s->name_size)
         source_set_name(s, r->key, r->name);
-        s->maker = maker_add(c, r->maker, MADE_SOURCE);
-    }
     s->seen = r->about->source;
+    s->maker = maker_add(c, maker, source_made(s));
+    maker_remove(c, before, was);
     if (r->kind != RECORD_SOURCE || s->indexed)
         return 0;
     source_set_stage(c, s, r->stage);
@@ -833,7 +854,7 @@ static int source_restore_all(struct core *c, uint32_t index, const struct recor
 // Finds or makes the source that a record names.
 int source_restore(struct core *c, const struct record *r, uint32_t *out) {
     uint32_t index = source_find_number(c, r->source);
-    int err = index ? 0 : source_create(c, r->source, &index);
+    int err = index ? 0 : source_create(c, r->source, false, &index);
     if (err < 0)
         return err;
     struct source *s = source_at(c, index);

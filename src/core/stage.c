@@ -1,6 +1,7 @@
 // Stages: found by name, made when first named, woken, swept, dropped.
 #include "core/group.h"
 #include "core/link.h"
+#include "core/maker.h"
 
 #include "base/errors.h"
 #include "base/histogram.h"
@@ -128,21 +129,31 @@ static uint32_t stage_share(const struct core *c) {
     return c->limits.max_memory && fit < share ? (uint32_t)fit + 1 : share;
 }
 
+// Stages that count for the share of the current maker.
+static uint32_t stages_of_maker(const struct core *c) {
+    return maker_count(c, MADE_STAGE) + maker_count(c, MADE_ENTRY);
+}
+
+static int stage_check_counts(const struct core *c, uint32_t share) {
+    if (stages_of_maker(c) >= share)
+        return error_set(
+            MR_EFULL,
+            "this token has made %u stages%s, its share of %u: STAGE name REMOVE forgets one",
+            share, maker_where(c), c->limits.max_stages);
+    return quota_check(c, QUOTA_STAGES, 1);
+}
+
 // The peers are asked before the share is full, so that their answers are in time.
 static int stage_check_share(struct core *c) {
     uint32_t share = stage_share(c);
     if (!c->maker || c->is_arrival)
         return 0;
-    if (maker_count(c, MADE_STAGE) >= share / 2)
+    if (stages_of_maker(c) >= share / 2)
         maker_ask_peers(c, maker_find(c));
-    if (maker_count(c, MADE_STAGE) < share)
+    if (stage_check_counts(c, share) == 0)
         return 0;
     stages_drop_idle(c, maker_find(c), MADE_STAGE);
-    if (maker_count(c, MADE_STAGE) < share)
-        return 0;
-    return error_set(
-        MR_EFULL, "this token has made %u stages%s, its share of %u: STAGE name REMOVE forgets one",
-        share, maker_where(c), c->limits.max_stages);
+    return stage_check_counts(c, share);
 }
 
 static int stage_check_known(const struct core *c) {
@@ -151,8 +162,8 @@ static int stage_check_known(const struct core *c) {
     return error_set(MR_EFULL, "too many stages of other shards are known for this token");
 }
 
-static enum made stage_made(const struct stage *s) {
-    return s->known_only ? MADE_KNOWN : MADE_STAGE;
+enum made stage_made(const struct core *c, const struct stage *s) {
+    return s->known_only ? MADE_KNOWN : stage_lives_here(c, s) ? MADE_STAGE : MADE_ENTRY;
 }
 
 APART static int stage_create(struct core *c, mr_bytes name, bool known_only, uint32_t *out) {
@@ -178,13 +189,13 @@ APART static int stage_create(struct core *c, mr_bytes name, bool known_only, ui
         return err;
     c->nameless_stages -= number <= known;
     s->known_only = known_only;
-    s->maker = maker_add(c, c->maker, stage_made(s));
+    s->maker = maker_add(c, c->maker, stage_made(c, s));
     *out = number;
     return 0;
 }
 
 static void stage_clear_maker(struct core *c, struct stage *s) {
-    maker_remove(c, s->maker, stage_made(s));
+    maker_remove(c, s->maker, stage_made(c, s));
     s->maker = 0;
 }
 
@@ -199,7 +210,7 @@ APART static int stage_make_known(struct core *c, struct stage *s) {
         return err;
     stage_clear_maker(c, s);
     s->known_only = false;
-    s->maker = maker_add(c, c->maker, MADE_STAGE);
+    s->maker = maker_add(c, c->maker, stage_made(c, s));
     return 0;
 }
 
@@ -251,8 +262,8 @@ static bool stage_is_reported(const struct stage *s) {
 static void stage_clear_name(struct core *c, struct stage *s) {
     mr_bytes name = bytes_of(s->name, s->name_size);
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), s->number);
-    s->name_size = 0;
     stage_clear_maker(c, s);
+    s->name_size = 0;
     s->known_only = false;
     c->nameless_stages++;
     c->least_nameless = s->number < c->least_nameless ? s->number : c->least_nameless;
@@ -367,7 +378,7 @@ static void stages_drop_idle(struct core *c, uint32_t maker, enum made made) {
         return;
     for (; looked < c->stage_count && dropped < DROPPED_AT_ONCE; looked++) {
         struct stage *s = c->stages[c->stages_searched++ % c->stage_count + 1];
-        if (maker && (s->maker != maker || stage_made(s) != made))
+        if (maker && (s->maker != maker || s->known_only != (made == MADE_KNOWN)))
             continue;
         stage_drop_if_idle(c, s);
         dropped += !s->name_size;
@@ -385,10 +396,10 @@ void stages_make_room_to_know(struct core *c) {
 bool core_share_left(struct core *c, uint64_t maker) {
     uint64_t before = c->maker;
     c->maker = maker;
-    bool left = maker_count(c, MADE_STAGE) < stage_share(c);
+    bool left = stages_of_maker(c) < stage_share(c);
     if (!left)
         stages_drop_idle(c, maker_find(c), MADE_STAGE);
-    left = maker_count(c, MADE_STAGE) < stage_share(c);
+    left = stages_of_maker(c) < stage_share(c);
     c->maker = before;
     return left;
 }

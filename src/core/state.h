@@ -81,7 +81,7 @@ enum attr_kind {
     ATTR_CALL,         // an attr, as all below; value: the first caller; small: their number
     ATTR_REASONS,      // value: the FAIL entry; small: its size
     ATTR_COUNTS,       // small: attempts it may have, and from bit 16 how often it was released;
-                       // value: bytes of META behind its body
+                       // value: bytes of META behind its body, and for whom it counts: job.c
     ATTR_SOURCE,       // small: the source; value: its number in it
 };
 
@@ -325,15 +325,6 @@ struct schedule {
     bool catching_up;
 };
 
-// KNOWN: stages with `known_only`
-enum made { MADE_STAGE, MADE_SOURCE, MADE_KNOWN, MADE_SCHEDULE, MADE_END };
-
-struct maker {
-    uint64_t name;           // as core_act_for set it
-    uint32_t made[MADE_END]; // counts by enum made
-    uint64_t asked_ms;       // the latest call of peers.share
-};
-
 enum timer {
     TIMER_DEADLINE = 1, // a job
     TIMER_DUE,          // a job
@@ -374,12 +365,14 @@ struct core {
     uint32_t epoch_size, trim_size;
     uint32_t progresses; // leases that have one
     bool replaying, sources_timer;
-    uint32_t swept;             // sources that the current sweep has looked at …
-    bool sources_kept;          // … and whether the next sweep has to look at some of them again
-    bool has_foreign_ids;       // some jobs have ids that another shard would issue
-    uint64_t maker;             // for what this command makes: see core_act_for
-    bool is_arrival;            // its share was checked by the shard that sent it: see maker.c
-    struct list sources_by_use; // not dropped, least recently used first
+    uint32_t swept;       // sources that the current sweep has looked at …
+    bool sources_kept;    // … and whether the next sweep has to look at some of them again
+    bool has_foreign_ids; // some jobs have ids that another shard would issue
+    uint64_t maker;       // for what this command makes: see core_act_for …
+    const struct maker_quota *quota; // … and what it may have; NULL: anything
+    uint64_t job_maker;              // whom new jobs count for; 0: no maker
+    bool is_arrival;                 // its share was checked by the shard that sent it: see maker.c
+    struct list sources_by_use;      // not dropped, least recently used first
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
@@ -470,7 +463,8 @@ static inline chan chan_of(const struct core *c, uint32_t job) {
     return job_is_keyed(j) ? j->owner : job;
 }
 
-static inline enum channel_state chan_state(const struct core *c, chan ref) {
+// Always inline: a call here costs a push 13 instructions (bench/instructions).
+INLINED enum channel_state chan_state(const struct core *c, chan ref) {
     if (ref & CHAN_KEYED)
         return (enum channel_state)channel_at(c, ref)->channel_state;
     return (enum channel_state)(job_at(c, ref)->flags & JOB_CHANNEL_STATE);
@@ -563,6 +557,11 @@ uint32_t job_meta_size(const struct core *, const struct job *);         // 0: i
 void job_set_meta_size(struct core *, struct job *, uint32_t meta_size); // after job_reserve
 // Of a job that has neither; 0: none. After job_reserve.
 void job_set_counts(struct core *, struct job *, uint32_t attempts, uint32_t meta_size);
+// Whom a job counts for, with so many bytes; 0: no maker. The second after job_reserve and
+// maker_reserve_job.
+uint64_t job_maker(const struct core *, const struct job *);
+void job_set_maker(struct core *, struct job *, uint64_t maker, uint32_t bytes);
+uint32_t job_maker_bytes(const struct core *, const struct job *);
 void job_set_due(struct core *, uint32_t number, uint64_t due_ms); // after job_reserve
 int reasons_of(struct core *, const struct job *, struct buffer *out);
 
@@ -735,21 +734,6 @@ void source_forget(struct core *, uint32_t source);
 void source_finish(struct core *, uint32_t source); // frees what it has
 void gaps_drop(struct core *, struct conn *);
 
-// ---- maker.c: stages, sources and schedules counted by maker -----------------------------------
-
-uint32_t maker_find(const struct core *); // the current one (core_act_for); 0: not known
-uint32_t maker_of_name(const struct core *, uint64_t name); // 0: it has made nothing
-uint32_t maker_count(const struct core *, enum made);
-// Whether it has room in its shares there; once in an instant.
-void maker_ask_peers(struct core *, uint32_t maker);
-uint32_t maker_share(const struct core *, uint32_t most); // how many it may have here of `most`
-const char *maker_where(const struct core *);             // for messages about its share
-uint64_t maker_name(const struct core *, uint32_t maker); // as written in records; 0: not known
-int maker_reserve(struct core *, uint64_t name);
-// After maker_reserve; returns the maker.
-uint32_t maker_add(struct core *, uint64_t name, enum made);
-void maker_remove(struct core *, uint32_t maker, enum made);
-
 // ---- schedule.c --------------------------------------------------------------------------------
 
 uint32_t schedule_find(const struct core *, uint32_t stage, mr_bytes name); // 0: not known
@@ -864,6 +848,7 @@ struct push_plan {
     bool room_granted; // its pusher was granted room: it need not queue
     struct hash128 once;
     uint64_t id, position, due_ms, deadline_ms;
+    uint64_t maker;      // whom the job counts for; 0: no maker
     uint32_t repeat_job; // the job it repeats, when that is known
     uint64_t repeat_id;  // of the repeated job; 0: no longer known
 };

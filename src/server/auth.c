@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "server/limits.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct auth {
@@ -98,6 +99,61 @@ int auth_check_patterns(mr_bytes patterns) {
     return 0;
 }
 
+// ---- Quotas -----------------------------------------------------------------------------------
+
+static enum quota_kind quota_named(mr_bytes name) {
+    static const char prefix[] = "max-";
+    size_t skip = sizeof prefix - 1;
+    int kind = 0;
+    if (name.size < skip || memcmp(name.data, prefix, skip) != 0)
+        return QUOTA_KINDS;
+    mr_bytes rest = { (const char *)name.data + skip, name.size - skip };
+    while (kind < QUOTA_KINDS && !text_is(rest, quota_word((enum quota_kind)kind)))
+        kind++;
+    return (enum quota_kind)kind;
+}
+
+// Digits, and for bytes perhaps K, M, G or T. False: no number from 1 to AUTH_QUOTA_MOST.
+static bool quota_value(mr_bytes text, bool bytes, uint64_t *out) {
+    static const char units[] = "KMGT";
+    const char *p = text.data;
+    uint64_t value = 0;
+    size_t i = 0;
+    for (; i < text.size && p[i] >= '0' && p[i] <= '9' && value <= AUTH_QUOTA_MOST; i++)
+        value = value * 10 + (uint64_t)(p[i] - '0');
+    const char *unit = bytes && i && i + 1 == text.size ? strchr(units, p[i]) : NULL;
+    for (long n = unit && *unit ? unit - units + 1 : 0; n > 0 && value <= AUTH_QUOTA_MOST; n--)
+        value *= 1024;
+    if (i + (unit != NULL) != text.size || !value || value > AUTH_QUOTA_MOST)
+        return false;
+    *out = value;
+    return true;
+}
+
+int auth_parse_quota(mr_bytes word, struct quotas *out) {
+    const char *equals = word.size ? memchr(word.data, '=', word.size) : NULL;
+    size_t size = equals ? (size_t)(equals - (const char *)word.data) : word.size;
+    enum quota_kind kind = quota_named((mr_bytes){ word.data, size });
+    int shown = (int)(word.size < 64 ? word.size : 64);
+    uint64_t value;
+    if (kind == QUOTA_KINDS || !equals)
+        return error_set(MR_EINVAL,
+                         "'%.*s' is not a quota: these are max-stages=N, max-jobs=N, max-bytes=N, "
+                         "max-sources=N, max-epics=N, max-schedules=N and max-connections=N",
+                         shown, (const char *)word.data);
+    if (out->of[kind])
+        return error_set(MR_EINVAL, "'%.*s': max-%s is there twice", shown, (const char *)word.data,
+                         quota_word(kind));
+    mr_bytes digits = { equals + 1, word.size - size - 1 };
+    if (!quota_value(digits, kind == QUOTA_BYTES, &value))
+        return error_set(MR_EINVAL,
+                         "'%.*s' is not possible: a quota is a number from 1 to %" PRIu64 "%s",
+                         shown, (const char *)word.data, AUTH_QUOTA_MOST,
+                         kind == QUOTA_BYTES ? ", or with a unit: 512K, 64M, 2G, 1T" : "");
+    out->of[kind] = value;
+    return 0;
+}
+
 // ---- Patterns ---------------------------------------------------------------------------------
 
 // On a mismatch after an asterisk, the asterisk matches one byte more: at most size × size steps.
@@ -147,12 +203,17 @@ static int hex_value(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+static const char digest_kind[] = "sha256:";
+
+static bool is_digest(mr_bytes word) {
+    return word.size >= sizeof digest_kind - 1 &&
+           memcmp(word.data, digest_kind, sizeof digest_kind - 1) == 0;
+}
+
 static int digest_parse(mr_bytes text, uint8_t out[DIGEST_SIZE]) {
-    static const char kind[] = "sha256:";
-    const char *hex = (const char *)text.data + sizeof kind - 1;
-    if (text.size != sizeof kind - 1 + 2 * DIGEST_SIZE ||
-        memcmp(text.data, kind, sizeof kind - 1) != 0)
-        return error_set(MR_EINVAL, "the last word must be sha256: and 64 hexadecimal digits");
+    const char *hex = (const char *)text.data + sizeof digest_kind - 1;
+    if (text.size != sizeof digest_kind - 1 + 2 * DIGEST_SIZE)
+        return error_set(MR_EINVAL, "the fourth word must be sha256: and 64 hexadecimal digits");
     for (size_t i = 0; i < DIGEST_SIZE; i++) {
         int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
         if (high < 0 || low < 0)
@@ -162,24 +223,38 @@ static int digest_parse(mr_bytes text, uint8_t out[DIGEST_SIZE]) {
     return 0;
 }
 
-// NAME ROLES STAGES DIGEST
+static int quotas_parse(mr_bytes words, struct auth_entry *out) {
+    for (mr_bytes word; next_word(&words, " \t\r", &word); out->has_quota = true) {
+        int err = auth_parse_quota(word, &out->quota.most);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+// NAME ROLES STAGES DIGEST [QUOTA …]
 static int entry_parse(mr_bytes line, struct auth_entry *out) {
-    mr_bytes words[5] = { { 0 } };
+    mr_bytes words[4] = { { 0 } };
     int count = 0;
-    while (count < 5 && next_word(&line, " \t\r", &words[count]))
+    while (count < 4 && next_word(&line, " \t\r", &words[count]))
         count++;
-    if (count != 4)
-        return error_set(MR_EINVAL, "a line must have four words: name, roles, stages and digest");
+    if (count != 4 || !is_digest(words[3]))
+        return error_set(MR_EINVAL,
+                         "a line must have four words: name, roles, stages and digest (sha256:…); "
+                         "quotas such as max-jobs=1000 may follow");
     *out = (struct auth_entry){ .name = words[0],
                                 .patterns = words[2],
                                 .all = text_is(words[2], "*"),
+                                .quota.token = words[0],
                                 .maker = bytes_hash(words[0], 0) | 1 }; // stores contain it
     int err = auth_check_name(words[0]);
     if (err >= 0)
         err = roles_parse(words[1], &out->roles);
     if (err >= 0)
         err = auth_check_patterns(words[2]);
-    return err < 0 ? err : digest_parse(words[3], out->digest);
+    if (err >= 0)
+        err = digest_parse(words[3], out->digest);
+    return err < 0 ? err : quotas_parse(line, out);
 }
 
 // Parses the lines; `a` has room for all of them.
@@ -271,6 +346,13 @@ const struct auth_entry *auth_find(const struct auth *a, mr_bytes user, mr_bytes
             found = &a->entries[i];
     bool named = user.size && !text_is(user, "default");
     return found && named && !bytes_equal(found->name, user) ? NULL : found;
+}
+
+const struct auth_entry *auth_of_maker(const struct auth *a, uint64_t maker) {
+    for (size_t i = 0; i < a->count; i++)
+        if (a->entries[i].maker == maker)
+            return &a->entries[i];
+    return NULL;
 }
 
 const struct auth_entry *auth_same(const struct auth *a, const struct auth_entry *e) {

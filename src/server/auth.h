@@ -4,6 +4,10 @@
 //     # tokens of the shop
 //     ci       push,read  mail.*,sms.*  sha256:9f86d081884c7d659a2feaa0c55ad015…
 //     operator admin      *             sha256:…
+//     acme     push,work  acme.*        sha256:…  max-jobs=10000 max-bytes=64M
+//
+// Behind the digest stand its quotas (base/quotas.h), in any order; what is not named is bounded by
+// the shares that every token has.
 //
 // Secrets are 256 random bits (made in auth_file.h), so a fast digest without salt is enough: a
 // dictionary attack is impossible.
@@ -13,6 +17,7 @@
 #define SERVER_AUTH_H
 
 #include "base/buffer.h"
+#include "core/core.h"
 #include "tls/digest.h"
 
 #include <stdbool.h>
@@ -35,12 +40,16 @@ enum {
     AUTH_FILE = 16 << 20  // bytes of a file
 };
 
+#define AUTH_QUOTA_MOST UINT64_C(1000000000000000) // the largest value of a quota
+
 struct auth_entry {
     mr_bytes name;
     mr_bytes patterns; // separated by commas; an asterisk matches any text
     uint32_t roles;    // enum role
     bool all;          // the patterns are one asterisk
     uint64_t maker;    // stands for the token in a core (core_act_for); a hash of the name
+    bool has_quota;    // of anything
+    struct maker_quota quota;
     uint8_t digest[DIGEST_SIZE];
 };
 
@@ -58,7 +67,10 @@ const struct auth_entry *auth_named(const struct auth *, mr_bytes name); // NULL
 // NULL: none. The time does not depend on which entries nearly match.
 const struct auth_entry *auth_find(const struct auth *, mr_bytes user, mr_bytes secret);
 
-// The entry that is equal to one of another list; NULL: none.
+// NULL: none.
+const struct auth_entry *auth_of_maker(const struct auth *, uint64_t maker);
+
+// The entry that is equal to one of another list, but for its quotas; NULL: none.
 const struct auth_entry *auth_same(const struct auth *, const struct auth_entry *);
 
 // Whether the patterns of the entry match the name of a stage.
@@ -71,5 +83,9 @@ const char *role_name(enum role);
 // Check the syntax of a name and of patterns. MR_EINVAL describes what is allowed.
 int auth_check_name(mr_bytes);
 int auth_check_patterns(mr_bytes);
+
+// Parses "max-jobs=1000" or "max-bytes=64M" (K, M, G and T are binary). MR_EINVAL: it is no quota,
+// `out` has a quota of that kind already, or the value is not from 1 to AUTH_QUOTA_MOST.
+int auth_parse_quota(mr_bytes word, struct quotas *out);
 
 #endif

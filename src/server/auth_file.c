@@ -12,11 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char opening[] = "# Tokens of a millrace server: name, roles, stages, digest of the "
-                              "secret.\n# millrace auth changes this file; the server reads it "
-                              "again on SIGHUP.\n";
+static const char opening[] =
+    "# Tokens of a millrace server: name, roles, stages, digest of the "
+    "secret, quotas.\n# millrace auth changes this file; the server reads it "
+    "again on SIGHUP.\n";
 
-enum { PATH_MOST = 4096, LINE_MOST = AUTH_NAME + AUTH_PATTERNS + 256 };
+enum { PATH_MOST = 4096, QUOTA_WORD = 64 };
+enum { LINE_MOST = AUTH_NAME + AUTH_PATTERNS + QUOTA_KINDS * (QUOTA_WORD + 1) + 256 };
 
 static int auth_file_fail(const char *what, const char *path) {
     return error_set(errno == ENOENT ? MR_EGONE : MR_EIO, "%s %.400s: %s", what, path,
@@ -147,8 +149,7 @@ static int make_secret(char out[AUTH_SECRET + 1]) {
     return 0;
 }
 
-static int auth_line_append(struct buffer *text, mr_bytes name, mr_bytes roles, mr_bytes patterns,
-                            const char *secret) {
+static int auth_line_append(struct buffer *text, const struct auth_words *w, const char *secret) {
     uint8_t digest[DIGEST_SIZE];
     char hex[2 * DIGEST_SIZE + 1], line[LINE_MOST];
     int err = digest_of(mr_str(secret), digest);
@@ -156,30 +157,43 @@ static int auth_line_append(struct buffer *text, mr_bytes name, mr_bytes roles, 
         return err;
     to_hex(digest, hex);
     bool open_end = text->size && text->data[text->size - 1] != '\n';
-    int size =
-        snprintf(line, sizeof line, "%s%.*s %.*s %.*s sha256:%s\n", open_end ? "\n" : "",
-                 (int)name.size, (const char *)name.data, (int)roles.size, (const char *)roles.data,
-                 (int)patterns.size, (const char *)patterns.data, hex);
+    int size = snprintf(line, sizeof line, "%s%.*s %.*s %.*s sha256:%s", open_end ? "\n" : "",
+                        (int)w->name.size, (const char *)w->name.data, (int)w->roles.size,
+                        (const char *)w->roles.data, (int)w->patterns.size,
+                        (const char *)w->patterns.data, hex);
+    for (int i = 0; i < QUOTA_KINDS; i++)
+        if (w->quotas[i].size)
+            size += snprintf(line + size, sizeof line - (size_t)size, " %.*s",
+                             (int)w->quotas[i].size, (const char *)w->quotas[i].data);
+    line[size++] = '\n';
     return buffer_append(text, line, (size_t)size);
 }
 
-static int entry_check(mr_bytes name, mr_bytes roles, mr_bytes patterns) {
+static int entry_check(const struct auth_words *w) {
+    struct quotas quotas = { 0 };
     uint32_t bits;
-    int err = auth_check_name(name);
+    int err = auth_check_name(w->name);
     if (err >= 0)
-        err = roles_parse(roles, &bits);
-    if (err >= 0 && roles.size > 64)
+        err = roles_parse(w->roles, &bits);
+    if (err >= 0 && w->roles.size > 64)
         err = error_set(MR_EINVAL, "a role is repeated");
-    return err < 0 ? err : auth_check_patterns(patterns);
+    if (err >= 0)
+        err = auth_check_patterns(w->patterns);
+    for (int i = 0; err >= 0 && i < QUOTA_KINDS; i++) {
+        if (w->quotas[i].size)
+            err = auth_parse_quota(w->quotas[i], &quotas);
+        if (err >= 0 && w->quotas[i].size > QUOTA_WORD)
+            err = error_set(MR_EINVAL, "a quota has at most %d characters", QUOTA_WORD);
+    }
+    return err;
 }
 
-int auth_add(const char *path, mr_bytes name, mr_bytes roles, mr_bytes patterns,
-             char out_secret[AUTH_SECRET + 1]) {
+int auth_add(const char *path, const struct auth_words *w, char out_secret[AUTH_SECRET + 1]) {
     struct buffer text = { 0 };
     struct auth *known = NULL;
     struct stat owner;
     char secret[AUTH_SECRET + 1];
-    int err = entry_check(name, roles, patterns);
+    int err = entry_check(w);
     if (err < 0)
         return err;
     err = file_read(path, &text, &owner);
@@ -188,13 +202,13 @@ int auth_add(const char *path, mr_bytes name, mr_bytes roles, mr_bytes patterns,
         err = buffer_append(&text, opening, sizeof opening - 1);
     if (err >= 0)
         err = file_parse(path, &text, &known);
-    if (err >= 0 && auth_named(known, name))
-        err = error_set(MR_EINVAL, "%.400s has a token '%.*s' already", path, (int)name.size,
-                        (const char *)name.data);
+    if (err >= 0 && auth_named(known, w->name))
+        err = error_set(MR_EINVAL, "%.400s has a token '%.*s' already", path, (int)w->name.size,
+                        (const char *)w->name.data);
     if (err >= 0)
         err = make_secret(secret);
     if (err >= 0)
-        err = auth_line_append(&text, name, roles, patterns, secret);
+        err = auth_line_append(&text, w, secret);
     if (err >= 0)
         err = file_replace(path, &text, missing ? NULL : &owner);
     if (err >= 0)

@@ -110,23 +110,24 @@ bool command_admit(struct session *s, const mr_bytes *words, uint32_t count) {
     return false;
 }
 
-static void set_maker(struct host *h, uint64_t maker) {
+static void set_maker(struct host *h, const struct auth_entry *who) {
+    const struct maker_quota *quota = who && who->has_quota ? &who->quota : NULL;
     for (uint32_t i = h->first; i < h->end; i++)
-        core_act_for(h->parts[i].core, maker);
+        core_act_for(h->parts[i].core, who ? who->maker : 0, quota);
 }
 
-// Stages and sources that a command makes count for its token, so that no token can use up the
-// limit.
+// What a command makes counts for its token, so that no token can use up a limit or exceed its
+// quota.
 static bool maker_begin(struct session *s) {
     if (!s->who)
         return false;
-    set_maker(s->host, s->who->maker);
+    set_maker(s->host, s->who);
     return true;
 }
 
 static void maker_end(struct session *s, bool has_maker) {
     if (has_maker)
-        set_maker(s->host, 0);
+        set_maker(s->host, NULL);
 }
 
 static void try_plain(struct session *s, const struct command *c, const mr_bytes *words,

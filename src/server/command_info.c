@@ -129,6 +129,25 @@ static void fill_stats(const struct session *s, struct info_values *to) {
     sum_stages(s, r);
 }
 
+// What the client's token has in the whole server, and may have.
+static void fill_quotas(const struct session *s, struct info_values *to) {
+    struct info_reply *r = &to->reply;
+    struct quotas used, most;
+    if (!s->who)
+        return;
+    usage_of(s->host->usage, s->who->maker, &used);
+    most = s->who->quota.most;
+    r->token = s->who->name;
+    r->used_stages = used.of[QUOTA_STAGES], r->max_stages = most.of[QUOTA_STAGES];
+    r->used_jobs = used.of[QUOTA_JOBS], r->max_jobs = most.of[QUOTA_JOBS];
+    r->used_bytes = used.of[QUOTA_BYTES], r->max_bytes = most.of[QUOTA_BYTES];
+    r->used_sources = used.of[QUOTA_SOURCES], r->max_sources = most.of[QUOTA_SOURCES];
+    r->used_epics = used.of[QUOTA_EPICS], r->max_epics = most.of[QUOTA_EPICS];
+    r->used_schedules = used.of[QUOTA_SCHEDULES], r->max_schedules = most.of[QUOTA_SCHEDULES];
+    r->used_connections = used.of[QUOTA_CONNECTIONS];
+    r->max_connections = most.of[QUOTA_CONNECTIONS];
+}
+
 static void fill_replication(const struct session *s, struct info_values *to) {
     (void)s;
     to->reply.role = mr_str("master");
@@ -172,6 +191,7 @@ static const struct {
     [INFO_MEMORY] = { "MEMORY", "Memory", fill_memory },
     [INFO_PERSISTENCE] = { "PERSISTENCE", "Persistence", fill_persistence },
     [INFO_STATS] = { "STATS", "Stats", fill_stats },
+    [INFO_QUOTAS] = { "QUOTAS", "Quotas", fill_quotas },
     [INFO_REPLICATION] = { "REPLICATION", "Replication", fill_replication },
     [INFO_CLUSTER] = { "CLUSTER", "Cluster", fill_cluster },
 };

@@ -18,6 +18,9 @@ int credentials_open(struct credentials *, struct host *);
 // Within a turn. For existing connections see host_set_auth. Whether there are new tokens.
 bool credentials_reload(struct credentials *, struct host *);
 
+// Writes notices about tokens that have more than their quotas: they keep it.
+void credentials_note_exceeded(struct host *);
+
 void credentials_close(struct credentials *); // the tokens are the host's
 
 #endif

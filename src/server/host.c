@@ -47,6 +47,8 @@ int host_init(struct host *h, const char *store) {
     workers_init(&h->workers);
     backup_init(&h->own_backup);
     h->backup = &h->own_backup;
+    usage_init(&h->own_usage);
+    h->usage = &h->own_usage;
     slab_init(&h->slots, sizeof(struct session_slot), 0);
     h->inbox = mem_alloc(READ_SIZE);
     h->arguments = mem_alloc(LIMIT_ARGUMENTS * sizeof *h->arguments);
@@ -111,8 +113,10 @@ void host_detach(struct host *h) {
     while (!list_empty(&h->sessions)) // an empty list may be all zeros, too
         session_destroy(list_entry(h->sessions.next, struct session, of_host));
     finish_leaving(h);
-    for (uint32_t i = h->first; i < h->end; i++)
+    for (uint32_t i = h->first; i < h->end; i++) {
         message_finish(&h->parts[i].message);
+        core_end_quotas(h->parts[i].core);
+    }
     h->group = NULL;
     h->shards = h->first = h->end = 0;
 }
@@ -133,6 +137,7 @@ void host_finish(struct host *h) {
         mem_free(h->parts);
     auth_destroy(h->auth);
     backup_finish(&h->own_backup);
+    usage_finish(&h->own_usage);
     *h = (struct host){ 0 };
 }
 
@@ -735,6 +740,26 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     session_push_end(s, replies);
 }
 
+// ---- Quotas -------------------------------------------------------------------------------------
+
+static void on_quota_changed(void *owner, uint64_t maker, enum quota_kind kind, int64_t by) {
+    usage_change(((struct part *)owner)->host->usage, maker, kind, by);
+}
+
+static uint64_t on_quota_used(void *owner, uint64_t maker, enum quota_kind kind) {
+    struct quotas used;
+    usage_of(((struct part *)owner)->host->usage, maker, &used);
+    return used.of[kind];
+}
+
+static bool on_counts_jobs(void *owner, uint64_t maker) {
+    const struct host *h = ((struct part *)owner)->host;
+    const struct auth_entry *e = h->auth ? auth_of_maker(h->auth, maker) : NULL;
+    return e && (e->quota.most.of[QUOTA_JOBS] || e->quota.most.of[QUOTA_BYTES]);
+}
+
+// ---- Shards -------------------------------------------------------------------------------------
+
 // Each shard's owner is its part; all are made when the first is asked for. In a cluster a host has
 // parts of its own, of which it uses one.
 static void *part_of(void *host, uint32_t shard, uint32_t shards) {
@@ -757,6 +782,9 @@ void host_group_options(struct host *h, struct group_options *out) {
                                         .room = on_room,
                                         .epic = on_epic,
                                         .stop = on_stop };
+    out->quotas = (struct core_quotas){ .changed = on_quota_changed,
+                                        .used = on_quota_used,
+                                        .counts_jobs = on_counts_jobs };
     out->owner = part_of;
     out->arg = h;
 }

@@ -23,6 +23,7 @@
 #include "server/auth.h"
 #include "server/backup.h"
 #include "server/limits.h"
+#include "server/usage.h"
 #include "server/workers.h"
 #include "shard/group.h"
 #include "wire/request.h"
@@ -82,6 +83,8 @@ struct host {
     uint32_t loop;         // which of the server's loops it is …
     struct loops *loops;   // … and what they share: see router.h; NULL: it is the only one
     struct backup own_backup, *backup; // the copy that a client makes; of several loops the first's
+    struct usage own_usage, *usage;    // what tokens have; of several loops: in all
+    uint64_t token_connections;        // most of one token; 0: any number
     uint64_t backup_seen;              // its number when the loop last looked
     struct list outgoing;              // struct remote: those with messages to be sent …
     struct list parked;                // … and those that wait until their shard can be reached

@@ -18,6 +18,7 @@ enum info_section {
     INFO_MEMORY,
     INFO_PERSISTENCE,
     INFO_STATS,
+    INFO_QUOTAS,
     INFO_REPLICATION,
     INFO_CLUSTER,
     INFO_SECTIONS,

@@ -651,6 +651,7 @@ static void on_loaded(uv_work_t *work, int status) {
         close_all(server);
         return;
     }
+    credentials_note_exceeded(&v->host);
     host_begin(&v->host); // emits may have to be sent to other shards
     turn_end(v);
 }
@@ -768,8 +769,18 @@ static int init_server_handles(struct server *server) {
     server->wire.loop = server->front.loop = server->loop[0];
     server->drain_timer.data = server->loading.data = server;
     server->interrupt.data = server->terminate.data = server;
-    server->most_connections = most_descriptors();
     return 0;
+}
+
+static uint32_t max_clients(const struct server_options *o) {
+    return o->max_clients ? o->max_clients : LIMIT_CLIENTS;
+}
+
+// Half of all, so that others can connect.
+static uint32_t connections_of_token(const struct server *server) {
+    uint32_t most = max_clients(&server->options);
+    most = most < server->most_connections ? most : server->most_connections;
+    return most / 2 + most % 2;
 }
 
 // Zero is a default.
@@ -779,6 +790,7 @@ static void set_limits(struct loop *v) {
     v->inactive.ms = o->max_idle_ms;
     v->host.max_bytes = o->max_bytes;
     v->host.max_client_bytes = o->max_client_bytes;
+    v->host.token_connections = connections_of_token(v->server);
     v->host.clock = monotonic_ms;
     v->host.node = o->node;
 }
@@ -931,9 +943,10 @@ int server_run(const struct server_options *options) {
     if (!server)
         return error_set(MR_ENOMEM, "no memory for a server");
     server->options = *options;
+    server->most_connections = most_descriptors();
     server->credentials = (struct credentials){ .auth = options->auth, .tls = options->tls };
     pthread_mutex_init(&server->lock, NULL);
-    quota_init(&server->quota, options->max_clients ? options->max_clients : LIMIT_CLIENTS,
+    quota_init(&server->quota, max_clients(options),
                options->max_per_address ? options->max_per_address : LIMIT_CLIENTS_OF_ADDRESS,
                (struct quota_words){ "clients", "max-clients", "address", "max-per-address" });
     bool is_node = options->cluster != NULL;

@@ -9,6 +9,7 @@
 void loops_init(struct loops *l, uint32_t count, bool is_cluster) {
     *l = (struct loops){ .count = count, .is_cluster = is_cluster };
     backup_init(&l->backup);
+    usage_init(&l->usage);
     for (uint32_t i = 0; i < count; i++) {
         list_init(&l->inboxes[i].messages);
         pthread_mutex_init(&l->inboxes[i].lock, NULL);
@@ -25,6 +26,7 @@ void loops_add(struct loops *l, struct host *h, void (*wake)(void *arg), void *a
     pthread_mutex_unlock(&in->lock);
     h->loops = l->count > 1 || l->is_cluster ? l : NULL;
     h->backup = h->loops ? &l->backup : &h->own_backup;
+    h->usage = h->loops ? &l->usage : &h->own_usage;
 }
 
 static void inbox_put(struct inbox *in, struct loop_message *m) {
@@ -86,6 +88,7 @@ void loops_finish(struct loops *l) {
         pthread_mutex_destroy(&l->inboxes[i].lock);
     }
     backup_finish(&l->backup);
+    usage_finish(&l->usage);
 }
 
 // The inbox is locked while the first loop gets the message, so that it gets those that were in the

@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "server/backup.h"
 #include "server/limits.h"
+#include "server/usage.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -47,6 +48,7 @@ struct loops {
         void *arg;
     } inboxes[LOOPS_MOST];
     struct backup backup;
+    struct usage usage;                        // of tokens
     _Atomic uint64_t client_bytes[LOOPS_MOST]; // memory for clients when a loop's last turn ended
 
     // In a cluster, of the first loop's thread:

@@ -14,6 +14,7 @@
 #include "wire/code.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -133,10 +134,18 @@ static void session_drop(struct session *s) {
     s->gone = true;
 }
 
+// Another token counts the connection from now on; 0: none.
+static void count_for(struct session *s, uint64_t maker) {
+    if (s->counted_for)
+        usage_change(s->host->usage, s->counted_for, QUOTA_CONNECTIONS, -1);
+    s->counted_for = maker;
+}
+
 void session_destroy(struct session *s) {
     if (!s)
         return;
     struct host *h = s->host;
+    count_for(s, 0);
     backup_end(s);
     shards_epic_unwatch(s);
     if (s->remotes || s->gather)
@@ -507,12 +516,38 @@ static void write_refused(struct session *s, void *state, enum wake wake) {
 
 static const struct wait_kind refused = { .is_open = true, .resume = write_refused };
 
+// Counts the connection for the token, also between requests of HTTP, until it uses another one.
+// False: the token has too many, and that was replied.
+static bool count_connection(struct session *s, const struct auth_entry *who) {
+    const struct host *h = s->host;
+    uint64_t quota = who->quota.most.of[QUOTA_CONNECTIONS], share = h->token_connections, has;
+    bool by_quota = quota && (!share || quota <= share);
+    uint64_t most = by_quota ? quota : share ? share : UINT64_MAX;
+    if (s->counted_for == who->maker)
+        return true;
+    if (usage_connect(h->usage, who->maker, most, &has)) {
+        count_for(s, who->maker);
+        return true;
+    }
+    s->host->rejections++;
+    answer_error(s,
+                 error_set(MR_EFULL,
+                           "token '%.*s' has %" PRIu64 " connections, and %s is %" PRIu64
+                           ": close some, or raise %s",
+                           (int)who->name.size, (const char *)who->name.data, has,
+                           by_quota ? "its max-connections" : "half of the server's max-clients",
+                           most, by_quota ? "it in the server's file of tokens" : "max-clients"));
+    return false;
+}
+
 // Each wrong secret is answered later than the one before: when the store is loaded at the
 // earliest, since there are no timers before; at once when the log has failed, since there are none
 // after.
 bool session_admit(struct session *s, mr_bytes user, mr_bytes secret) {
     struct host *h = s->host;
     const struct auth_entry *who = auth_find(h->auth, user, secret);
+    if (who && !count_connection(s, who))
+        return false;
     if (who) {
         s->who = who;
         return true;

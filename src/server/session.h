@@ -117,6 +117,7 @@ struct session {
 
     struct holds holds;           // sources of which a push was refused
     const struct auth_entry *who; // its token; NULL: unauthenticated, or no tokens are needed
+    uint64_t counted_for;         // its connection counts for this token; 0: for none
     uint32_t refusals;            // wrong secrets so far
     bool cancels;                 // CLIENT CANCELS ON
     char name[LIMIT_NAME + 1];

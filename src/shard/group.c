@@ -70,6 +70,7 @@ static int shard_options_of(struct group *g, const struct group_options *o, uint
                                    .log = o->log,
                                    .limits = o->limits,
                                    .events = o->events,
+                                   .quotas = o->quotas,
                                    .world = o->world,
                                    .shard = index,
                                    .shards = g->count,

@@ -26,6 +26,7 @@ struct group_options {
         log; // of each; max_bytes is for all together, and without `arg` that is its owner
     struct core_limits limits; // max_bytes and max_memory for all together, the others for each
     struct core_events events; // of each
+    struct core_quotas quotas; // of each; their owner is that of the events
     // Returns the owner argument for the events of a shard; called once for each, in order, before
     // any is opened. If it returns NULL, opening fails with MR_ENOMEM. Without the function, `arg`
     // is passed.

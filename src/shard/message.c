@@ -8,10 +8,10 @@
 #include <string.h>
 
 enum { MESSAGE_VERSION = 1 };
-enum { META_SHIFT = 16 };
+enum { META_SHIFT = 16, MADE_SHIFT = 28 };
 enum { NUMBER_BYTES = 10, SIZE_BYTES = 4 };
 enum { HEAD_MOST = 2 + 6 * NUMBER_BYTES + 2 * (STAGE_NAME_MOST + NUMBER_BYTES) };
-enum { EMIT_HEAD_MOST = 9 * NUMBER_BYTES + STAGE_NAME_MOST + KEY_MOST + ONCE_MOST + SIZE_BYTES };
+enum { EMIT_HEAD_MOST = 10 * NUMBER_BYTES + STAGE_NAME_MOST + KEY_MOST + ONCE_MOST + SIZE_BYTES };
 
 void message_finish(struct message *m) {
     buffer_finish(&m->emits);
@@ -33,11 +33,14 @@ int message_begin_emit(struct buffer *emits, const struct link_entry *e, size_t 
     put_number(&w, e->after);
     put_number(&w, (uint64_t)e->delay_ms);
     put_deadline(&w, e->deadline_ms);
-    put_number(&w, (uint64_t)e->meta_size << META_SHIFT | e->attempts);
+    put_number(&w, (uint64_t)(e->job_maker != 0) << MADE_SHIFT |
+                       (uint64_t)e->meta_size << META_SHIFT | e->attempts);
     put_bytes(&w, e->stage);
     put_bytes(&w, e->key);
     put_bytes(&w, e->once);
     put_u64(&w, e->maker);
+    if (e->job_maker)
+        put_u64(&w, e->job_maker);
     put_u32(&w, 0);
     if (w.overflow)
         return error_set(MR_ETOOBIG, "an emit's key of %zu bytes is too large", e->key.size);
@@ -73,13 +76,14 @@ bool message_next_emit(struct reader *r, struct link_entry *out, mr_bytes *out_b
     e.after = get_upto(r, NUMBER_MOST);
     e.delay_ms = (int64_t)get_upto(r, TIME_MOST_MS);
     e.deadline_ms = get_deadline(r);
-    uint64_t attempts = get_upto(r, (uint64_t)META_MOST << META_SHIFT | UINT16_MAX);
+    uint64_t attempts = get_upto(r, (UINT64_C(2) << MADE_SHIFT) - 1);
     e.attempts = attempts & UINT16_MAX;
-    e.meta_size = (uint32_t)(attempts >> META_SHIFT);
+    e.meta_size = (uint32_t)attempts % (1U << MADE_SHIFT) >> META_SHIFT;
     e.stage = get_bytes_upto(r, STAGE_NAME_MOST);
     e.key = get_bytes_upto(r, KEY_MOST);
     e.once = get_bytes_upto(r, ONCE_MOST);
     e.maker = get_u64(r);
+    e.job_maker = attempts >> MADE_SHIFT ? get_u64(r) : 0;
     mr_bytes body = get_raw(r, get_u32(r));
     r->bad = r->bad || e.number <= e.after || body.size < e.meta_size ||
              body.size - e.meta_size > BODY_MOST || e.meta_size > META_MOST;

@@ -10,9 +10,10 @@
 // Emits are in one buffer, one behind another, and encoded in memory, too: so there is one code
 // that reads them, and it never reads beyond them.
 //
-//     number  after  delay  deadline  attempts  stage  key  once  maker │ size of the body │ body
+//     number  after  delay  deadline  attempts  stage  key  once  makers │ size of the body │ body
 //
-// META stands behind the job's body, as in the log; its size is in `attempts`, from bit 16 on.
+// META stands behind the job's body, as in the log; its size is in `attempts`, from bit 16 on. From
+// bit 28 on that says whether there are two makers: of the stage, and whom the job counts for.
 //
 // Any thread.
 #ifndef SHARD_MESSAGE_H

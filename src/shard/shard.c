@@ -119,9 +119,11 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                                             .running = s->running ? sink_running : NULL,
                                             .owner = s },
                                   .events = o->events,
+                                  .quotas = o->quotas,
                                   .owner = o->owner,
                                   .shard = o->shard,
                                   .shards = o->shards };
+    config.quotas.owner = o->owner;
     if (s->peers)
         config.peers = peers_of_core(s->peers);
     return config;

@@ -38,7 +38,8 @@ struct shard_options {
     struct log_options log;
     struct core_limits limits;
     struct core_events events;
-    void *owner; // passed to the events
+    struct core_quotas quotas;
+    void *owner; // passed to the events and for the quotas
     struct shard_world world;
     uint32_t shard, shards;    // which of how many: 0 of 1 when both are 0
     const atomic_bool *cancel; // any thread may set it to cancel an opening; may be NULL

@@ -1,6 +1,6 @@
 // Metrics for Prometheus, in its text format: a table maps fields of replies to metrics. Times are
 // in seconds, sizes in bytes; labels are stages, at most as many as one STAGES lists, the few
-// groups of each that it shows, and fixed words.
+// groups of each that it shows, the first tokens with quotas, and fixed words.
 #include "web/state.h"
 
 #include "base/text.h"
@@ -96,6 +96,44 @@ static void put_server(struct doc *d, mr_bytes info) {
         put_sample(d, f->name, (mr_bytes){ 0 }, "",
                    number(value, (int64_t)info_number(info, name), f->field == INFO(outage_ms)));
     }
+}
+
+// ---- Quotas -------------------------------------------------------------------------------------
+
+enum { QUOTA_TOKENS = 100 }; // with labels of their own
+
+// Names of tokens have no characters that need escaping. `used`: what they have, else their quotas.
+static void put_quota_family(struct doc *d, const struct host *h, bool used) {
+    const char *name = used ? "millrace_quota_used" : "millrace_quota_limit";
+    uint32_t shown = 0;
+    for (size_t i = 0; i < auth_count(h->auth) && shown < QUOTA_TOKENS; i++) {
+        const struct auth_entry *e = auth_at(h->auth, i);
+        struct quotas values = e->quota.most;
+        if (!e->has_quota)
+            continue;
+        if (!shown++)
+            put_family(d, name, "gauge",
+                       used ? "What tokens with quotas have." : "The quotas of tokens.");
+        if (used)
+            usage_of(h->usage, e->maker, &values);
+        for (int kind = 0; kind < QUOTA_KINDS; kind++) {
+            char label[AUTH_NAME + 64], value[32];
+            snprintf(label, sizeof label, "token=\"%.*s\",quota=\"%s\"", (int)e->name.size,
+                     (const char *)e->name.data, quota_word((enum quota_kind)kind));
+            if (e->quota.most.of[kind])
+                put_sample(d, name, (mr_bytes){ 0 }, label,
+                           number(value, (int64_t)values.of[kind], false));
+        }
+    }
+}
+
+// Only for tokens of all stages, as other figures of the server.
+static void put_quotas(struct doc *d, const struct web_connection *v) {
+    const struct host *h = v->session->host;
+    if (!h->auth || !v->session->who || !v->session->who->all)
+        return;
+    put_quota_family(d, h, true);
+    put_quota_family(d, h, false);
 }
 
 // ---- Metrics of stages --------------------------------------------------------------------------
@@ -228,9 +266,12 @@ static void put_part_of_stage(struct doc *d, uint32_t part, const struct respons
         put_groups(d, metric_stage(stage), field(stage, STAGE(top_groups)));
 }
 
-static void begin_part(struct body *b, const struct response_value *info) {
-    if (!b->part)
+static void begin_part(const struct web_connection *v, struct body *b,
+                       const struct response_value *info) {
+    if (!b->part) {
         put_server(&b->doc, info->bytes);
+        put_quotas(&b->doc, v);
+    }
     if (b->part < STAGE_FIGURES)
         put_figure_family(&b->doc, b->part);
     else if (b->part == PART_HOLDS)
@@ -244,12 +285,11 @@ static void begin_part(struct body *b, const struct response_value *info) {
 
 bool write_metrics(struct web_connection *v, struct body *b, size_t *left) {
     const struct response_value *stages = b->replies.of[0];
-    (void)v;
     for (; b->part < METRIC_PARTS; b->part++, b->row = 0) {
         if (!*left)
             return false;
         if (!b->row)
-            begin_part(b, b->replies.of[1]);
+            begin_part(v, b, b->replies.of[1]);
         for (; b->row < stages->count && *left; b->row++) {
             size_t before = b->text.size;
             put_part_of_stage(&b->doc, b->part, stages + b->at);

@@ -157,9 +157,9 @@ static void U7_a_stage_goes_after_its_emits(void **state) {
 // also after a restart.
 static void U7_an_entry_counts_until_the_other_shard_has_room(void **state) {
     struct core_fixture *t = *state;
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     done_emit(t, begun(t, "a"), there, "k", "b");
-    core_act_for(t->core, 0);
+    core_act_for(t->core, 0, NULL);
     struct link_entry e;
     clean(t);
     crash(t);
@@ -186,9 +186,9 @@ static void U7_entries_of_a_former_maker_give_way(void **state) {
         core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 4 });
     in_shards(t, 2);
     struct taken a = begun(t, "a");
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     done_emit(t, a, there, "k", "b");
-    core_act_for(t->core, 0);
+    core_act_for(t->core, 0, NULL);
     acked(t, 1, oldest(t));
     push_to(t, "third", "", "x");
     push_to(t, "fourth", "", "x");

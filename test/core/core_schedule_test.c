@@ -234,18 +234,18 @@ static void schedules_are_bounded_in_all_and_for_each_maker(void **state) {
     core_fixture_close(t);
     t->limits.max_schedules = 8;
     core_fixture_open(t);
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     schedule(t, "a", "", "x", 1000);
     schedule(t, "b", "", "x", 1000);
     refused(MR_EFULL, try_schedule(t, (struct schedule_spec){ .name = mr_str("c") }, 1000));
     assert_non_null(strstr(error_text(), "its share of 8"));
     schedule(t, "b", "", "y", 1000); // is there
     crash(t);
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     refused(MR_EFULL, try_schedule(t, (struct schedule_spec){ .name = mr_str("c") }, 1000));
     must(drop_schedule(t, "a"));
     schedule(t, "c", "", "x", 1000);
-    core_act_for(t->core, 0);
+    core_act_for(t->core, 0, NULL);
     for (char name[] = "d"; *name < 'j'; ++*name)
         schedule(t, name, "", "x", 1000);
     refused(MR_EFULL, try_schedule(t, (struct schedule_spec){ .name = mr_str("z") }, 1000));

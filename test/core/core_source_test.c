@@ -620,16 +620,16 @@ static void U7_the_stages_of_a_token_use_a_part_of_memory(void **state) {
         MODE_PLAIN, (struct core_limits){ .max_memory = 8 << 20, .maker_part = 4 });
     (void)state;
     int made = 0, err = 0;
-    core_act_for(t->core, 1);
+    core_act_for(t->core, 1, NULL);
     for (char name[16]; err == 0; made += err == 0) {
         snprintf(name, sizeof name, "a.%d", made);
         err = core_set(t->core, mr_str(name), mr_str("high-mark"), mr_str("1"));
     }
     assert_int_equal(err, MR_EFULL);
     assert_in_range(core_memory(t->core), 1 << 20, 3 << 20);
-    core_act_for(t->core, 2);
+    core_act_for(t->core, 2, NULL);
     must(core_set(t->core, mr_str("b"), mr_str("high-mark"), mr_str("1")));
-    core_act_for(t->core, 0);
+    core_act_for(t->core, 0, NULL);
     push(t, "", "there is room");
     core_fixture_destroy(t);
 }
@@ -1035,25 +1035,25 @@ static void U22_a_maker_has_a_share_of_the_sources(void **state) {
     struct core_fixture *t =
         core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_sources = 8 });
     (void)state;
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     must(push_as(t, "one"));
     must(push_as(t, "two"));
     refused(MR_EFULL, push_as(t, "three"));
-    core_act_for(t->core, 9);
+    core_act_for(t->core, 9, NULL);
     must(push_as(t, "other"));
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     pass_ms(t, 60000);
     must(push_as(t, "three")); // for one of its own
     assert_false(has_seen(t, "one"));
     assert_true(has_seen(t, "other"));
     clean(t);
     crash(t);
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     refused(MR_EFULL, push_as(t, "four")); // its share survives a restart
-    core_act_for(t->core, 9);
+    core_act_for(t->core, 9, NULL);
     must(push_as(t, "four"));
     refused(MR_EFULL, push_as(t, "five"));
-    core_act_for(t->core, 0);
+    core_act_for(t->core, 0, NULL);
     must(push_as(t, "five")); // without a maker there is no share limit
     core_fixture_destroy(t);
 }

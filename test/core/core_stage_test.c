@@ -487,12 +487,12 @@ static void U4_a_few_empty_stages_make_room(void **state) {
     (void)state;
     for (int i = 0; i < STAGES; i++) {
         struct push p = { .stage = nth_stage(i), .body = mr_str("x") };
-        core_act_for(t->core, 1 + (uint64_t)i / 100);
+        core_act_for(t->core, 1 + (uint64_t)i / 100, NULL);
         must(core_push(t->core, &p, &pushed));
         must(core_drop(t->core, pushed.id));
     }
     size_t known = core_stage_count(t->core);
-    core_act_for(t->core, 2);
+    core_act_for(t->core, 2, NULL);
     for (int i = 0; i < 100; i++) {
         struct push p = { .stage = nth_stage(STAGES + i), .body = mr_str("x") };
         must(core_push(t->core, &p, &pushed));
@@ -824,7 +824,7 @@ static void U7_a_maker_has_a_share_of_the_stages(void **state) {
     (void)state;
     struct core_fixture *t =
         core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 8 });
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     push_to(t, "one", "", "a");
     uint64_t second = push_to(t, "two", "", "a");
     struct push p = { .stage = mr_str("three"), .body = mr_str("a") };
@@ -833,9 +833,9 @@ static void U7_a_maker_has_a_share_of_the_stages(void **state) {
     (void)core_take_steps(t->core);
     refused(MR_EFULL, try_push(t, p, &pushed));
     assert_int_equal(core_take_steps(t->core), 0); // the stages are not searched again
-    core_act_for(t->core, 9);
+    core_act_for(t->core, 9, NULL);
     push_to(t, "other", "", "a");
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     must(drop(t, second));
     must(core_stage_remove(t->core, mr_str("two")));
     must(try_push(t, p, &pushed));
@@ -844,11 +844,11 @@ static void U7_a_maker_has_a_share_of_the_stages(void **state) {
     clean(t);
     crash(t);
     core_fixture_check(t->core, "opened again");
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("four") }, &pushed));
-    core_act_for(t->core, 9);
+    core_act_for(t->core, 9, NULL);
     push_to(t, "four", "", "a");
-    core_act_for(t->core, 0);
+    core_act_for(t->core, 0, NULL);
     core_fixture_destroy(t);
 }
 
@@ -872,12 +872,12 @@ static void U7_reported_stages_of_a_maker_are_few(void **state) {
         known += is_known(t, names[i]);
     assert_int_equal(known, SHARE);
     assert_true(is_known(t, names[2 * EDGES - 1]));
-    core_act_for(t->core, 7);
+    core_act_for(t->core, 7, NULL);
     for (int i = 2 * EDGES - SHARE; i < 2 * EDGES; i++)
         push_to(t, names[i], "", "a");
     struct pushed pushed;
     refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("another") }, &pushed));
-    core_act_for(t->core, 0);
+    core_act_for(t->core, 0, NULL);
     core_fixture_check(t->core, "made");
     core_fixture_destroy(t);
 }

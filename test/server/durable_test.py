@@ -220,8 +220,8 @@ def U18_a_refusal_while_loading_holds_its_source_in_every_loop():
 SHARE = 2500  # of 10,000 sources
 
 
-def make_token(name, roles="push,read"):
-    done = subprocess.run([MILLRACE, "auth", "add", name, "--role", roles, "--auth", path("tokens")],
+def make_token(name, roles="push,read", *more):
+    done = subprocess.run([MILLRACE, "auth", "add", name, "--role", roles, "--auth", path("tokens"), *more],
                           capture_output=True, text=True, timeout=TIMEOUT_S)
     equal(done.returncode, 0, done.stderr)
     return done.stdout.split()[-1]
@@ -262,6 +262,29 @@ def U7_U22_a_tokens_share_counts_over_restarts():
     equal(made.pop(("stage", "s")), made[("source", "e0")])
     check(made.pop(("source", "another")) not in made.values(), "both tokens are one in the store")
     equal((len(made), len(set(made.values()))), (SHARE, 1))
+
+
+# G13: jobs count for the token that has pushed them, also after the server was killed.
+@case
+def G13_a_quota_counts_over_restarts():
+    tenant = make_token("tenant", "push,work", "--max-jobs", "3", "--max-bytes", "100")
+    server = Server("--store", f"file:{path('quota')}", "--shards", "2", "--auth", path("tokens"))
+    client = Client(server)
+    equal(client.ask("AUTH", tenant), "OK")
+    for stage in "abc":
+        client.ask("PUSH", stage, "x" * 10)
+    for _ in range(2):
+        client.refused("FULL token 'tenant' has 3 jobs, and its max-jobs is 3", "PUSH", "a", "x")
+        killed(server)
+        client = Client(server)
+        equal(client.ask("AUTH", tenant), "OK")
+    client.work_off("b")
+    killed(server)
+    client = Client(server)
+    equal(client.ask("AUTH", tenant), "OK")
+    client.refused("FULL token 'tenant' has 20 bytes, this job has 81", "PUSH", "a", "x" * 81)
+    client.ask("PUSH", "a", "x" * 80)
+    server.stop()
 
 
 SHARDS = 3

@@ -2,6 +2,7 @@
 """guard_test.py BUILD: servers that ask for tokens or certificates, and those who come: redis-cli,
 openssl s_client, the commands and a program of a user. Certificates are made here. Speaks TAP;
 nothing waits for time to pass, but a wrong secret does take its second."""
+import http.client as http_client
 import json
 import os
 import re
@@ -195,6 +196,74 @@ def _():
     equal(sorted(f for f in os.listdir() if f.startswith("t.auth")), ["t.auth"])
     os.chmod("t.auth", 0o620)
     fails(3, "can be written by users other than its owner", "auth", "list", "--auth", "t.auth")
+
+
+@case("G13: auth add writes quotas into the file, and refuses what is none")
+def _():
+    add = ["auth", "add", "--auth", "q.auth", "acme", "--role", "push"]
+    for words, said in ((["--max-jobs", "0"], "'max-jobs=0' is not possible: a quota is a number from 1 to 1000000000000000"),
+                        (["--max-jobs", "many"], "'max-jobs=many' is not possible"),
+                        (["--max-epics", "-1"], "'max-epics=-1' is not possible"),
+                        (["--max-stages", "1K"], "'max-stages=1K' is not possible"),
+                        (["--max-bytes", "64MB"], "or with a unit: 512K, 64M, 2G, 1T"),
+                        (["--max-bytes", "9" * 30], "not possible"),
+                        (["--max-sources", "1 max-jobs=1"], "not possible")):
+        fails(2, said, *add, *words)
+        check(not os.path.exists("q.auth"))
+    token("q.auth", "acme", "push", "--max-jobs", "10", "--max-bytes", "64M", "--max-connections", "3")
+    check(re.search(r"^acme push \* sha256:[0-9a-f]{64} max-jobs=10 max-bytes=64M max-connections=3$",
+                    open("q.auth").read(), re.M))
+    token("q.auth", "other", "push")
+    equal(json.loads(ok("auth", "list", "--json", "--auth", "q.auth")),
+          [{"name": "acme", "roles": "push", "stages": "*", "max-jobs": 10, "max-bytes": 64 << 20,
+            "max-connections": 3}, {"name": "other", "roles": "push", "stages": "*"}])
+    check(" max-jobs=10 max-bytes=67108864 max-connections=3" in ok("auth", "list", "--auth", "q.auth"))
+
+
+def http(port, path, secret):
+    """The response to a GET on a connection that stays open, and the connection."""
+    client = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+    client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\r\n".encode())
+    response = http_client.HTTPResponse(client)
+    response.begin()
+    return response.status, response.read().decode(), client
+
+
+@case("G13: quotas hold for RESP and HTTP together, over loops, and change on SIGHUP")
+def _():
+    quotas = ["--max-jobs", "2", "--max-connections", "2"]
+    acme, other = token("tenants.auth", "acme", "push,read", *quotas), token("tenants.auth", "other", "admin")
+    with Server("--auth", "tenants.auth", "--loops", "2", "--shards", "3", http="127.0.0.1:0") as server:
+        port = int(re.search(r"http://\S*:(\d+)/", "".join(server.said))[1])
+        first = Wire(server.port)
+        equal(first.ask("AUTH", acme), b"+OK")
+        status, text, second = http(port, "/api/info", acme)
+        equal((status, json.loads(text)["info"]["used_connections"]), (200, 2))
+        third = Wire(server.port)
+        check(third.ask("AUTH", acme).startswith(b"-FULL token 'acme' has 2 connections, and its max-connections is 2"))
+        status, text, refused = http(port, "/api/info", acme)
+        check(status in (429, 503) and "max-connections" in text, status, text)
+        equal(third.ask("AUTH", other), b"+OK")
+        for stage in "a", "b":
+            check(first.ask("PUSH", stage, "x").isdigit())
+        check(first.ask("PUSH", "c", "x").startswith(b"-FULL token 'acme' has 2 jobs, and its max-jobs is 2: jobs must end"))
+        for stage in "a", "b", "c":
+            check(third.ask("PUSH", stage, "x").isdigit())
+        status, text, _ = http(port, "/metrics", other)
+        check('millrace_quota_used{token="acme",quota="jobs"} 2\n' in text, text)
+        check('millrace_quota_limit{token="acme",quota="connections"} 2\n' in text, text)
+        check('token="other"' not in text, text)
+        lines = open("tenants.auth").read()
+        write("tenants.auth", lines.replace("max-jobs=2", "max-jobs=1"))
+        server.reload("token 'acme' has 2 jobs, above its max-jobs of 1: it keeps them, and gets FULL until it has fewer")
+        write("tenants.auth", lines.replace("max-jobs=2", "max-jobs=0"))
+        server.reload("the old tokens stay in use: tenants.auth: line ")
+        write("tenants.auth", lines.replace("max-jobs=2", "max-jobs=3"))
+        server.reload("reloaded 2 tokens")
+        equal(http(port, "/api/stages", other)[0], 200)  # every loop has the tokens when it answers
+        check(first.ask("PUSH", "c", "x").isdigit())
+        check(first.ask("PUSH", "c", "x").startswith(b"-FULL token 'acme' has 3 jobs"))
+        second.close()
 
 
 @case("U10: auth add --out writes the secret to a new private file, with any umask")

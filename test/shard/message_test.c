@@ -50,7 +50,8 @@ static struct message message_of(enum message_kind kind) {
                                       .deadline_ms = LINK_EXPIRED,
                                       .attempts = UINT16_MAX,
                                       .meta_size = 5,
-                                      .maker = UINT64_MAX },
+                                      .maker = UINT64_MAX,
+                                      .job_maker = 11 },
                  mr_str("trace"));
         break;
     case MESSAGE_REFUSED:
@@ -104,7 +105,8 @@ static void emits_are_read_as_they_were_added(void **state) {
           .after = 1,
           .deadline_ms = TIME_MOST_MS,
           .attempts = UINT16_MAX,
-          .meta_size = 1 },
+          .meta_size = 1,
+          .job_maker = UINT64_MAX },
         { .number = NUMBER_MOST, .after = NUMBER_MOST - 1, .deadline_ms = LINK_EXPIRED },
         { .number = 3 },
     };
@@ -124,7 +126,7 @@ static void emits_are_read_as_they_were_added(void **state) {
         assert_true(message_next_emit(&r, &e, &body));
         assert_true(e.number == entries[i].number && e.after == entries[i].after);
         assert_true(e.delay_ms == entries[i].delay_ms && e.deadline_ms == entries[i].deadline_ms);
-        assert_true(e.meta_size == entries[i].meta_size);
+        assert_true(e.meta_size == entries[i].meta_size && e.job_maker == entries[i].job_maker);
         assert_true(e.attempts == entries[i].attempts && bytes_equal(e.stage, mr_str("stage")));
         assert_true(e.key.size == i * KEY_MOST / 3 && !e.once.size && body.size == i);
     }

@@ -113,21 +113,25 @@ static void carry(struct group *g, uint32_t from, uint32_t to, int most, int ack
 
 enum { MAKER = 7 };
 
-// A stage and an epic that a token has made.
+// A stage and an epic that a token has made, and a job that counts for it.
 static void make_numbered(struct group *g) {
     uint32_t shard = route_of(group_count(g), mr_str("numbered"));
+    struct maker_quota quota = { .most.of[QUOTA_JOBS] = 5 };
+    struct push push = { .stage = mr_str("numbered"), .body = mr_str("body") };
+    struct pushed pushed;
     begin(g, shard);
-    core_act_for(core_of(g, shard), MAKER);
     struct core *core = core_of(g, shard);
+    core_act_for(core, MAKER, &quota);
+    assert_int_equal(core_push(core, &push, &pushed), 0);
     struct emit then = { .stage = mr_str("after"), .body = mr_str("x"), .job.key = mr_str("k") };
     assert_int_equal(core_epic_end(core, mr_str("numbered"), mr_str("e"), 1), 0);
     assert_int_equal(core_epic_then(core, mr_str("numbered"), mr_str("e"), &then), 0);
     assert_int_equal(core_epic_forget(core, mr_str("numbered"), mr_str("e"), 60000), 0);
-    core_act_for(core, 0);
+    core_act_for(core, 0, NULL);
     end(g, shard);
 }
 
-// U7: a copy keeps who has made what. G4: and what follows the end of an epic.
+// U7, G13: a copy keeps who has made what. G4: and what follows the end of an epic.
 static void expect_numbered(struct group *g) {
     uint32_t shard = route_of(group_count(g), mr_str("numbered"));
     struct stage_info stage;
@@ -136,6 +140,10 @@ static void expect_numbered(struct group *g) {
     assert_int_equal(core_epic(core_of(g, shard), mr_str("numbered"), mr_str("e"), &epic), 0);
     assert_int_equal(stage.maker, MAKER);
     assert_int_equal(epic.maker, MAKER);
+    struct quotas used;
+    core_used(core_of(g, shard), MAKER, &used);
+    assert_int_equal(used.of[QUOTA_JOBS], 1);
+    assert_int_equal(used.of[QUOTA_BYTES], 4);
     assert_true(bytes_equal(epic.then, mr_str("after")));
     assert_int_equal(epic.forget_ms, 60000);
     begin(g, shard);

@@ -150,6 +150,18 @@ static inline struct observed_event *observed_add(struct observed *h) {
     return one;
 }
 
+// Each connection has a token of its own; that of the first has a quota of jobs, that of the second
+// one of bytes.
+enum { JOBS_OF_FIRST = 12, BYTES_OF_SECOND = 80 };
+
+static inline uint64_t conn_maker(int conn) {
+    return (uint64_t)(conn + 2);
+}
+
+static inline bool conn_counts_jobs(int conn) {
+    return conn == 0 || conn == 1;
+}
+
 extern const char *const stage_names[STAGES];
 extern const char *const key_names[KEYS];
 extern const char *const source_names[SOURCES];

@@ -238,6 +238,7 @@ void core_fixture_open(struct core_fixture *t) {
                     .stop = on_stop,
                     .epic = on_epic },
         .peers = { .share = on_share, .owner = t },
+        .quotas = t->quotas,
         .owner = t,
     };
     assert_int_equal(core_create(&config, &t->core), 0);

@@ -73,6 +73,7 @@ struct core_fixture {
     struct core_limits limits;
     uint32_t shards; // this core is the first of them
     uint64_t asked;  // the maker that the other shards were last asked about
+    struct core_quotas quotas;
     enum fixture_mode mode;
     uint64_t now_ms, opens;
     struct core_fixture_entry *log;

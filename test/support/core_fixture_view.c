@@ -76,6 +76,8 @@ static void view_job(const struct view *v, const struct core_fixture_job *known)
     fprintf(v->out, " body '%s'", core_fixture_read(v->fixture, j.at));
     if (j.meta_size)
         fprintf(v->out, " META of %u bytes", j.meta_size);
+    if (j.maker)
+        fprintf(v->out, " counts for %" PRIu64, j.maker);
     fprintf(v->out, " state '%s'", core_fixture_read(v->fixture, j.state_at));
     struct reason r;
     mr_bytes reasons = { 0 };

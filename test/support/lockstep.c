@@ -325,6 +325,8 @@ static int say_push(struct lockstep *t, const struct command *c, struct answer *
     }
     struct pushed pushed = { 0 };
     int err = core_push(t->core, &p, &pushed);
+    if (err == MR_EFULL && p.pusher) // beyond its quota: it gives up the room that it was granted
+        core_push_leave(t->core, p.pusher);
     out->id = pushed.id;
     out->repeat = pushed.repeat;
     out->ended = pushed.ended;
@@ -535,8 +537,17 @@ static int say_on_epic(struct lockstep *t, const struct command *c) {
     return core_epic_drop(t->core, stage, name);
 }
 
+static void act_for(struct lockstep *t, int conn) {
+    static const struct maker_quota of_jobs = { .most.of[QUOTA_JOBS] = JOBS_OF_FIRST },
+                                    of_bytes = { .most.of[QUOTA_BYTES] = BYTES_OF_SECOND };
+    core_act_for(t->core, conn_maker(conn),
+                 !conn_counts_jobs(conn) ? NULL
+                 : conn == 0             ? &of_jobs
+                                         : &of_bytes);
+}
+
 int lockstep_send_core(struct lockstep *t, const struct command *c, struct answer *out) {
-    core_act_for(t->core, (uint64_t)(c->conn + 2)); // each connection has a token of its own
+    act_for(t, c->conn);
     switch (c->op) {
     case OP_PUSH:
         return say_push(t, c, out);

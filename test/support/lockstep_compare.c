@@ -331,6 +331,7 @@ static bool compare_job(struct lockstep *t, int job) {
         return compare_texts(t, j, &info);
     if (!bytes_equal(info.key, mr_str(j->key)))
         return lockstep_differs(t, "%s: wrong key", job_name(j));
+    SAME(t, job_name(j), info.maker, j->maker);
     SAME(t, job_name(j), info.left_ms, j->deadline_ms ? (int64_t)(j->deadline_ms - m->now_ms) : -1);
     SAME(t, job_name(j), info.due_ms, due_of(m, job));
     return compare_texts(t, j, &info);

@@ -34,6 +34,7 @@ struct model_job {
     bool released;     // `wait_ms` comes from releases: not recorded
     bool unsure;       // `wait_ms` is a guess, right within a fifth of `backoff_ms`
     uint64_t backoff_ms;
+    uint64_t maker;     // whom it counts for; 0: no token
     struct token token; // of the lease that ended it
     bool replayed;      // it ended before the latest crash, or under a lease from before it
     int source;

@@ -105,11 +105,40 @@ static int push_repeat(struct model *m, const struct command *c, int job, struct
     return 0;
 }
 
+// The quotas of tokens.
+static uint64_t maker_of(int conn) {
+    return conn_counts_jobs(conn) ? conn_maker(conn) : 0;
+}
+
+static uint64_t job_bytes(const char *body, const char *meta) {
+    return strlen(body) + strlen(meta);
+}
+
+// Whether the token of the connection may have so many more.
+static bool quota_allows(const struct model *m, int conn, uint64_t jobs, uint64_t bytes) {
+    for (int i = 0; i < m->job_count; i++) {
+        const struct model_job *j = &m->jobs[i];
+        if (j->maker != conn_maker(conn) || j->forgotten ||
+            (!job_unended(j) && j->status != JOB_DEAD))
+            continue;
+        jobs++;
+        bytes += job_bytes(j->body, j->meta);
+    }
+    return conn == 0 ? jobs <= JOBS_OF_FIRST : conn != 1 || bytes <= BYTES_OF_SECOND;
+}
+
 // Rule 12, LAST: the job has not started and gets what the push says.
 static int push_replace(struct model *m, const struct command *c, int job, struct answer *out) {
     struct model_job *j = &m->jobs[job];
     if (m->stages[j->stage].draining)
         return refuse(m, c, MR_EDRAINING);
+    uint64_t maker = maker_of(c->conn), before = job_bytes(j->body, j->meta);
+    uint64_t bytes = job_bytes(c->job.body, c->job.meta);
+    bool has = maker == j->maker;
+    if (maker && !(has && bytes <= before) &&
+        !quota_allows(m, c->conn, !has, has ? bytes - before : bytes))
+        return refuse(m, c, MR_EFULL);
+    j->maker = maker ? maker : j->maker;
     out->repeat = true;
     out->id = j->id;
     j->call = false;
@@ -145,6 +174,8 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
         return push_repeat(m, c, first, out);
     if (c->source >= 0 && gap_before(m, c))
         return MR_EGAP;
+    if (!quota_allows(m, c->conn, 1, job_bytes(c->job.body, c->job.meta)))
+        return refuse(m, c, MR_EFULL);
     if (s->draining)
         return refuse(m, c, MR_EDRAINING);
     bool in_turn = m->pushing_again || model_first_pusher(m, c->job.stage) < 0;
@@ -162,6 +193,7 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
     if (job < 0)
         return MR_EFULL;
     number_accept(m, c, job);
+    m->jobs[job].maker = maker_of(c->conn);
     m->jobs[job].call = c->caller >= 0;
     if (c->caller >= 0)
         caller_sit(m, c, job);
@@ -266,13 +298,14 @@ static void let_go(struct model *m, int lease, int index) {
     rule_lease_over(m, lease);
 }
 
-static void emit(struct model *m, int from, const struct command_job *e) {
+// It counts as the job does that has emitted it, or for the token of the commit.
+static void emit(struct model *m, int from, const struct command_job *e, uint64_t maker) {
     m->stages[from].edges[e->stage] = from != e->stage;
     int first = rule_once(m, e->stage, e->key, e->once);
     if (first >= 0)
         m->jobs[first].call = false;
-    else
-        rule_new_job(m, e);
+    else if ((first = rule_new_job(m, e)) >= 0)
+        m->jobs[first].maker = maker;
 }
 
 static int done(struct model *m, const struct command *c) {
@@ -296,7 +329,7 @@ static int done(struct model *m, const struct command *c) {
     j->replayed = m->leases[lease].restored;
     let_go(m, lease, index);
     for (int i = 0; i < c->emit_count; i++)
-        emit(m, j->stage, &c->emits[i]);
+        emit(m, j->stage, &c->emits[i], j->maker ? j->maker : maker_of(c->conn));
     rule_epics(m);
     return 0;
 }
