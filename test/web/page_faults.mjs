@@ -139,6 +139,7 @@ test('U12: buttons that the token may not use are not offered', async () => {
     await boss.ask('AUTH', all);
     const id = await boss.ask('PUSH', 'held', 'x');
     await boss.ask('PAUSE', 'held');
+    await boss.ask('SCHEDULE', 'held', 'yearly', 'CRON', '@yearly', 'PUSH', 'x');
     await boss.ask('PUSH', 'lost', 'x');
     await boss.kill('lost', 'broken');
     const page = await openPage(guarded.address, '#/');
@@ -153,6 +154,7 @@ test('U12: buttons that the token may not use are not offered', async () => {
     await offersNothing(page, `#/job/${id}`, ['Cancel…', 'Drop…']);
     await offersNothing(page, '#/dead', ['Retry', 'Drop', 'Retry all that match…', 'Select all shown']);
     await offersNothing(page, '#/push?stage=held', ['Push']);
+    await offersNothing(page, '#/schedules', ['Pause', 'Push now', 'Drop…']);
     await page.press('Forget token', '.bar');
     await page.go('#/');
     await enter(pushes);
@@ -218,6 +220,7 @@ test('text from the server stays text: names, keys, bodies, reasons', async () =
     const [[, taken]] = await world.client.ask('TAKE', 'evil');
     await world.client.ask('FAIL', id, taken, EVIL, 'NEVER');
     await world.client.ask('PUSH', 'evil', 'x', 'EPIC', EVIL, 1);
+    await world.client.ask('SCHEDULE', 'evil', EVIL, 'CRON', '@yearly', 'PUSH', 'x', 'KEY', EVIL);
     const worker = new Client(world.server);
     await worker.ask('CLIENT', 'SETNAME', '<b>bold</b>');
     await worker.ask('TAKE', 'evil.none');
@@ -226,6 +229,7 @@ test('text from the server stays text: names, keys, bodies, reasons', async () =
         `#/job/${id}`,
         '#/dead?stage=evil',
         '#/epics',
+        '#/schedules',
         '#/stage/evil/jobs/waiting',
     ]) {
         await page.go(hash);

@@ -1,7 +1,7 @@
 // How the page looks and is used: on a phone, in the dark, by keyboard; and how much of it is sent.
 import { bury, check, deadCount, equal, open, push, row, test, world } from './page_support.mjs';
 
-const VIEWS = ['#/', '#/stage/looks', '#/dead', '#/workers', '#/flows', '#/epics', '#/push'];
+const VIEWS = ['#/', '#/stage/looks', '#/dead', '#/workers', '#/flows', '#/epics', '#/schedules', '#/push'];
 
 test('nothing is wider than a phone', async () => {
     const page = await open('#/', {
@@ -16,6 +16,9 @@ test('nothing is wider than a phone', async () => {
         'a-key-without-a-blank-'.repeat(20),
     );
     await world.client.kill('looks', 'a-reason-without-a-blank-'.repeat(20));
+    const name = 'a-name-without-a-blank-'.repeat(8);
+    await world.client.ask('SCHEDULE', 'looks', name, 'CRON', '0,5,10,15,20,25,30,35,40 1-5,8 * jan,mar mon',
+        'TZ', 'America/Argentina/ComodRivadavia', 'PUSH', 'x', 'KEY', name);
     for (const hash of [...VIEWS, `#/job/${id}`]) {
         await page.go(hash);
         await page.locator('main section.panel:visible').first().waitFor();

@@ -41,6 +41,7 @@ test('an empty server shows what to do next', async () => {
         ['#/workers', 'millrace work'],
         ['#/flows', 'millrace flow'],
         ['#/epics', '--epic'],
+        ['#/schedules', 'millrace schedule'],
         ['#/nowhere', 'There is no such view'],
         ['#/stage/absent', 'There is no stage absent'],
         ['#/job/99999', 'There is no job 99999'],
@@ -505,6 +506,36 @@ test('epics are shown with their progress', async () => {
     await page.getByRole('button', { name: 'Drop the epic' }).click();
     await row(page, 'june').waitFor({ state: 'hidden' });
     await page.leave();
+});
+
+test('schedules are shown with their next five times, paused, run and dropped', async () => {
+    const ask = (...words) => world.client.ask('SCHEDULE', 'clock', ...words);
+    await ask('nightly', 'CRON', '30 2 * * *', 'TZ', 'Europe/Berlin', 'MISSED', 'one', 'PUSH', 'all', 'KEY', 'k');
+    await ask('poll', 'EVERY', '90s', 'PUSH', 'inbox');
+    const page = await open('#/schedules');
+    const nightly = row(page, 'nightly').filter({ hasText: '30 2 * * *' }).filter({ hasText: 'Europe/Berlin' });
+    await nightly.filter({ hasText: 'ready' }).filter({ hasText: 'one' }).waitFor();
+    const times = await nightly.locator('.times div').allTextContents();
+    equal(times.length, 5);
+    check(times.every((text) => / \d{4}-\d\d-\d\d 02:30$/.test(text)), times);
+    await row(page, 'poll').filter({ hasText: 'every 1 min 30 s' }).waitFor();
+    await page.shot('schedules');
+    await nightly.getByRole('button', { name: 'Pause' }).click();
+    await page.sees('nightly is paused', '.notices');
+    await nightly.filter({ hasText: 'paused' }).getByRole('button', { name: 'Resume' }).waitFor();
+    equal(await nightly.locator('.times div').count(), 0);
+    await nightly.getByRole('button', { name: 'Push now' }).click();
+    await page.sees('nightly has pushed a job', '.notices');
+    const [[id, token]] = await world.client.ask('TAKE', 'clock');
+    await world.client.ask('DONE', id, token);
+    await nightly.getByRole('button', { name: 'Resume' }).click();
+    await nightly.filter({ hasText: 'ready' }).waitFor();
+    await row(page, 'poll').getByRole('button', { name: 'Drop…' }).click();
+    await page.getByRole('button', { name: 'Drop the schedule' }).click();
+    await page.sees('poll is dropped', '.notices');
+    await row(page, 'poll').waitFor({ state: 'detached' });
+    await page.leave();
+    await ask('nightly', 'DROP');
 });
 
 test('a job is pushed by hand, and a refusal is reported', async () => {

@@ -156,6 +156,28 @@ export async function epicForget(epic) {
   );
 }
 
+// ---- A schedule --------------------------------------------------------------------------------
+
+const SCHEDULE = {
+  pause: { outcome: 'is paused: it pushes nothing.' },
+  resume: { outcome: 'is resumed; what it would have pushed meanwhile is left out.' },
+  now: { outcome: 'has pushed a job, beside its times.' },
+  drop: {
+    outcome: 'is dropped.',
+    text: 'It pushes no more jobs. Those that it has pushed stay. This cannot be undone.',
+    act: 'Drop the schedule',
+  },
+};
+
+export async function scheduleAct({ stage, name }, verb) {
+  const { outcome, text, act: label } = SCHEDULE[verb];
+  if (text && !(await ask({ title: `Drop ${name} of ${stage}?`, text, act: label }))) return false;
+  return tryAction(
+    () => act.schedule(stage, name, verb),
+    () => `${name} ${outcome}`,
+  );
+}
+
 // ---- Many --------------------------------------------------------------------------------------
 
 const doneWith = (verb, count) =>

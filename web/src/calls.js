@@ -32,6 +32,8 @@ export const look = {
   dead: async (query, signal) => (await get('api/dead', query, signal)).dead,
   workers: async (signal) => (await get('api/workers', {}, signal)).workers,
   epics: async (signal) => (await get('api/epics', {}, signal)).epics,
+  schedules: async (count, signal) =>
+    (await get('api/schedules', { count }, signal)).schedules,
   roles: async (signal) => (await get('api/info', {}, signal)).who.roles,
   why: async (of, signal) => (await get('api/why', { of }, signal)).why,
 };
@@ -43,6 +45,7 @@ export const act = {
   stage: (name, verb) => post(`${stageAt(name)}/${verb}`),
   key: (name, key, verb) => post(`${stageAt(name)}/${verb}`, { key }),
   cancelMany: async (name, filter) => (await post(`${stageAt(name)}/cancel`, filter)).count,
+  schedule: (stage, name, verb) => post(`api/schedules/${verb}`, { stage, name }),
   policy: (name, values) => post(`${stageAt(name)}/policy`, values),
   epic: ({ stage, name }, verb, more) => post(`api/epics/${verb}`, { stage, name, ...more }),
   dead: async (verb, filter) => (await post(`api/dead/${verb}`, filter)).count,

@@ -62,6 +62,33 @@ export function moment(agoMs) {
   return agoMs < 12 * HOUR ? time : `${at.toLocaleDateString('sv')} ${time}`; // 2026-01-31
 }
 
+// An instant, in Unix time, by the clock of a time zone: "Thu 2026-11-19 03:30"; with seconds if it has any.
+// Names that this browser does not know count as UTC, and are marked so.
+export function timeIn(ms, zone) {
+  const at = new Date(ms);
+  const form = {
+    weekday: 'short',
+    year: 'numeric',
+    month: '2-digit',
+    day: '2-digit',
+    hour: '2-digit',
+    minute: '2-digit',
+    second: ms % MINUTE ? '2-digit' : undefined,
+    hourCycle: 'h23',
+  };
+  let known = true,
+    format;
+  try {
+    format = new Intl.DateTimeFormat('en-CA', { ...form, timeZone: zone });
+  } catch {
+    known = false;
+    format = new Intl.DateTimeFormat('en-CA', { ...form, timeZone: 'UTC' });
+  }
+  const part = Object.fromEntries(format.formatToParts(at).map((p) => [p.type, p.value]));
+  const time = [part.hour, part.minute, part.second].filter(Boolean).join(':');
+  return `${part.weekday.slice(0, 3)} ${part.year}-${part.month}-${part.day} ${time}${known ? '' : ' UTC'}`;
+}
+
 // A key that may be empty or long.
 export const keyText = (key) => (key === '' || key === null || key === undefined ? NONE : key);
 

@@ -14,6 +14,7 @@ import { jobView } from './views/job.js';
 import { lockView, noSuchView } from './views/lock.js';
 import { overview } from './views/overview.js';
 import { pushView } from './views/push.js';
+import { schedulesView } from './views/schedules.js';
 import { stageView } from './views/stage.js';
 import { workersView } from './views/workers.js';
 
@@ -26,6 +27,7 @@ const ROUTES = [
   [/^\/workers$/, workersView],
   [/^\/flows$/, flowsView],
   [/^\/epics$/, epicsView],
+  [/^\/schedules$/, schedulesView],
   [/^\/push$/, pushView],
 ];
 

@@ -12,6 +12,7 @@ const PLACES = [
   ['#/workers', 'Workers'],
   ['#/flows', 'Flows'],
   ['#/epics', 'Epics'],
+  ['#/schedules', 'Schedules'],
   ['#/push', 'Push'],
 ];
 
