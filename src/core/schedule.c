@@ -458,6 +458,7 @@ uint64_t core_tick_next(const struct core *c) {
 bool core_tick_due(struct core *c, uint64_t wall_ms, struct due_schedule *out) {
     while (heap_next(&c->ticks) <= wall_ms) {
         struct heap_entry e = heap_pop(&c->ticks);
+        c->steps++;
         if (!tick_is_current(c, e)) {
             c->ticks.idle -= c->ticks.idle > 0;
             continue;

@@ -135,6 +135,18 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
                 r->about->source.highest);
 }
 
+static void write_schedule(FILE *out, const struct record *r) {
+    const struct record_move *m = &r->about->move;
+    if (r->kind == RECORD_SCHEDULE || r->kind == RECORD_SCHEDULE_MOVE ||
+        r->kind == RECORD_SCHEDULE_DROP)
+        write_bytes(out, " ", r->name);
+    if (r->kind == RECORD_SCHEDULE || r->kind == RECORD_SCHEDULE_MOVE)
+        fprintf(out, " next %" PRIu64 " last %" PRIu64 " pushed %" PRIu64 "%s%s", m->next_ms,
+                m->last_ms, m->pushed, m->paused ? " paused" : "", m->asked ? " asked" : "");
+    if (r->kind == RECORD_SCHEDULE)
+        fprintf(out, " every %" PRIu64, r->about->schedule.every_ms);
+}
+
 static void write_link(FILE *out, const struct record *r) {
     static const char *const which[] = { "to", "from", "with" };
     if (r->kind < RECORD_OUTBOX || r->kind > RECORD_LINK)
@@ -165,6 +177,7 @@ static void on_record(struct core_fixture *t, const struct record *r, mr_bytes b
     if (r->kind == RECORD_EPOCH)
         fprintf(t->events, " %" PRIu64, r->epoch);
     write_link(t->events, r);
+    write_schedule(t->events, r);
     write_optional(t->events, r);
     write_body(g, r, body);
     fprintf(t->events, "%s\n", r->copy ? " (copy)" : "");
@@ -312,6 +325,40 @@ static void run_resume(struct golden *g, const struct line *l) {
     resume_stage(g->fixture, word(l, 1));
 }
 
+static void run_pause_key(struct golden *g, const struct line *l) {
+    write_answer(g, pause_key(g->fixture, word(l, 1)));
+}
+
+static void run_resume_key(struct golden *g, const struct line *l) {
+    write_answer(g, resume_key(g->fixture, word(l, 1)));
+}
+
+// Schedules are of stage s.
+static void run_schedule(struct golden *g, const struct line *l) {
+    struct schedule_spec spec = { .name = mr_str(word(l, 1)),
+                                  .every_ms = (uint64_t)number_option(l, 1, "every"),
+                                  .job.key = mr_str(option(l, 1, "key")),
+                                  .body = mr_str(quoted(l, 1)) };
+    write_answer(g, try_schedule(g->fixture, spec, (uint64_t)number_option(l, 1, "next")));
+}
+
+static void run_schedule_act(struct golden *g, const struct line *l) {
+    const char *name = word(l, 1), *act = word(l, 2);
+    struct core_fixture *t = g->fixture;
+    uint64_t next_ms = (uint64_t)number_option(l, 1, "next");
+    write_answer(g, !strcmp(act, "drop")     ? drop_schedule(t, name)
+                    : !strcmp(act, "pause")  ? pause_schedule(t, name)
+                    : !strcmp(act, "resume") ? resume_schedule(t, name, next_ms)
+                                             : ask_schedule(t, name));
+}
+
+static void golden_tick(struct golden *g, const struct line *l) {
+    struct tick tick = { .pushes = !has_word(l, "skips"),
+                         .last_ms = (uint64_t)number_option(l, 1, "last"),
+                         .next_ms = (uint64_t)number_option(l, 1, "next") };
+    run_tick(g->fixture, strtoull(word(l, 1), NULL, 10), tick);
+}
+
 static void run_link(struct golden *g, const struct line *l) {
     link_stages(g->fixture, word(l, 1), word(l, 2));
 }
@@ -403,15 +450,37 @@ static const struct {
     const char *name;
     void (*run)(struct golden *, const struct line *);
 } commands[] = {
-    { "push", run_push },       { "take", run_take },       { "done", run_done },
-    { "fail", run_fail },       { "release", run_release }, { "beat", run_beat },
-    { "cancel", run_cancel },   { "retry", run_retry },     { "drop", run_drop },
-    { "hang-up", run_hang_up }, { "lose", run_lose },       { "set", run_set },
-    { "pause", run_pause },     { "resume", run_resume },   { "link", run_link },
-    { "end", run_end_epic },    { "skip", run_skip },       { "epic", run_epic },
-    { "look", run_look },       { "channel", run_channel }, { "crash", run_crash },
-    { "clean", run_clean },     { "shards", run_shards },   { "outbox", run_outbox },
-    { "acked", run_acked },     { "arrive", run_arrive },
+    { "push", run_push },
+    { "take", run_take },
+    { "done", run_done },
+    { "fail", run_fail },
+    { "release", run_release },
+    { "beat", run_beat },
+    { "cancel", run_cancel },
+    { "retry", run_retry },
+    { "drop", run_drop },
+    { "hang-up", run_hang_up },
+    { "lose", run_lose },
+    { "set", run_set },
+    { "pause", run_pause },
+    { "resume", run_resume },
+    { "link", run_link },
+    { "end", run_end_epic },
+    { "skip", run_skip },
+    { "epic", run_epic },
+    { "look", run_look },
+    { "channel", run_channel },
+    { "crash", run_crash },
+    { "clean", run_clean },
+    { "shards", run_shards },
+    { "outbox", run_outbox },
+    { "acked", run_acked },
+    { "arrive", run_arrive },
+    { "tick", golden_tick },
+    { "schedule", run_schedule },
+    { "act", run_schedule_act },
+    { "pause-key", run_pause_key },
+    { "resume-key", run_resume_key },
 };
 
 // ---- The trace --------------------------------------------------------------------------------
@@ -520,7 +589,7 @@ int main(void) {
         STORY("epic-with-gap"),   STORY("block-with-cancelled"),
         STORY("back-pressure"),   STORY("cleaning"),
         STORY("lost-workers"),    STORY("poison"),
-        STORY("between-shards"),
+        STORY("between-shards"),  STORY("schedules"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -252,6 +252,121 @@ static void E4_emits_on_their_way_arrive_in_a_copy(void **state) {
     }
 }
 
+// ---- Schedules and paused keys ----------------------------------------------------------------
+
+enum { STAGES = 6, LATER_MS = 100000 };
+
+static const char *stage_named(char out[16], int number) {
+    snprintf(out, 16, "stage-%d", number);
+    return out;
+}
+
+// Each stage has a schedule that has pushed once, one that is paused, and a paused key with a job.
+static void make_schedules(const char *dir) {
+    struct group *g = open_group(dir, SHARDS);
+    for (int i = 0; i < STAGES; i++) {
+        char name[16];
+        mr_bytes stage = mr_str(stage_named(name, i));
+        uint32_t shard = route_of(SHARDS, stage);
+        struct core *core = core_of(g, shard);
+        struct schedule_spec spec = { .stage = stage,
+                                      .name = mr_str("runs"),
+                                      .every_ms = LATER_MS,
+                                      .missed = MISSED_ONE,
+                                      .zone = mr_str("UTC"),
+                                      .body = mr_str("body"),
+                                      .job = { .key = mr_str("k"), .meta = mr_str("meta") } };
+        struct push push = { .stage = stage, .body = mr_str("x"), .job.key = mr_str("held") };
+        struct due_schedule due;
+        struct pushed pushed;
+        begin(g, shard);
+        core_act_for(core, MAKER, NULL);
+        assert_int_equal(core_schedule_set(core, &spec, wall_ms), 0);
+        core_act_for(core, 0, NULL);
+        assert_true(core_tick_due(core, wall_ms, &due));
+        struct tick tick = { .pushes = true, .last_ms = wall_ms, .next_ms = wall_ms + LATER_MS };
+        assert_int_equal(core_tick(core, due.place, wall_ms, &tick), 0);
+        spec.name = mr_str("paused");
+        spec.cron = mr_str("30 2 * * *");
+        spec.zone = mr_str("Europe/Berlin");
+        assert_int_equal(core_schedule_set(core, &spec, wall_ms + 1), 0);
+        assert_int_equal(core_schedule_pause(core, stage, spec.name), 0);
+        assert_int_equal(core_pause_key(core, stage, mr_str("held")), 0);
+        assert_int_equal(core_push(core, &push, &pushed), 0);
+        end(g, shard);
+    }
+    group_close(g);
+}
+
+static void expect_schedule(struct core *core, mr_bytes stage, struct shard *shard) {
+    struct schedule_info runs, paused;
+    struct buffer body = { 0 };
+    assert_int_equal(core_schedule(core, stage, mr_str("runs"), &runs), 0);
+    assert_int_equal(runs.last_ms, wall_ms);
+    assert_int_equal(runs.next_ms, wall_ms + LATER_MS);
+    assert_int_equal(runs.pushed, 1);
+    assert_int_equal(runs.every_ms, LATER_MS);
+    assert_int_equal(runs.missed, MISSED_ONE);
+    assert_true(bytes_equal(runs.key, mr_str("k")));
+    assert_int_equal(shard_read(shard, runs.at, &body), 0);
+    assert_true(bytes_equal(buffer_bytes(&body), mr_str("bodymeta")) && runs.meta_size == 4);
+    buffer_finish(&body);
+    assert_int_equal(core_schedule(core, stage, mr_str("paused"), &paused), 0);
+    assert_true(paused.paused && !paused.next_ms && !paused.pushed);
+    assert_true(bytes_equal(paused.cron, mr_str("30 2 * * *")));
+    assert_true(bytes_equal(paused.zone, mr_str("Europe/Berlin")));
+}
+
+// The job of the tick can be taken, the one of the paused key only when that is resumed. The next
+// tick comes when it is due.
+static void expect_schedules(const char *dir) {
+    struct group *g = open_group(dir, 0);
+    for (int i = 0; i < STAGES; i++) {
+        char name[16];
+        mr_bytes stage = mr_str(stage_named(name, i));
+        uint32_t shard = route_of(group_count(g), stage);
+        struct core *core = core_of(g, shard);
+        struct grant grant;
+        begin(g, shard);
+        expect_schedule(core, stage, group_shard(g, shard));
+        assert_int_equal(take(g, shard, name, &grant), 0);
+        assert_true(bytes_equal(grant.key, mr_str("k")));
+        assert_int_equal(take(g, shard, name, &grant), MR_EAGAIN);
+        assert_int_equal(core_resume_key(core, stage, mr_str("held")), 0);
+        assert_int_equal(take(g, shard, name, &grant), 0);
+        assert_true(bytes_equal(grant.key, mr_str("held")));
+        end(g, shard);
+    }
+    wall_ms += LATER_MS;
+    for (int i = 0; i < STAGES; i++) {
+        char name[16];
+        mr_bytes stage = mr_str(stage_named(name, i));
+        uint32_t shard = route_of(group_count(g), stage);
+        struct schedule_info runs;
+        begin(g, shard);
+        assert_int_equal(core_schedule(core_of(g, shard), stage, mr_str("runs"), &runs), 0);
+        assert_int_equal(runs.pushed, 2);
+        end(g, shard);
+    }
+    wall_ms -= LATER_MS;
+    group_close(g);
+}
+
+static void G1_schedules_and_paused_keys_are_in_a_copy_with_other_shards(void **state) {
+    (void)state;
+    static const uint32_t counts[] = { 1, 2, 3, 7 };
+    char dir[] = "/tmp/millrace-copy-XXXXXX", from[64], to[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(from, sizeof from, "%s/from", dir);
+    make_schedules(from);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        snprintf(to, sizeof to, "%s/to-%u", dir, counts[i]);
+        copy_store(from, to, counts[i]);
+        expect_schedules(to);
+    }
+    folder_remove(dir);
+}
+
 // ---- Stores of an older version ---------------------------------------------------------------
 
 static mr_bytes body_of(struct group *g, uint32_t shard, uint64_t at, struct buffer *out) {
@@ -341,6 +456,7 @@ static void stores_of_an_older_version_are_read(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(E4_emits_on_their_way_arrive_in_a_copy),
+        cmocka_unit_test(G1_schedules_and_paused_keys_are_in_a_copy_with_other_shards),
         cmocka_unit_test(stores_of_an_older_version_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -365,6 +365,49 @@ static void many_schedules_cost_nothing_while_none_is_due(void **state) {
     assert_int_equal(pushed(r), MANY / 2);
 }
 
+// Makes `count` schedules; returns when the first of them is due.
+static uint64_t fill_yearly(struct rig *r, int count) {
+    begin(r);
+    for (int i = 0; i < count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "y%d", i);
+        struct schedule_spec spec = { .stage = mr_str("s"),
+                                      .name = mr_str(name),
+                                      .cron = mr_str("0 0 1 1 *") };
+        if (ticks_set(shard_ticks(r->shard), &spec) < 0)
+            fail_msg("%s", error_text());
+    }
+    end(r);
+    return core_tick_next(r->core);
+}
+
+// Steps of turns in which one schedule ticks a hundred times, among `others` that do not.
+static uint64_t steps_of_ticks(struct rig *r, int others) {
+    uint64_t quiet_until = fill_yearly(r, others);
+    schedule(r, "m", "* * * * *", "", MISSED_SKIP);
+    (void)core_take_steps(r->core);
+    pass_ms(r, 100 * MINUTE);
+    assert_true(r->wall_ms < quiet_until);
+    uint64_t steps = core_take_steps(r->core);
+    assert_int_equal(look(r, "m").pushed, 100);
+    assert_true(steps >= 100);
+    return steps;
+}
+
+// A tick does not look at schedules that are not due, however many there are.
+static void a_tick_among_very_many_schedules_looks_at_one(void **state) {
+    struct rig *r = *state;
+    uint64_t steps[2];
+    r->unchecked = true;
+    r->options.store = store_in(NULL);
+    for (int i = 0; i < 2; i++) {
+        shard_close(r->shard);
+        rig_open(r);
+        steps[i] = steps_of_ticks(r, i ? 99000 : 0);
+    }
+    assert_int_equal(steps[0], steps[1]);
+}
+
 int main(void) {
 #define TICKS_TEST(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
@@ -382,6 +425,7 @@ int main(void) {
         TICKS_TEST(a_replaced_schedule_keeps_its_phase),
         TICKS_TEST(the_next_five_times_are_shown),
         TICKS_TEST(many_schedules_cost_nothing_while_none_is_due),
+        TICKS_TEST(a_tick_among_very_many_schedules_looks_at_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
