@@ -259,6 +259,8 @@ static int check_groups(const struct core *c, const struct tally *t) {
         if (!g->key)
             continue;
         EXPECT(g->users || g->timer_ms, "a group is not forgotten");
+        EXPECT(!g->users || g->era == c->stages[g->stage]->group_era,
+               "a group that has ended is used");
         used++;
         users += g->users;
         jobs += g->jobs;

@@ -20,6 +20,8 @@
 //
 // A group is forgotten when nothing uses it. After a start at group-rate it has a timer until the
 // rate has forgotten that start, and is kept so long: emptying a group gives it no more starts.
+// When a stage ends its groups, those that wait for their timers are not visited: they are of an
+// earlier era of the stage, so that no key finds them, and their timers forget them.
 // Neither turns nor starts are recorded: after a restart groups begin in the order of their first
 // channels, with fresh rates.
 #include "core/group.h"
@@ -75,10 +77,16 @@ static uint32_t group_hash(const struct group_key *k) {
     return (uint32_t)bytes_hash(k->name, k->stage);
 }
 
+// Its stage has ended all groups that it had; no key and no list leads to this one.
+static bool group_has_ended(const struct core *c, const struct key_group *g) {
+    return g->era != c->stages[g->stage]->group_era;
+}
+
 static bool group_has_key(const void *owner, uint32_t number, const void *key) {
-    const struct key_group *g = group_at(owner, number);
+    const struct core *c = owner;
+    const struct key_group *g = group_at(c, number);
     const struct group_key *k = key;
-    return g->stage == k->stage && bytes_equal(group_name(owner, g), k->name);
+    return g->stage == k->stage && !group_has_ended(c, g) && bytes_equal(group_name(c, g), k->name);
 }
 
 // Unused channels that are cached keep groups, too.
@@ -110,6 +118,7 @@ static int group_make(struct core *c, const struct group_key *k, uint32_t *out) 
     struct key_group *g = group_at(c, number);
     g->number = number;
     g->stage = k->stage;
+    g->era = c->stages[k->stage]->group_era;
     g->key = name;
     map_put(&c->by_group, group_hash(k), number);
     *out = number;
@@ -135,9 +144,7 @@ int group_use(struct core *c, uint32_t stage, mr_bytes key, uint32_t *out) {
     int err = number ? 0 : group_make(c, &k, &number);
     if (err < 0)
         return err;
-    struct key_group *g = group_at(c, number);
-    if (!g->users++)
-        list_remove(&g->of_ring); // it may be among the unused
+    group_at(c, number)->users++;
     if (!k.name.size && c->stages[stage]->groups)
         c->stages[stage]->groups->keyless = number;
     *out = number;
@@ -147,11 +154,7 @@ int group_use(struct core *c, uint32_t stage, mr_bytes key, uint32_t *out) {
 void group_release(struct core *c, uint32_t number) {
     struct key_group *g = group_at(c, number);
     assert(g->users);
-    if (--g->users)
-        return;
-    if (g->timer_ms)
-        list_append(&c->stages[g->stage]->groups->unused, &g->of_ring);
-    else
+    if (!--g->users && !g->timer_ms)
         group_forget(c, g);
 }
 
@@ -326,7 +329,8 @@ void group_fires(struct core *c, uint32_t number) {
     struct key_group *g = group_at(c, number);
     struct stage *s = c->stages[g->stage];
     g->timer_ms = 0;
-    group_set_timer(c, s, g);
+    if (!group_has_ended(c, g))
+        group_set_timer(c, s, g);
     if (!g->users && !g->timer_ms)
         group_forget(c, g);
     else
@@ -360,7 +364,6 @@ static int groups_begin(struct core *c, struct stage *s) {
         return error_set(MR_ENOMEM, "no memory for groups");
     list_init(&gs->turns);
     list_init(&gs->held);
-    list_init(&gs->unused);
     gs->changes = 1;
     s->groups = gs;
     c->grouped_stages++;
@@ -371,13 +374,10 @@ void groups_end(struct core *c, struct stage *s) {
     if (!s->groups)
         return;
     channels_forget_idle(c, s);
-    for (struct list *l; (l = list_first(&s->groups->unused)); c->steps++) {
-        timer_forget(c);
-        group_forget(c, list_entry(l, struct key_group, of_ring));
-    }
     assert(list_empty(&s->groups->turns) && list_empty(&s->groups->held));
     mem_free(s->groups);
     s->groups = NULL;
+    s->group_era++;
     s->ready = (struct job_line){ 0 };
     c->grouped_stages--;
 }

@@ -322,6 +322,7 @@ static void stage_clear(struct core *c, struct stage *s) {
     s->dirty = kept.dirty;
     s->next_dirty = kept.next_dirty;
     s->serve_at_ms = kept.serve_at_ms;
+    s->group_era = kept.group_era;
     list_init(&s->takers);
     list_init(&s->pushers);
     list_init(&s->of_starved); // without pushers it is not starved

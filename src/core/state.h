@@ -177,12 +177,13 @@ struct depths {
 
 // The channels of a stage with `group on` whose keys have the same part before the first slash.
 struct key_group {
-    struct list of_ring;   // in `turns`, `held` or `unused` of its stage
+    struct list of_ring;   // in `turns` or `held` of its stage
     struct job_line ready; // its ready channels
     struct line_link deep; // among groups of about the same depth
     uint64_t rate_next_us; // no job starts before, by group-rate; counts if `rates` does
     uint64_t timer_ms;     // when its timer fires; 0: it has none
     uint32_t number, stage;
+    uint32_t era;    // `group_era` of the stage when it was made
     uint32_t key;    // its name and a slash, in `keys`; 0: this entry is free
     uint32_t users;  // channels, unended or dead jobs without a channel, leases
     uint32_t jobs;   // that have joined and not ended
@@ -195,7 +196,6 @@ struct key_group {
 struct stage_groups {
     struct list turns;     // groups with ready channels that may start, …
     struct list held;      // … and that their limits hold
-    struct list unused;    // kept only until their rate forgets what they have started
     chan recent;           // a channel that was asked for last; 0: none, …
     uint32_t recent_group; // … and its group
     uint32_t keyless;      // the group of jobs without a key; 0: not known
@@ -238,6 +238,8 @@ struct stage {
     struct list takers, pushers;
     struct list of_starved; // its first push waits for memory or the log
     uint32_t taker_count, next_dirty;
+    uint32_t
+        group_era;    // how often its groups have ended, also those of former stages of its number
     uint32_t sources; // epics and clients that number their pushes into it
     uint32_t schedules;
     uint32_t thens; // epics whose THEN will push to it

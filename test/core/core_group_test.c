@@ -463,6 +463,39 @@ static void G7_groups_are_bounded(void **state) {
     assert_true(core_memory(t->core) < before);
 }
 
+// Starts a job of each of so many groups, whose rates then remember them.
+static void start_groups(struct core_fixture *t, int count) {
+    char key[32];
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "group %d/", i);
+        push(t, key, key);
+    }
+    for (int i = 0; i < count; i++)
+        done(t, take(t));
+    expect_no_work(t);
+}
+
+// U4: however many groups wait until their rates have forgotten them.
+static void G8_ending_groups_visits_none_of_them(void **state) {
+    struct core_fixture *t = *state;
+    enum { GROUPS = 40 };
+    set(t, "group-rate", "1/h");
+    for (int round = 0; round < 3; round++) {
+        set(t, "group", "on");
+        start_groups(t, GROUPS);
+        core_take_steps(t->core);
+        set(t, "group", "off");
+        if (t->mode != MODE_CLEANED) // the cleaner's steps depend on the log
+            assert_in_range(core_take_steps(t->core), 0, GROUPS / 2);
+    }
+    set(t, "group", "on");
+    push(t, "group 0/", "again");
+    expect_take(t, "again"); // groups that have ended hold none of the new ones
+    pass_ms(t, 3 * 3600 * 1000);
+    push(t, "group 1/", "later");
+    expect_take(t, "later");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CORE_TEST(G7_a_flood_of_one_group_delays_another_by_one_job),
@@ -479,6 +512,7 @@ int main(void) {
         CORE_TEST(G8_a_block_is_no_longer_than_the_group_may_run),
         CORE_TEST(G8_a_cancelled_job_counts_until_its_worker_answers),
         CORE_TEST(G8_each_group_has_its_rate),
+        CORE_TEST(G8_ending_groups_visits_none_of_them),
         CORE_TEST(G8_a_taker_is_woken_when_the_first_group_may_start),
         CORE_TEST(G8_a_group_cannot_reset_its_rate),
         CORE_TEST(G8_limits_of_stage_and_group_hold_both),

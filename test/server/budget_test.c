@@ -306,6 +306,34 @@ static int turns_until_done(struct dialogue *d) {
     return turns;
 }
 
+// U4: what changes many jobs at once, or counts them, is done in pieces.
+static void U4_very_many_jobs_are_cancelled_in_pieces(void **state) {
+    struct dialogue *d = *state;
+    push_many(d, 20000, "KEY k");
+    push_many(d, 20000, "DELAY 3600000");
+    attack_with(d, "CANCEL STAGE s KEY none MAX 100000\r\nCANCEL STAGE s DRY MAX 100000\r\n");
+    assert_true(attack(d, mr_str("CANCEL STAGE s MAX 100000\r\n")) > 5);
+    ask(d, 1, "CANCEL STAGE s DRY", ":0");
+    assert_true(attack_words(d, "DONEMANY", "1", 65000) > 5);
+    attack_with(d, "BACKUP BEGIN\r\nBACKUP 0 1\r\nBACKUP END\r\n");
+}
+
+// U4: looks at very many groups, and the end of those that only their rate remembers.
+static void U4_very_many_groups_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s group on group-rate 1/h", "+OK");
+    for (int i = 0; i < 2 * 5000; i++) {
+        send_linef(d, 1, "PUSH s x KEY g%d/", i / 2);
+        forget_received(d, 1);
+    }
+    attack_with(d, "CHANNELS s GROUPS TOP 1000\r\nWHY s\r\nSTAGE s group-rate 2/h\r\n");
+    attack(d, mr_str("TAKE s COUNT 1000\r\nTAKE s COUNT 1000\r\n"));
+    hang_up(d, 0);
+    connect_client(d, 0);
+    attack(d, mr_str("CANCEL STAGE s MAX 100000\r\nSTAGE s group off\r\n"));
+    ask(d, 1, "CHANNELS s GROUPS", "-ERR stage s has no groups*");
+}
+
 // U4: however much becomes due at one instant, it is done in pieces.
 static void U4_what_is_due_at_once_shares_its_turns(void **state) {
     struct dialogue *d = *state;
@@ -931,6 +959,8 @@ int main(void) {
         DIALOGUE(U4_delayed_jobs_are_found_without_a_search),
         DIALOGUE(U4_obsolete_timers_are_removed_in_pieces),
         DIALOGUE(U4_commands_of_very_many_words_are_done_in_pieces),
+        DIALOGUE(U4_very_many_jobs_are_cancelled_in_pieces),
+        DIALOGUE(U4_very_many_groups_share_their_turns),
         DIALOGUE(U4_floods_of_small_commands_share_their_turns),
         DIALOGUE(U4_MULTI_of_very_many_shares_its_turns),
         DIALOGUE(U4_looks_in_MULTI_cost_as_much_as_alone),
