@@ -18,6 +18,7 @@ import time
 MOST_MS, SECONDS, TRIES = 50, 2, 3
 STAGES, DELAYED, EPICS, WORKERS, CALLS, LEASES = 9900, 300000, 9900, 4000, 65536, 20000
 LISTED, AWAITING, CALLING, PARTIAL, DUE, FULL_BYTES = 1000, 50, 1000, 4500, 500000, 64 << 20
+SCHEDULES, GROUPS = 9900, 100000
 MAKERS = ["all", "second", "third", "fourth"]  # each may make a quarter of all stages and epics
 
 
@@ -282,6 +283,38 @@ def wait_for_memory(server):
     return longest
 
 
+def cancel_all(server):
+    """Very many jobs are cancelled by one command, after being counted."""
+    with server.connect() as sock:
+        exchange(sock, many([b"PUSHMANY", b"surplus", b"ITEMS"], 25000) * (DUE // 25000))
+        sock.sendall(b"CANCEL STAGE surplus DRY MAX 1000000\r\nCANCEL STAGE surplus MAX 1000000\r\n")
+        return server.longest_ms(time.monotonic() + SECONDS)
+
+
+def schedules(server):
+    for i, token in enumerate(MAKERS):
+        with server.connect(token) as sock:
+            exchange(sock, b"".join(b"SCHEDULE s tick-%d EVERY 86400000 PUSH x\r\n" % n
+                                    for n in range(i, SCHEDULES, len(MAKERS))))
+    longest = flood(server, b"SCHEDULES\r\n")
+    return max(longest, flood(server, b"SCHEDULE s tick-0 PAUSE\r\nSCHEDULE s tick-0 RESUME\r\n"))
+
+
+def groups(server):
+    """Each of very many groups has had its start, which its rate remembers when the groups end."""
+    with server.connect() as sock:
+        exchange(sock, b"STAGE tenants group on group-rate 1/h retention 1ms\r\n")
+        exchange(sock, b"".join(b"PUSH tenants x KEY g%d/\r\n" % n * 2 for n in range(GROUPS)))
+        longest = flood(server, b"CHANNELS tenants GROUPS TOP 1000\r\nSTAGE tenants group-rate 2/h\r\n"
+                                b"STAGE tenants group-rate 1/h\r\n")
+        for _ in range(GROUPS // LEASES):
+            with server.connect() as worker:
+                exchange(worker, b"TAKE tenants COUNT 1000\r\n" * (LEASES // 1000))
+        exchange(sock, b"CANCEL STAGE tenants MAX 1000000\r\n")
+        sock.sendall(b"STAGE tenants group off\r\n")
+        return max(longest, server.longest_ms(time.monotonic() + 1))
+
+
 def run_jobs(server):
     """Stages that have run jobs have more to show."""
     with server.connect() as sock:
@@ -303,7 +336,9 @@ def prepare(server):
 FLOODS = [b"DEAD\r\n", b"INFO stats\r\n", b"INFO\r\n", b"STAGES COUNT 1\r\n", b"STAGES\r\n", b"COMMAND DOCS EPIC\r\n",
           b"EPICS\r\n", b"JOBS d STATUS delayed\r\n", b"JOBS s STATUS delayed\r\n", b"JOBS s KEY nobody\r\n", b"PUSH s x\r\n",
           b"TAKE s COUNT 1000\r\n", many([b"PUSHMANY", b"s", b"ITEMS"], 10000),
-          b"MULTI\r\n" + b"PUSH s x\r\n" * 20000 + b"EXEC\r\n", b"DROP STAGE s WAITING MAX 1000000\r\n"]
+          b"MULTI\r\n" + b"PUSH s x\r\n" * 20000 + b"EXEC\r\n", b"DROP STAGE s WAITING MAX 1000000\r\n",
+          many([b"DONEMANY"], 30000), b"CANCEL STAGE s KEY nobody DRY MAX 1000000\r\n",
+          b"BACKUP BEGIN\r\nBACKUP 0 1\r\nBACKUP END\r\n"]
 CASES = [(data[:40].decode().replace("\r\n", " "), lambda s, data=data: flood(s, data)) for data in FLOODS] + [
     ("STAGES, 8 connections", lambda s: flood(s, b"STAGES\r\n", 8)),
     ("STAGES, 50 connections, one by one", lambda s: one_by_one(s, b"STAGES\r\n", 50)),
@@ -318,6 +353,9 @@ CASES = [(data[:40].decode().replace("\r\n", " "), lambda s, data=data: flood(s,
     ("GET /api/stages, 8 connections", lambda s: flood_http(s, "/api/stages")),
     ("results of 16 MB and 1 MB for many", large_results),
     ("500,000 timers", timers),
+    ("CANCEL STAGE of 500,000 jobs", cancel_all),
+    ("SCHEDULES, 9,900 of them", schedules),
+    ("100,000 groups", groups),
     ("4,500 partial requests", partial_requests),
 ]
 SHORT_OF_MEMORY = [("DROP while pushes wait for memory", wait_for_memory),
