@@ -629,6 +629,13 @@ typedef struct mr_job_info {
 int mr_jobs(mr *, const char *stage, const mr_job_filter *,
             int (*each)(const mr_job_info *, void *arg), void *arg);
 
+// Cancels the jobs of the stage that fit and have not ended, as mr_cancel does; with `dry` they are
+// only counted. Of the filter count `status` ("delayed", "waiting" or "running"), `key`, and
+// `count`, of any size: at most so many; NULL: all of them. `out_count` (may be NULL) gets how
+// many; if the connection to a server was lost meanwhile, those since then. MR_EINVAL; MR_EGONE:
+// there is no such stage.
+int mr_stage_cancel(mr *, const char *stage, const mr_job_filter *, int dry, uint64_t *out_count);
+
 int mr_retry(mr *, mr_id); // a dead job waits again. MR_EINVAL: it is not dead; MR_EGONE
 // A job that is delayed, or waits after a failed attempt or a release, may start now; any other is
 // not changed. MR_EGONE.

@@ -91,11 +91,28 @@ static int check_filter(const mr_job_filter *f) {
     int err = check_bytes("key", f->key);
     if (err >= 0 && f->key.size > KEY_MOST)
         err = error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", f->key.size, KEY_MOST);
-    if (err >= 0 && f->count > LISTED_MOST)
-        err = error_set(MR_EINVAL, "a list of %u jobs is too long: %d at most", f->count,
-                        LISTED_MOST);
     if (err >= 0)
         err = check_reserved(f->reserved, sizeof f->reserved / sizeof *f->reserved);
+    return err;
+}
+
+int mr_stage_cancel(mr *m, const char *stage, const mr_job_filter *filter, int dry,
+                    uint64_t *out_count) {
+    static const mr_job_filter all;
+    mr_bytes name;
+    uint64_t count = 0;
+    filter = filter ? filter : &all;
+    int err = check_named(m, stage, &name);
+    if (err >= 0)
+        err = engine_check_stage(name);
+    if (err >= 0)
+        err = check_filter(filter);
+    if (err >= 0 && filter->from)
+        err = error_set(MR_EINVAL, "from is for lists: jobs are cancelled from the first");
+    if (err >= 0)
+        err = m->engine->impl->stage_cancel(m->engine, name, filter, dry, &count);
+    if (err >= 0 && out_count)
+        *out_count = count;
     return err;
 }
 
@@ -109,6 +126,9 @@ int mr_jobs(mr *m, const char *stage, const mr_job_filter *filter,
         err = engine_check_stage(name);
     if (err >= 0)
         err = check_filter(filter);
+    if (err >= 0 && filter->count > LISTED_MOST)
+        err = error_set(MR_EINVAL, "a list of %u jobs is too long: %d at most", filter->count,
+                        LISTED_MOST);
     if (err >= 0)
         err = check_each(each != NULL);
     return err < 0 ? err : m->engine->impl->jobs(m->engine, name, filter, each, arg);

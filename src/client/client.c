@@ -62,6 +62,7 @@ static const struct engine_impl client_impl = {
     .stage_drain = client_stage_drain,
     .stage_resume = client_stage_resume,
     .jobs = client_jobs,
+    .stage_cancel = client_stage_cancel,
     .dead = client_dead,
     .retry = client_retry,
     .due = client_due,

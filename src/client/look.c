@@ -326,6 +326,8 @@ int client_stage_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms
     }
 }
 
+#define CANCEL_ALL UINT64_C(1000000000000) // more than there can be
+
 // ---- Lists of jobs ----------------------------------------------------------------------------
 
 struct job_page {
@@ -391,6 +393,17 @@ static void jobs_hook(struct client *c, struct exchange *x, const struct respons
         to->err = answered_job_add(to, &v[at]);
 }
 
+static void filter_words(struct exchange *x, const mr_job_filter *f) {
+    if (f->status) {
+        exchange_word(x, "STATUS");
+        exchange_word(x, f->status);
+    }
+    if (f->key.size) {
+        exchange_word(x, "KEY");
+        exchange_bytes(x, f->key);
+    }
+}
+
 // Fetches what the filter wants in place of what is in `to`.
 static int jobs_fetch(struct client *c, mr_bytes stage, const mr_job_filter *f,
                       struct job_page *to) {
@@ -401,14 +414,8 @@ static int jobs_fetch(struct client *c, mr_bytes stage, const mr_job_filter *f,
         x->hook = jobs_hook;
         x->owner = to;
     }
-    if (x && f->status) {
-        exchange_word(x, "STATUS");
-        exchange_word(x, f->status);
-    }
-    if (x && f->key.size) {
-        exchange_word(x, "KEY");
-        exchange_bytes(x, f->key);
-    }
+    if (x)
+        filter_words(x, f);
     if (x && f->from) {
         exchange_word(x, "FROM");
         exchange_number(x, f->from);
@@ -563,6 +570,24 @@ static int act_on_job(struct engine *base, const char *command, mr_id id) {
 
 int client_retry(struct engine *base, mr_id id) {
     return act_on_job(base, "RETRY", id);
+}
+
+int client_stage_cancel(struct engine *base, mr_bytes stage, const mr_job_filter *f, bool dry,
+                        uint64_t *out_count) {
+    struct exchange *x = exchange_new("CANCEL");
+    int64_t count = 0;
+    if (x) {
+        exchange_word(x, "STAGE");
+        exchange_bytes(x, stage);
+        filter_words(x, f);
+        exchange_word(x, "MAX");
+        exchange_number(x, f->count ? f->count : CANCEL_ALL);
+        EXCHANGE_FLAG(x, "DRY", dry);
+    }
+    int err = exchange_do((struct client *)base, x, &count, NULL);
+    if (err >= 0)
+        *out_count = (uint64_t)count;
+    return err;
 }
 
 int client_due(struct engine *base, mr_id id) {

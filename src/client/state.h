@@ -413,6 +413,8 @@ int client_jobs(struct engine *, mr_bytes stage, const mr_job_filter *,
 int client_dead(struct engine *, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int client_retry(struct engine *, mr_id);
+int client_stage_cancel(struct engine *, mr_bytes stage, const mr_job_filter *, bool dry,
+                        uint64_t *out_count);
 int client_due(struct engine *, mr_id);
 int client_drop(struct engine *, mr_id);
 

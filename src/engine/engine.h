@@ -145,6 +145,9 @@ struct engine_impl {
     // `status` of the filter is checked by the engine.
     int (*jobs)(struct engine *, mr_bytes stage, const mr_job_filter *,
                 int (*each)(const mr_job_info *, void *arg), void *arg);
+    // So many at most as the filter's `count`, or all; with `dry` they are only counted.
+    int (*stage_cancel)(struct engine *, mr_bytes stage, const mr_job_filter *, bool dry,
+                        uint64_t *out_count);
     int (*dead)(struct engine *, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
     int (*retry)(struct engine *, mr_id);

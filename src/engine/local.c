@@ -52,6 +52,7 @@ static const struct engine_impl local_impl = {
     .stage_drain = local_stage_drain,
     .stage_resume = local_stage_resume,
     .jobs = local_jobs,
+    .stage_cancel = local_stage_cancel,
     .dead = local_dead,
     .retry = local_retry,
     .due = local_due,

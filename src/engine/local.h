@@ -307,6 +307,8 @@ int local_stage_pause_key(struct engine *, mr_bytes stage, mr_bytes key);
 int local_stage_resume_key(struct engine *, mr_bytes stage, mr_bytes key);
 int local_stage_drain(struct engine *, mr_bytes stage);
 int local_stage_resume(struct engine *, mr_bytes stage);
+int local_stage_cancel(struct engine *, mr_bytes stage, const mr_job_filter *, bool dry,
+                       uint64_t *out_count); // local_cancel.c
 int local_jobs(struct engine *, mr_bytes stage, const mr_job_filter *,
                int (*each)(const mr_job_info *, void *arg), void *arg);
 int local_dead(struct engine *, mr_bytes stage,

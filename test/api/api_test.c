@@ -485,6 +485,34 @@ static void G12_metadata_reaches_the_worker_unchanged(void **state) {
     must(mr_close(m));
 }
 
+static void expect_cancelled(mr *m, const mr_job_filter *f, uint64_t expected) {
+    for (int dry = 1; dry >= 0; dry--) {
+        uint64_t count = 99;
+        must(mr_stage_cancel(m, "s", f, dry, &count));
+        assert_int_equal(count, expected);
+    }
+}
+
+static void G6_jobs_of_a_stage_are_cancelled_by_status_and_key(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_push_options later = { .key = mr_str("l"), .delay_ms = 1000000 };
+    refused(MR_EGONE, mr_stage_cancel(m, "s", NULL, 0, NULL));
+    for (int i = 0; i < 700; i++)
+        push(m, "s", i % 2 ? "k" : "l", "x");
+    must(mr_push(m, "s", mr_str("x"), &later, NULL));
+    mr_job *job = take(m, "s", "x");
+    expect_cancelled(m, &(mr_job_filter){ .status = "running", .key = mr_str("k") }, 0);
+    expect_cancelled(m, &(mr_job_filter){ .status = "waiting", .key = mr_str("k") }, 350);
+    expect_cancelled(m, &(mr_job_filter){ .key = mr_str("l"), .count = 3 }, 3); // one is delayed
+    expect_cancelled(m, &(mr_job_filter){ .status = "delayed" }, 0);
+    expect_cancelled(m, NULL, 348);
+    refused(MR_ECANCELLED, mr_done(job));
+    refused(MR_EINVAL, mr_stage_cancel(m, "s", &(mr_job_filter){ .status = "dead" }, 0, NULL));
+    refused(MR_EINVAL, mr_stage_cancel(m, "s", &(mr_job_filter){ .from = 1 }, 0, NULL));
+    must(mr_close(m));
+}
+
 struct said {
     uint64_t done;
     char text[32];
@@ -776,6 +804,7 @@ int main(void) {
         cmocka_unit_test(rule15_one_key_is_paused),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
         cmocka_unit_test(G12_metadata_reaches_the_worker_unchanged),
+        cmocka_unit_test(G6_jobs_of_a_stage_are_cancelled_by_status_and_key),
         cmocka_unit_test(G11_a_worker_says_how_far_it_is),
         cmocka_unit_test(G10_a_debounced_push_has_the_last_body),
         cmocka_unit_test(E2_two_pushes_with_one_once_are_one_job),
