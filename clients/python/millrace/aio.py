@@ -16,14 +16,15 @@ import time
 from typing import (Any, Awaitable, Callable, Dict, Iterable, List, Optional, Set,
                     Tuple, TypeVar, Union)
 
-from .codec import Meta, from_bytes, milliseconds, to_bytes
-from .errors import Gap, MillraceError, Stopped, Timeout, Unreachable
+from .codec import Meta, from_bytes, milliseconds, readable, to_bytes
+from .errors import (Cancelled, Dead, Expired, Full, Gap, Gone, MillraceError, Stopped, Timeout,
+                     Unreachable)
 from .wire import Address, Push, Wire, Word, address_of, dial
 
 T = TypeVar("T")
 REPEAT_SECONDS = 25.0  # a server remembers the numbers of a source for a minute at least
 SLACK_SECONDS = 5.0
-MANY = 256             # pushes of push_many in one command
+MANY, MANY_BYTES = 256, 1 << 20  # pushes of push_many in one command, and their bytes, about
 PAUSE_LEAST, PAUSE_MOST = 0.05, 2.0
 
 # The trace that the running handler belongs to; pushes and emits carry it on.
@@ -60,6 +61,7 @@ class Link:
                  on_push: Optional[Callable[[Push], None]] = None) -> None:
         self.address, self.name, self._logger, self._on_push = address, name, logger, on_push
         self.wire: Optional[Wire] = None
+        self.closed = False
         self._node = random.randrange(len(address.nodes))
         self._lock = asyncio.Lock()
 
@@ -69,10 +71,13 @@ class Link:
             for left in range(len(self.address.nodes), 0, -1):
                 if self.wire and not self.wire.closed.done():
                     return self.wire
+                if self.closed:
+                    raise _lasting("the client was closed")
                 node = self.address.nodes[self._node % len(self.address.nodes)]
                 try:
                     self.wire = await dial(self.address, node, self.name, self._on_push)
                 except (Unreachable, Stopped):
+                    self.wire = None
                     self._node += 1
                     if left == 1:
                         raise
@@ -84,29 +89,43 @@ class Link:
     async def ask(self, *words: Word) -> Any:
         return await (await self.get()).ask(*words)
 
-    async def repeat(self, command: Callable[[Wire], Awaitable[T]]) -> T:
+    async def repeat(self, command: Callable[[Wire], Awaitable[T]],
+                     seconds: float = REPEAT_SECONDS) -> T:
         """Runs a command that may be sent twice, again after each loss of the connection."""
-        until, pause = time.monotonic() + REPEAT_SECONDS, PAUSE_LEAST
+        until, pause = time.monotonic() + min(seconds, REPEAT_SECONDS), PAUSE_LEAST
         while True:
             try:
                 return await command(await self.get())
             except (Unreachable, Stopped) as error:
-                if time.monotonic() + pause > until:
+                if error.lasting or time.monotonic() + pause > until:
                     raise
                 self._logger.info("%s; trying again", error)
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, PAUSE_MOST)
 
+    def renew(self) -> None:
+        """The next command has a new connection; this one is closed when all replies have come."""
+        wire, self.wire = self.wire, None
+        if wire:
+            wire.retire()
+
     def close(self) -> None:
+        self.closed = True
         if self.wire:
             self.wire.close()
+
+
+def _lasting(why: str) -> Unreachable:
+    error = Unreachable(why)
+    error.lasting = True
+    return error
 
 
 class _Source:
     """A series of numbers for pushes to one stage."""
 
-    def __init__(self) -> None:
-        self.name, self.number = "python-" + secrets.token_hex(16), 0
+    def __init__(self, stage: str) -> None:
+        self.stage, self.name, self.number = stage, "python-" + secrets.token_hex(16), 0
 
 
 class AsyncMillrace:
@@ -152,49 +171,82 @@ class AsyncMillrace:
     async def push(self, stage: str, body: Any = b"", **options: Any) -> str:
         """Pushes a job and returns its id. Options: key, once, last, delay, deadline, attempts,
         meta, room; times are in seconds."""
-        words = ("PUSH", stage, to_bytes(body), *push_words(**options))
-        return _id(await self._numbered(stage, lambda wire, number: wire.ask(*words, *number)))
+        words, room = ("PUSH", stage, to_bytes(body), *push_words(**options)), options.get("room", 0)
+        return _id(await self._numbered(
+            stage, room, lambda wire, number: wire.ask(*words, *number, wait=_patience(room))))
 
     async def push_many(self, stage: str, items: Iterable[Any], **options: Any) -> List[str]:
         """Pushes bodies, or pairs of key and body, in order; returns their ids. All are pushed, or
         the error of the first one that is refused is raised with `ids`, those before it."""
         ids: List[str] = []
+        room = options.get("room", 0)
         pairs = [item if isinstance(item, tuple) else ("", item) for item in items]
         head = ("PUSHMANY", stage, *push_words(**options))
         while len(ids) < len(pairs):
-            words: List[Word] = []
+            words, size = [], 0  # type: ignore[var-annotated]
             for key, body in pairs[len(ids):len(ids) + MANY]:
                 words += key or "", to_bytes(body)
+                size += len(words[-1])
+                if size > MANY_BYTES:
+                    break
             try:
                 ids += map(_id, await self._numbered(
-                    stage, lambda wire, n: wire.ask(*head, *n, "ITEMS", *words)))  # noqa: B023
+                    stage, room, lambda wire, n: wire.ask(  # noqa: B023
+                        *head, *n, "ITEMS", *words, wait=_patience(room))))  # noqa: B023
             except MillraceError as error:
                 error.ids = ids  # type: ignore[attr-defined]
                 raise
         return ids
 
-    async def _numbered(self, stage: str,
+    async def _numbered(self, stage: str, room: float,
                         send: Callable[[Wire, Tuple[Word, ...]], Awaitable[T]]) -> T:
-        free = self._sources.setdefault(stage, [])
-        source = free.pop() if free else _Source()
-        for again in (True, False):
-            try:
-                reply = await self.main.repeat(
-                    lambda wire: send(wire, ("SOURCE", source.name, source.number + 1)))
-            except Gap:  # the server does not know the source any more: it was idle for long
-                if not again:
-                    raise
-                source = _Source()
-            except (Unreachable, Stopped, asyncio.CancelledError):
-                raise  # nobody can tell whether the number was used: the source is given up
-            except MillraceError:
-                free.append(source)
-                raise
-            else:
-                source.number += len(reply) if isinstance(reply, list) else 1
-                free.append(source)
-                return reply
+        """Sends a push with the next number of a source. One that waits for room has a connection
+        of its own, so that others do not wait with it."""
+        link = self.link() if room else self.main
+        try:
+            for again in (True, False):
+                source = self._source(stage)
+                try:
+                    reply = await self._send(link, source, send)
+                except Gap:  # the server does not know the source any more: it was idle for long
+                    if not again:
+                        raise
+                except Full as error:
+                    if not again or not error.reason.endswith("connect again"):
+                        raise
+                    link.renew()  # this one has too many refused sources
+                else:
+                    source.number += len(reply) if isinstance(reply, list) else 1
+                    self._sources[stage].append(source)
+                    return reply
+        finally:
+            if room:
+                link.close()
         raise AssertionError
+
+    def _source(self, stage: str) -> _Source:
+        free = self._sources.setdefault(stage, [])
+        return free.pop() if free else _Source(stage)
+
+    async def _send(self, link: Link, source: _Source,
+                    send: Callable[[Wire, Tuple[Word, ...]], Awaitable[T]]) -> T:
+        unknown = False  # whether the number was used
+
+        async def attempt(wire: Wire) -> T:
+            nonlocal unknown
+            try:
+                return await send(wire, ("SOURCE", source.name, source.number + 1))
+            except (Unreachable, Stopped, asyncio.CancelledError):
+                unknown = True
+                raise
+        try:
+            return await link.repeat(attempt)
+        except Gap:
+            raise
+        except MillraceError:
+            if not unknown:  # the next push has the number
+                self._sources[source.stage].append(source)
+            raise
 
     # ---- Results -------------------------------------------------------------------------------
 
@@ -211,7 +263,7 @@ class AsyncMillrace:
                      "LATER")
             self._calling += 1
             try:
-                call = await self.main.repeat(lambda wire: wire.ask(*words))  # noqa: B023
+                call = await self.main.repeat(lambda wire: wire.ask(*words), left)  # noqa: B023
             finally:
                 self._calling -= 1
             end = self._calls[call] = asyncio.get_running_loop().create_future()
@@ -230,7 +282,7 @@ class AsyncMillrace:
             finally:
                 self._calls.pop(call, None)
             if end.done():
-                return _result(end.result())
+                return _result(call, end.result())
             if not lost.done():
                 await self._withdraw(call)
                 raise Timeout(f"{stage} has not answered within {timeout} s")
@@ -261,9 +313,13 @@ class AsyncMillrace:
                 left = until - time.monotonic()
                 if left <= 0:
                     raise Timeout(f"job {job} has not ended within {timeout} s")
-                wait = milliseconds(min(left, 10))
-                reply = await lane.repeat(lambda wire: wire.ask("AWAIT", job, "WAIT", wait))  # noqa: B023
+                wait = min(left, 10)
+                reply = await lane.repeat(lambda wire: wire.ask(  # noqa: B023
+                    "AWAIT", job, "WAIT", milliseconds(wait), wait=wait), left)  # noqa: B023
             return from_bytes(reply)
+        except (Cancelled, Dead, Expired) as error:
+            error.job = job
+            raise
         finally:
             lane.close()
 
@@ -279,8 +335,7 @@ class AsyncMillrace:
 
     async def job(self, job: str) -> Dict[str, Any]:
         """What the server knows of a job."""
-        reply = await self.main.repeat(lambda wire: wire.ask("JOB", job))
-        return {name: from_bytes(v) if isinstance(v, bytes) else v for name, v in reply.items()}
+        return dict(readable(await self.main.repeat(lambda wire: wire.ask("JOB", job))))
 
     def epic(self, stage: str, name: str) -> "Epic":
         """A numbered stream of pushes that can be continued after any crash."""
@@ -316,9 +371,8 @@ class Epic:
 
     async def look(self) -> Dict[str, Any]:
         """Its progress; `resume` is the first number that was not pushed, 1 for a new one."""
-        from .errors import Gone
         try:
-            return dict(await self._ask())
+            return dict(readable(await self._ask()))
         except Gone:
             return {"resume": 1, "total": -1, "accepted": 0}
 
@@ -330,8 +384,9 @@ class Epic:
         """Waits until all its jobs have ended; returns its progress."""
         lane = self._client.link()
         try:
-            return dict(await lane.repeat(lambda wire: wire.ask(
-                "EPIC", self.stage, self.name, "WAIT", milliseconds(timeout))))
+            return dict(readable(await lane.repeat(lambda wire: wire.ask(
+                "EPIC", self.stage, self.name, "WAIT", milliseconds(timeout),
+                wait=_patience(timeout)))))
         finally:
             lane.close()
 
@@ -350,7 +405,12 @@ def _id(reply: Any) -> str:
     return reply.decode() if isinstance(reply, bytes) else str(reply)
 
 
-def _result(end: Any) -> Any:
+def _patience(seconds: float) -> float:
+    return 365 * 86400.0 if seconds < 0 else seconds
+
+
+def _result(call: bytes, end: Any) -> Any:
     if isinstance(end, MillraceError):
+        end.job = _id(call)
         raise end
     return from_bytes(end)

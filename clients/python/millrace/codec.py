@@ -36,6 +36,15 @@ def from_bytes(data: Optional[bytes]) -> Any:
         return data
 
 
+def readable(value: Any) -> Any:
+    """A reply with text instead of bytes, at any depth."""
+    if isinstance(value, list):
+        return [readable(v) for v in value]
+    if isinstance(value, dict):
+        return {name: readable(v) for name, v in value.items()}
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 def strict_json(data: bytes) -> Any:
     try:
         return json.loads(data)

@@ -5,6 +5,11 @@ from __future__ import annotations
 class MillraceError(Exception):
     """Any error of this library."""
 
+    #: The id of the job whose end this is; "": it is not the end of a job.
+    job = ""
+    #: Whether another try would fail in the same way.
+    lasting = False
+
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import signal
 import threading
 from typing import Any, Callable, Coroutine, Dict, Iterable, List, Optional, Tuple, TypeVar, Union

@@ -7,10 +7,11 @@ import ssl
 import urllib.parse
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple, Union
 
-from .errors import MillraceError, Unreachable, error_of
+from .errors import Incompatible, MillraceError, Unreachable, Usage, error_of
 
 Word = Union[str, bytes, int, float]
 GREETING_SECONDS = 5.0
+SILENCE_SECONDS = 15.0  # of a server that owes a reply
 
 
 class Address(NamedTuple):
@@ -40,7 +41,7 @@ def address_of(url: str, token: Optional[str], context: Optional[ssl.SSLContext]
             raise ValueError(f"{url!r} has a host without a name")
         nodes.append((part.hostname, part.port or 7411))
     tls = (context or ssl.create_default_context()) if scheme == "millraces" else None
-    secret = token or urllib.parse.unquote(secret)
+    secret = urllib.parse.unquote(secret) or token or ""
     return Address(tuple(nodes), tls, urllib.parse.unquote(user) or "default", secret)
 
 
@@ -57,7 +58,11 @@ class Push(list):  # type: ignore[type-arg]
 
 
 class _Incomplete(Exception):
-    pass
+    """More bytes are needed: so many in all, if that is known."""
+
+    def __init__(self, size: int = 0) -> None:
+        super().__init__()
+        self.size = size
 
 
 def _parse(data: bytearray, at: int) -> Tuple[Any, int]:
@@ -71,7 +76,7 @@ def _parse(data: bytearray, at: int) -> Tuple[Any, int]:
         if size < 0:
             return None, at
         if len(data) < at + size + 2:
-            raise _Incomplete
+            raise _Incomplete(at + size + 2)
         return bytes(data[at:at + size]), at + size + 2
     if kind == 0x3a:  # :
         return int(line), at
@@ -108,7 +113,9 @@ class Wire(asyncio.Protocol):
         self.session = ""
         self._on_push = on_push
         self._data = bytearray()
-        self._waiting: Deque[asyncio.Future[Any]] = collections.deque()
+        self._needed = 0  # bytes without which no reply is whole
+        self._waiting: Deque[Tuple[asyncio.Future[Any], float]] = collections.deque()
+        self._watched = self._retired = False
         self._out: List[bytes] = []
         self._transport: Optional[asyncio.Transport] = None
 
@@ -117,7 +124,9 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._data += data
-        at = 0
+        if len(self._data) < self._needed:
+            return
+        at, self._needed = 0, 0
         try:
             while at < len(self._data):
                 value, at = _parse(self._data, at)
@@ -125,18 +134,20 @@ class Wire(asyncio.Protocol):
                     if self._on_push:
                         self._on_push(value)
                     continue
-                future = self._waiting.popleft()
+                future, _ = self._waiting.popleft()
                 if future.done():
                     continue
                 if isinstance(value, MillraceError):
                     future.set_exception(value)
                 else:
                     future.set_result(value)
-        except _Incomplete:
-            pass
+        except _Incomplete as cut:
+            self._needed = max(0, cut.size - at)
         except (Unreachable, ValueError, IndexError, TypeError) as error:
             self.close(f"the server's reply makes no sense: {error}")
         del self._data[:at]
+        if self._retired and not self._waiting:
+            self.close()
 
     def connection_lost(self, error: Optional[Exception]) -> None:
         self.close(str(error or "the server closed the connection"))
@@ -147,22 +158,44 @@ class Wire(asyncio.Protocol):
         self.closed.set_result(why)
         if self._transport:
             self._transport.abort()
-        for future in self._waiting:
+        for future, _ in self._waiting:
             if not future.done():
                 future.set_exception(Unreachable(why))
         self._waiting.clear()
 
-    def ask(self, *words: Word) -> "asyncio.Future[Any]":
-        """Sends a command; requests of one turn of the loop leave together."""
-        future = asyncio.get_running_loop().create_future()
+    def retire(self) -> None:
+        """Closes it when all replies have come."""
+        self._retired = True
+        if not self._waiting:
+            self.close()
+
+    def ask(self, *words: Word, wait: float = 0) -> "asyncio.Future[Any]":
+        """Sends a command, which may wait in the server for so many seconds; requests of one turn
+        of the loop leave together. A server that is silent for long is given up."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         if self.closed.done():
             future.set_exception(Unreachable(self.closed.result()))
             return future
-        self._waiting.append(future)
+        self._waiting.append((future, loop.time() + wait + SILENCE_SECONDS))
+        if not self._watched:
+            self._watched = True
+            loop.call_later(SILENCE_SECONDS, self._watch)
         if not self._out:
-            asyncio.get_running_loop().call_soon(self._flush)
+            loop.call_soon(self._flush)
         self._out.append(encode(words))
         return future
+
+    def _watch(self) -> None:
+        self._watched = bool(self._waiting) and not self.closed.done()
+        if not self._watched:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._waiting[0][1] - loop.time()
+        if left <= 0:
+            self.close("the server does not answer")
+        else:
+            loop.call_later(left, self._watch)
 
     def _flush(self) -> None:
         if self._transport and not self.closed.done():
@@ -179,6 +212,10 @@ async def dial(address: Address, node: Tuple[str, int], name: str,
         _, wire = await asyncio.wait_for(loop.create_connection(
             lambda: Wire(on_push), host, port, ssl=address.tls,
             server_hostname=host if address.tls else None), GREETING_SECONDS)
+    except ssl.SSLCertVerificationError as error:
+        refused = Unreachable(f"the certificate of {host}:{port} is refused: {error}")
+        refused.lasting = True
+        raise refused from None
     except (OSError, asyncio.TimeoutError) as error:
         raise Unreachable(f"cannot connect to {host}:{port}: {error or 'no answer'}; a server is "
                           f"started with: millrace serve --listen {host}:{port}") from None
@@ -194,7 +231,6 @@ async def dial(address: Address, node: Tuple[str, int], name: str,
 
 
 async def _greet(wire: Wire, address: Address, node: Tuple[str, int], name: str) -> None:
-    from .errors import Incompatible, Usage
     auth = ("AUTH", address.user, address.secret) if address.secret else ()
     try:
         hello = await wire.ask("HELLO", 3, *auth, "SETNAME", name)

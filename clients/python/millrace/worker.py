@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import math
 import os
 import threading
 import traceback
@@ -11,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
 from .aio import PAUSE_LEAST, PAUSE_MOST, AsyncMillrace, push_words, trace
-from .codec import Meta, from_bytes, milliseconds, strict_json, to_bytes
-from .errors import (BadBody, Dead, Denied, Incompatible, MillraceError, Snooze, Stopped,
+from .codec import from_bytes, milliseconds, strict_json, to_bytes
+from .errors import (BadBody, Dead, Incompatible, MillraceError, Snooze, Stopped,
                      Unreachable, Usage)
 from .wire import Push, Word
 
-TAKE_SECONDS = 10.0    # a TAKE waits so long at most …
-SILENCE_SECONDS = 15.0  # … and its reply is late by so much at most
+TAKE_SECONDS = 10.0  # a TAKE waits so long at most
+UNBLOCK_SECONDS = 0.05
 LEVEL_SECONDS = 0.25
 COMMITTED_TOGETHER = 1000
 THREADS_MOST = 1024
@@ -60,7 +61,7 @@ class Job:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler should stop: no one wants the result, or the lease is lost."""
+        """Whether the handler should stop: no caller wants the result, or the lease is lost."""
         return self._stop.is_set()
 
     def wait_cancelled(self, seconds: float) -> bool:
@@ -109,6 +110,7 @@ class Worker:
         self._tasks: Set["asyncio.Task[None]"] = set()  # also of jobs whose commits are on their way
         self._plain: List[Tuple[Job, "asyncio.Future[Any]"]] = []
         self._stopping = False
+        self._take_reply: Optional["asyncio.Future[Any]"] = None
         self._taking = self._client.link(self._pushed)
         self._answers = self._client.link()
         self._free, self._beat = asyncio.Event(), asyncio.Event()
@@ -161,28 +163,30 @@ class Worker:
                 pause = PAUSE_LEAST
             except (Unreachable, Stopped) as error:
                 self._client.logger.warning("%s; trying again", error)
-                for job in list(self._running.values()):
-                    job.stop()  # leases end with their connection
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_MOST)
 
     async def _take(self, count: int) -> List[List[Any]]:
-        wire = await self._taking.get()
-        reply = wire.ask("TAKE", *self.stages, "COUNT", count, "WAIT", milliseconds(TAKE_SECONDS),
-                         *self._lease)
-        await asyncio.wait([reply], timeout=TAKE_SECONDS + SILENCE_SECONDS)
-        if not reply.done():
-            wire.close("the server does not answer")
-        return list(await reply)
+        known, wire = self._taking.wire, await self._taking.get()
+        if wire is not known:
+            wire.closed.add_done_callback(lambda _: self._stop_all())
+        if self._stopping:
+            return []
+        self._take_reply = wire.ask("TAKE", *self.stages, "COUNT", count, "WAIT",
+                                    milliseconds(TAKE_SECONDS), *self._lease, wait=TAKE_SECONDS)
+        return list(await self._take_reply)
 
     async def _unblock(self) -> None:
-        wire = self._taking.wire
-        if wire and not wire.closed.done():
-            try:
-                await self._answers.ask("CLIENT", "UNBLOCK", wire.session)
-            except MillraceError as error:
-                self._client.logger.debug("unblocking a TAKE: %s", error)
-                wire.close()
+        """Makes the server answer a TAKE that waits; again, for one may overtake the TAKE."""
+        reply, wire = self._take_reply, self._taking.wire
+        while reply and wire and not reply.done():
+            await self._tell(("CLIENT", "UNBLOCK", wire.session))
+            await asyncio.wait([reply], timeout=UNBLOCK_SECONDS)
+
+    def _stop_all(self) -> None:
+        """Leases end with their connection."""
+        for job in list(self._running.values()):
+            job.stop()
 
     def _pushed(self, message: Push) -> None:
         if message[0] in (b"cancel", "cancel"):
@@ -201,8 +205,7 @@ class Worker:
         job._task = self._loop.create_task(self._run_job(job))
         self._tasks.add(job._task)
         job._task.add_done_callback(self._tasks.discard)
-        if len(self._running) == 1:
-            self._beat.set()
+        self._beat.set()  # its lease may be the shortest
 
     async def _run_job(self, job: Job) -> None:
         try:
@@ -231,6 +234,8 @@ class Worker:
         except Snooze as snooze:
             return ("RELEASE", *head, "DELAY", milliseconds(snooze.seconds))
         except Dead as error:
+            if error.job:  # of a job that the handler has called: it may do better next time
+                return ("FAIL", *head, f"job {error.job} is dead: {error}")
             return ("FAIL", *head, str(error) or "dead", "NEVER")
         except BadBody as error:
             return ("FAIL", *head, f"BadBody: {error}", "NEVER")
@@ -288,15 +293,22 @@ class Worker:
             self._client.logger.info("%s: %s", words[0], error)
 
     async def _beat_on(self) -> None:
+        beat_at, loop = 0.0, self._loop
         while True:
-            if not self._running:
-                self._beat.clear()
-                await self._beat.wait()
-            lease = min((job.lease for job in self._running.values()), default=30)
-            await asyncio.sleep(lease / 3)
+            self._beat.clear()
+            if self._running:
+                beat_at = min(beat_at or math.inf,
+                              loop.time() + min(j.lease for j in self._running.values()) / 3)
+            else:
+                beat_at = 0.0
+            left = beat_at - loop.time()
+            if not self._running or left > 0:
+                await asyncio.wait([loop.create_task(self._beat.wait())],
+                                   timeout=left if self._running else None)
+                continue
+            beat_at = 0.0
             words = [w for job in self._running.values() for w in (job.id, job.token)]
-            if words:
-                await self._tell(("BEAT", *words))
+            await self._tell(("BEAT", *words))
 
     async def _follow_level(self) -> None:
         while True:
@@ -307,7 +319,7 @@ class Worker:
             except Incompatible:
                 self.level = min(32, (os.cpu_count() or 1) + 4)
                 return
-            except (Denied, MillraceError) as error:
+            except MillraceError as error:
                 self._client.logger.debug("LEVEL: %s", error)
             await asyncio.sleep(LEVEL_SECONDS)
 
