@@ -58,6 +58,8 @@ def handle(job):
         job.state = "emitted"
         if job.attempt <= body.get("times", 0):
             raise RuntimeError("after its emit")
+    if act == "push":
+        m.push(body["stage"], body["body"])
     if act == "unencodable":
         return {"a": object()}
     return body.get("result")

@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import threading
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from proxy import Proxy
-from running import wait_until
+from running import Running, wait_until
 from served import Client, Server, path, write
 from tap import MILLRACE, TIMEOUT_S, cases, check, equal, main
 
@@ -94,8 +95,12 @@ class Driver:
         self.process.wait()
 
 
-DRIVERS = {"python": [sys.executable, os.path.join(HERE, "driver.py")]}
-MISSING = {}  # language: why it is skipped
+DRIVERS = {"python": [sys.executable, os.path.join(HERE, "driver.py")],
+           "node": ["node", os.path.join(HERE, "driver.mjs")]}
+MISSING = {language: f"{command[0]} is not installed"  # why it is skipped
+           for language, command in DRIVERS.items() if not shutil.which(command[0])}
+if os.environ.get("MILLRACE_LIBRARY"):  # only this language
+    DRIVERS = {os.environ["MILLRACE_LIBRARY"]: DRIVERS[os.environ["MILLRACE_LIBRARY"]]}
 
 
 def case(function):
@@ -244,6 +249,41 @@ def K7_a_node_that_is_down_is_passed_over(language):
 
 
 @case
+def K7_many_refused_pushes_spoil_no_other(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        for n in range(20):
+            driver.fails("Usage", "push", f"s{n}", "x", attempts=-3)
+        driver.do("push", "s", "x")
+        equal(waiting(server, "s"), 1)
+
+
+@case
+def a_push_that_waits_for_room_delays_no_other(language):
+    with memory_server() as server:
+        driver, client = Driver(language, server.url), Client(server)
+        client.ask("STAGE", "full", "max-jobs", 1)
+        driver.do("push", "full", "first")
+        waits = driver.begin("push", "full", "second", room=TIMEOUT_S)
+        wait_until(lambda: "blocked_clients:1" in client.ask("INFO"), "a push waits for room")
+        driver.do("push", "s", "x")
+        equal(waiting(server, "s"), 1)
+        client.ask("DONE", *client.ask("TAKE", "full")[0][:2])
+        waits()
+        equal(client.ask("TAKE", "full")[0][4], "second")
+
+
+@case
+def the_secret_of_the_url_comes_before_the_variable(language):
+    tokens = path("tokens-first-" + language)
+    made = subprocess.run([MILLRACE, "auth", "add", "ci", "--role", "push", "--auth", tokens],
+                          capture_output=True, text=True, check=True)
+    with memory_server("--auth", tokens) as server:
+        secret = made.stdout.split()[-1]
+        Driver(language, server.url.replace("://", f"://ci:{secret}@"), token="wrong").do("push", "s", "x")
+
+
+@case
 def an_epic_goes_on_where_it_stopped(language):
     with memory_server() as server:
         driver = Driver(language, server.url)
@@ -280,13 +320,16 @@ def the_reason_of_a_failure_is_kept(language):
         job = driver.do("push", "s", {"act": "fail", "times": 9, "reason": "no such street"}, attempts=1)
         bad = driver.do("push", "s", {"act": "unencodable"}, attempts=1)
         keyless = driver.do("push", "s", {"act": "count"}, attempts=1)  # a state needs a key
+        shown = driver.do("push", "s", {"act": "fail", "times": 9, "reason": "no such town"}, attempts=1)
         text = driver.do("push", "text", "{no JSON")
         driver.begin("work", ["s", "text"], concurrency=2)
         holds("no such street", driver.fails("Dead", "wait", job))
         holds("JSON", driver.fails("Dead", "wait", bad))
         holds("key", driver.fails("Dead", "wait", keyless))
         equal(driver.do("wait", text), "")
-        starts = [driver.next()["body"] for _ in range(4)]
+        driver.fails("Dead", "wait", shown)
+        holds("no such town", json.dumps(driver.do("job", shown)["reasons"]))
+        starts = [driver.next()["body"] for _ in range(5)]
         check("{no JSON" in starts, starts)
 
 
@@ -344,6 +387,31 @@ def K5_a_stop_drains(language):
 
 
 @case
+def K5_what_outlasts_the_grace_goes_back_uncounted(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        working = driver.begin("work", "s", concurrency=1, grace=0.05)
+        held = driver.do("push", "s", {"act": "hold"})
+        equal(driver.next()["id"], held)
+        driver.stop(working)
+        equal(driver.next("stopped")["id"], held)
+        shown = driver.do("job", held)
+        equal((shown["status"], shown["attempt"]), ("waiting", 0))
+
+
+@case
+def a_worker_that_is_busy_notices_a_lost_connection(language):
+    server = memory_server()
+    driver = Driver(language, server.url)
+    driver.begin("work", "s", concurrency=1)
+    held = driver.do("push", "s", {"act": "hold"})
+    equal(driver.next()["id"], held)
+    server.kill()
+    equal(driver.next("stopped")["id"], held)
+    driver.kill()
+
+
+@case
 def a_lost_lease_commits_nothing_and_stops_the_handler(language):
     with memory_server() as server:
         driver, client = Driver(language, server.url), Client(server)
@@ -379,12 +447,17 @@ def a_job_that_runs_longer_than_its_lease_keeps_it(language):
 def a_trace_is_carried_on(language):
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     with memory_server() as server:
-        driver = Driver(language, server.url)
+        driver, client = Driver(language, server.url), Client(server)
         driver.begin("work", "s", concurrency=1)
         body = {"act": "emit", "stage": "t", "body": {}}
         driver.do("wait", driver.do("push", "s", body, key="k", meta={"traceparent": parent, "other": "x"}))
         equal(driver.next()["meta"], {"traceparent": parent, "other": "x"})
-        equal(json.loads(Client(server).ask("TAKE", "t")[0][9]), {"traceparent": parent})
+        equal(json.loads(client.ask("TAKE", "t")[0][9]), {"traceparent": parent})
+        body = {"act": "push", "stage": "t", "body": {}}
+        driver.do("wait", driver.do("push", "s", body, meta={"traceparent": parent}))
+        equal(json.loads(client.ask("TAKE", "t")[0][9]), {"traceparent": parent})
+        driver.do("wait", driver.do("push", "s", body))
+        equal(client.ask("TAKE", "t")[0][9], "")
 
 
 @case
@@ -400,6 +473,45 @@ def tls_is_verified(language):
         driver.begin("work", "s", concurrency=1)
         equal(driver.do("call", "s", {"result": "safe"}), "safe")
         check("certificate" in Driver(language, url).fails("Unreachable", "cancel", "1").lower())
+
+
+# ---- Only for Node ------------------------------------------------------------------------------
+
+
+def node_guide():
+    """The snippets of the README run as they stand, beside one worker: the one that never ends."""
+    folder, library = path("guide"), os.path.join(HERE, "../../clients/node")
+    os.makedirs(os.path.join(folder, "node_modules"))
+    os.symlink(os.path.abspath(library), os.path.join(folder, "node_modules", "millrace"))
+    write("guide/file-7", "a\nb\nc\n")
+    with open(os.path.join(library, "README.md"), encoding="utf-8") as file:
+        snippets = re.findall(r"```js\n(.*?)```", file.read(), re.S)
+    equal(len(snippets), 4)
+    with memory_server() as server:
+        worker, client = None, Client(server)
+        for n, text in enumerate(snippets):
+            name = write(f"guide/{n}." + ("cjs" if "require(" in text else "mjs"),
+                         text.replace("millrace://127.0.0.1:7411", server.url))
+            process = Running("node", name, text=True, cwd=folder, env=dict(os.environ, MILLRACE_URL=server.url))
+            if "m.run()" in text:
+                worker = process
+            else:
+                equal(process.end().code, 0, process.end())
+        mail = client.ask("PUSH", "mail", '{"to": "bob"}', "KEY", "bob")
+        equal(json.loads(client.ask("AWAIT", mail, "WAIT", TIMEOUT_S * 1000)), {"ok": True})
+        worker.signal(signal.SIGTERM)
+        equal(worker.end().code, 0, worker.end())
+        equal(waiting(server, "import"), 3)
+
+
+def node_units():
+    ended = Running("node", os.path.join(HERE, "node_units.mjs"), text=True).end()
+    equal(ended.code, 0, ended)
+
+
+if "node" in DRIVERS:
+    for function, name in (node_guide, "the_guide_runs_as_it_stands (node)"), (node_units, "units (node)"):
+        cases.append((name, lambda function=function: MISSING.get("node") or function()))
 
 
 main()
