@@ -96,13 +96,13 @@ const struct cli_command looks_commands[] = {
                 "    mail:\n"
                 "      poll: { every: 30s, push: inbox, key: poll }\n"
                 "\n"
-                "Schedules that are not in FILE stay. With --prune those of the stages that FILE\n"
-                "names are removed, also of one that has no schedules there, as in mail: {}.\n"
+                "A schedule that is not in FILE is removed if FILE names its stage; mail: {}\n"
+                "says that this stage has none. Other stages are left alone.\n"
                 "Exits 0 if all is as in FILE now, 2 if FILE is wrong.\n",
         .examples = "millrace schedule apply schedules.yaml --dry-run\n"
-                    "millrace schedule apply schedules.yaml --prune\n",
+                    "millrace schedule apply schedules.yaml\n",
         .options = { { "--dry-run", NULL, "only print what differs" },
-                     { "--prune", NULL, "remove schedules that FILE does not have" },
+                     { "--keep", NULL, "remove no schedules" },
                      AT,
                      JSON },
         .run = schedule_apply_run,

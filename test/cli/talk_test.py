@@ -636,13 +636,13 @@ def _():
     equal(len(first), 3)
     ok("schedule", "plan", "more", "x", "--every", "1h")
     ok("schedule", "away", "too", "x", "--every", "1h")
-    equal(applied(FILE_OF_SCHEDULES), ["0 added, 0 changed, 0 removed, 3 unchanged"])
+    equal(applied(FILE_OF_SCHEDULES, "--keep"), ["0 added, 0 changed, 0 removed, 3 unchanged"])
     changed = FILE_OF_SCHEDULES.replace("60s", "1h").replace("tz: Europe/Berlin", "missed: all") \
         .replace("odd: { every: 90s, missed: one, push: \"\" }", "").replace(", meta: trace", "")
     difference = ["~ plan daily: tz Europe/Berlin → UTC, missed skip → all",
                   "~ plan poll: every 1m → 1h, meta trace → none", "- plan more", "- other odd"]
-    equal(applied(changed, "--prune", "--dry-run")[:-1], difference)
-    equal(json.loads(applied(changed, "--prune", "--json")[0]), {
+    equal(applied(changed, "--dry-run")[:-1], difference)
+    equal(json.loads(applied(changed, "--json")[0]), {
         "changes": [
             {"change": "changed", "stage": "plan", "name": "daily", "fields": {
                 "tz": {"old": "Europe/Berlin", "new": "UTC"}, "missed": {"old": "skip", "new": "all"}}},
@@ -652,7 +652,7 @@ def _():
             {"change": "removed", "stage": "other", "name": "odd", "fields": {}}],
         "added": 0, "changed": 2, "removed": 2, "unchanged": 0, "applied": True})
     equal([row[:2] for row in listed()], [("away", "too"), ("plan", "daily"), ("plan", "poll")])
-    equal(applied("plan: {}\naway: {}\n", "--prune")[-1], "0 added, 0 changed, 3 removed, 0 unchanged")
+    equal(applied("plan: {}\naway: {}\n")[-1], "0 added, 0 changed, 3 removed, 0 unchanged")
     equal(listed(), [])
 
 

@@ -4,8 +4,7 @@
 //     the file ─► the engine checks each (DRY) ─► compare, print ─► change what differs
 //
 // A schedule that is as in the file is left alone, so a second run does nothing. Schedules that are
-// not in the file stay, unless --prune is given; and that only removes those of stages that the
-// file names.
+// not in the file are removed, if their stages are in it and --keep is not given.
 #include "base/buffer.h"
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -404,7 +403,7 @@ static enum cli_exit apply_file(struct applying *a) {
         json_open(&a->json, "changes", '[');
     }
     code = compare_entries(a);
-    if (code == CLI_DONE && input_option(a->in, "--prune"))
+    if (code == CLI_DONE && !input_option(a->in, "--keep"))
         code = prune_stages(a);
     (void)fflush(stdout); // the difference comes before what is done about it
     if (code == CLI_DONE && !dry)
