@@ -133,7 +133,7 @@ class Millrace {
   #lanes = []; // idle connections for commands that wait …
   #busy = new Set(); // … and those in use
   #sources = new Map(); // by stage: those that are free
-  #calls = new Map(); // by id: what to do with the end of a job
+  #calls = new Map(); // by id: a set of calls, for two may have one name
   #workers = new Set();
 
   constructor(url, { token, tls, name, logger } = {}) {
@@ -275,7 +275,8 @@ class Millrace {
         });
         call.lost = () => call.settle('lost');
         wire.onClose.add(call.lost);
-        this.#calls.set(call.id, call);
+        if (!this.#calls.has(call.id)) this.#calls.set(call.id, new Set());
+        this.#calls.get(call.id).add(call);
         resolve(call);
       };
       wire.send(words, register, reject, waits);
@@ -293,11 +294,14 @@ class Millrace {
       stop.removeEventListener('abort', giveUp);
       call.wire.onClose.delete(call.lost);
       call.wire.letGo();
-      if (this.#calls.get(call.id) === call) this.#calls.delete(call.id);
+      const calls = this.#calls.get(call.id);
+      calls.delete(call);
+      if (calls.size === 0) this.#calls.delete(call.id);
     }
   }
 
   async #withdraw(link, call) {
+    if (this.#calls.has(call.id)) return; // another one waits for it
     try {
       await link.ask(['CANCEL', call.id]);
     } catch (error) {
@@ -306,7 +310,8 @@ class Millrace {
   }
 
   #pushed([kind, id, result]) {
-    if (String(kind) === 'ended') this.#calls.get(String(id))?.settle({ result });
+    if (String(kind) !== 'ended') return;
+    for (const call of this.#calls.get(String(id)) ?? []) call.settle({ result });
   }
 
   async wait(id, { timeout = 30_000, signal } = {}) {

@@ -5,7 +5,8 @@
 const os = require('node:os');
 const { fromBytes, milliseconds, strictJson, textOf, toBytes } = require('./codec.js');
 const { PAUSE_LEAST_MS, PAUSE_MOST_MS, now, pushWords, trace } = require('./client.js');
-const { BadBody, Cancelled, Dead, Full, Incompatible, MillraceError, Snooze, Usage } =
+const { BadBody, Cancelled, Dead, Denied, Draining, Full, Incompatible, MillraceError, Snooze,
+  Usage } =
   require('./errors.js');
 const { mayRepeat } = require('./wire.js');
 
@@ -343,7 +344,8 @@ class Worker {
       await this.#answers.repeat((wire) => wire.ask(words));
     } catch (error) {
       this.#refused(job, error);
-      if (error instanceof Usage && words[0] !== 'FAIL') { // what the handler commits is refused
+      const isRefused = [Denied, Draining, Full, Usage].some((kind) => error instanceof kind);
+      if (isRefused && words[0] !== 'FAIL') { // what the handler commits is refused
         this.#answer(job, ['FAIL', job.id, job.token, `${error.name}: ${error.message}`]);
       }
     }

@@ -24,6 +24,8 @@ from .wire import Address, Push, Wire, Word, address_of, dial
 T = TypeVar("T")
 REPEAT_SECONDS = 25.0  # a server remembers the numbers of a source for a minute at least
 SLACK_SECONDS = 5.0
+WAIT_SECONDS = 10.0    # of one command that waits
+SOURCES_KEPT = 64      # free ones, of all stages
 MANY, MANY_BYTES = 256, 1 << 20  # pushes of push_many in one command, and their bytes, about
 PAUSE_LEAST, PAUSE_MOST = 0.05, 2.0
 
@@ -140,7 +142,7 @@ class AsyncMillrace:
         self.logger = logger or logging.getLogger("millrace")
         self._main: Optional[Link] = None
         self._sources: Dict[str, List[_Source]] = {}
-        self._calls: Dict[bytes, "asyncio.Future[Any]"] = {}
+        self._calls: Dict[bytes, Set["asyncio.Future[Any]"]] = {}  # two may have one name
         self._early: Dict[bytes, Any] = {}  # ends of calls whose id is not known yet
         self._calling = 0
         self.workers: Set[Any] = set()
@@ -171,7 +173,8 @@ class AsyncMillrace:
     async def push(self, stage: str, body: Any = b"", **options: Any) -> str:
         """Pushes a job and returns its id. Options: key, once, last, delay, deadline, attempts,
         meta, room; times are in seconds."""
-        words, room = ("PUSH", stage, to_bytes(body), *push_words(**options)), options.get("room", 0)
+        words = ("PUSH", stage, to_bytes(body), *push_words(**options))
+        room = options.get("room", 0)
         return _id(await self._numbered(
             stage, room, lambda wire, number: wire.ask(*words, *number, wait=_patience(room))))
 
@@ -191,8 +194,8 @@ class AsyncMillrace:
                     break
             try:
                 ids += map(_id, await self._numbered(
-                    stage, room, lambda wire, n: wire.ask(  # noqa: B023
-                        *head, *n, "ITEMS", *words, wait=_patience(room))))  # noqa: B023
+                    stage, room, lambda wire, n: wire.ask(
+                        *head, *n, "ITEMS", *words, wait=_patience(room))))
             except MillraceError as error:
                 error.ids = ids  # type: ignore[attr-defined]
                 raise
@@ -217,7 +220,7 @@ class AsyncMillrace:
                     link.renew()  # this one has too many refused sources
                 else:
                     source.number += len(reply) if isinstance(reply, list) else 1
-                    self._sources[stage].append(source)
+                    self._give_back(source)
                     return reply
         finally:
             if room:
@@ -225,8 +228,14 @@ class AsyncMillrace:
         raise AssertionError
 
     def _source(self, stage: str) -> _Source:
-        free = self._sources.setdefault(stage, [])
+        free = self._sources.get(stage)
         return free.pop() if free else _Source(stage)
+
+    def _give_back(self, source: _Source) -> None:
+        self._sources.setdefault(source.stage, []).append(source)
+        while sum(map(len, self._sources.values())) > SOURCES_KEPT:
+            oldest = next(iter(self._sources))  # a stage that was first used long ago
+            del self._sources[oldest]
 
     async def _send(self, link: Link, source: _Source,
                     send: Callable[[Wire, Tuple[Word, ...]], Awaitable[T]]) -> T:
@@ -245,7 +254,7 @@ class AsyncMillrace:
             raise
         except MillraceError:
             if not unknown:  # the next push has the number
-                self._sources[source.stage].append(source)
+                self._give_back(source)
             raise
 
     # ---- Results -------------------------------------------------------------------------------
@@ -263,10 +272,11 @@ class AsyncMillrace:
                      "LATER")
             self._calling += 1
             try:
-                call = await self.main.repeat(lambda wire: wire.ask(*words), left)  # noqa: B023
+                call = await self.main.repeat(lambda wire: wire.ask(*words), left)
             finally:
                 self._calling -= 1
-            end = self._calls[call] = asyncio.get_running_loop().create_future()
+            end = asyncio.get_running_loop().create_future()
+            self._calls.setdefault(call, set()).add(end)
             if call in self._early:
                 end.set_result(self._early.pop(call))
             if not self._calling:
@@ -277,17 +287,26 @@ class AsyncMillrace:
                 await asyncio.wait([end, lost], timeout=max(0, until + slack - time.monotonic()),
                                    return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
-                await self._withdraw(call)
+                await self._withdraw(call, end)
                 raise
             finally:
-                self._calls.pop(call, None)
+                self._forget(call, end)
             if end.done():
                 return _result(call, end.result())
             if not lost.done():
-                await self._withdraw(call)
+                await self._withdraw(call, end)
                 raise Timeout(f"{stage} has not answered within {timeout} s")
 
-    async def _withdraw(self, call: bytes) -> None:
+    def _forget(self, call: bytes, end: "asyncio.Future[Any]") -> None:
+        ends = self._calls.get(call, set())
+        ends.discard(end)
+        if not ends:
+            self._calls.pop(call, None)
+
+    async def _withdraw(self, call: bytes, end: "asyncio.Future[Any]") -> None:
+        self._forget(call, end)
+        if call in self._calls:  # another one waits for it
+            return
         try:
             await self.main.ask("CANCEL", call)
         except MillraceError as error:
@@ -297,10 +316,10 @@ class AsyncMillrace:
         if message[0] not in (b"ended", "ended"):
             return
         call, end = message[1], message[2] if len(message) > 2 else None
-        future = self._calls.get(call)
-        if future and not future.done():
-            future.set_result(end)
-        elif self._calling:
+        for future in self._calls.get(call, ()):
+            if not future.done():
+                future.set_result(end)
+        if self._calling:
             self._early[call] = end
 
     async def wait(self, job: str, *, timeout: float = 30) -> Any:
@@ -313,9 +332,9 @@ class AsyncMillrace:
                 left = until - time.monotonic()
                 if left <= 0:
                     raise Timeout(f"job {job} has not ended within {timeout} s")
-                wait = min(left, 10)
-                reply = await lane.repeat(lambda wire: wire.ask(  # noqa: B023
-                    "AWAIT", job, "WAIT", milliseconds(wait), wait=wait), left)  # noqa: B023
+                wait = min(left, WAIT_SECONDS)
+                reply = await lane.repeat(lambda wire: wire.ask(
+                    "AWAIT", job, "WAIT", milliseconds(wait), wait=wait), left)
             return from_bytes(reply)
         except (Cancelled, Dead, Expired) as error:
             error.job = job
@@ -382,11 +401,15 @@ class Epic:
 
     async def wait(self, *, timeout: float = -1) -> Dict[str, Any]:
         """Waits until all its jobs have ended; returns its progress."""
-        lane = self._client.link()
+        lane, until = self._client.link(), time.monotonic() + _patience(timeout)
         try:
-            return dict(readable(await lane.repeat(lambda wire: wire.ask(
-                "EPIC", self.stage, self.name, "WAIT", milliseconds(timeout),
-                wait=_patience(timeout)))))
+            while True:
+                wait = max(0, min(until - time.monotonic(), WAIT_SECONDS))
+                progress = dict(readable(await lane.repeat(lambda wire: wire.ask(
+                    "EPIC", self.stage, self.name, "WAIT", milliseconds(wait), wait=wait))))
+                left = progress["total"] < 0 or progress["waiting"] + progress["running"]
+                if not left or time.monotonic() >= until:
+                    return progress
         finally:
             lane.close()
 

@@ -1,4 +1,4 @@
-"""Bodies, results, states and metadata: dicts and lists travel as JSON, text and bytes as they are."""
+"""Bodies, results, states and metadata: JSON for dicts and lists, text and bytes as they are."""
 from __future__ import annotations
 
 import json

@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
 from .aio import PAUSE_LEAST, PAUSE_MOST, AsyncMillrace, push_words, trace
 from .codec import from_bytes, milliseconds, strict_json, to_bytes
-from .errors import (BadBody, Dead, Incompatible, MillraceError, Snooze, Stopped,
-                     Unreachable, Usage)
+from .errors import (BadBody, Dead, Denied, Draining, Full, Incompatible, MillraceError, Snooze,
+                     Stopped, Unreachable, Usage)
 from .wire import Push, Word
 
 TAKE_SECONDS = 10.0  # a TAKE waits so long at most
@@ -39,6 +39,7 @@ class Job:
         self.meta: Any = from_bytes(row[9]) if len(row) > 9 and row[9] else None
         self._worker, self._emits, self._new_state = worker, [], None  # type: ignore[var-annotated]
         self._stop = threading.Event()
+        self.started = False
         self._task: Optional["asyncio.Task[None]"] = None
 
     @property
@@ -87,7 +88,7 @@ class Job:
 
     def stop(self) -> None:
         self._stop.set()
-        if self._task and self._worker.is_async:
+        if self.started and self._task and self._worker.is_async:
             self._task.cancel()
 
 
@@ -107,9 +108,10 @@ class Worker:
         self._auto = concurrency == "auto"
         self.level: int = 2 if self._auto else int(concurrency)
         self._running: Dict[str, Job] = {}
-        self._tasks: Set["asyncio.Task[None]"] = set()  # also of jobs whose commits are on their way
+        self._tasks: Set["asyncio.Task[None]"] = set()  # also while a commit is on its way
         self._plain: List[Tuple[Job, "asyncio.Future[Any]"]] = []
         self._stopping = False
+        self._cancelled: Set[str] = set()
         self._take_reply: Optional["asyncio.Future[Any]"] = None
         self._taking = self._client.link(self._pushed)
         self._answers = self._client.link()
@@ -160,6 +162,7 @@ class Worker:
             try:
                 for row in await self._take(self.level - len(self._running)):
                     self._begin(Job(self, row))
+                self._cancelled.clear()
                 pause = PAUSE_LEAST
             except (Unreachable, Stopped) as error:
                 self._client.logger.warning("%s; trying again", error)
@@ -197,6 +200,8 @@ class Worker:
             job = self._running.get(job_id.decode())
             if job:
                 job.stop()
+            else:  # the reply to TAKE may have come with this, and not be handled yet
+                self._cancelled.add(job_id.decode())
 
     # ---- Running -------------------------------------------------------------------------------
 
@@ -205,17 +210,21 @@ class Worker:
         job._task = self._loop.create_task(self._run_job(job))
         self._tasks.add(job._task)
         job._task.add_done_callback(self._tasks.discard)
+        if job.id in self._cancelled:
+            job.stop()  # before it starts
         self._beat.set()  # its lease may be the shortest
 
     async def _run_job(self, job: Job) -> None:
         try:
             words = await self._handle(job)
         finally:
-            self._running.pop(job.id, None)
+            job.started = False
+            if self._running.get(job.id) is job:  # it may have been taken again
+                del self._running[job.id]
             self._free.set()
         try:
             await self._answer(job, words)
-        except Usage as error:  # what the handler wants to commit is refused
+        except (Denied, Draining, Full, Usage) as error:  # what the handler commits is refused
             self._client.logger.warning("job %s of %s failed: %s", job.id, job.stage, error)
             await self._tell(("FAIL", job.id, job.token, f"{type(error).__name__}: {error}"))
         except MillraceError as error:
@@ -225,8 +234,9 @@ class Worker:
     async def _handle(self, job: Job) -> Tuple[Word, ...]:
         """Runs the handler; returns the command that answers the job."""
         head = (job.id, job.token)
-        if self._stopping:
+        if self._stopping or job.cancelled:
             return ("RELEASE", *head)
+        job.started = True
         if isinstance(job.meta, dict):
             trace.set(job.meta.get("traceparent"))
         try:
@@ -271,7 +281,7 @@ class Worker:
             some = plain[first:first + COMMITTED_TOGETHER]
             words = [word for job, _ in some for word in (job.id, job.token)]
             try:
-                replies = await self._answers.repeat(lambda w: w.ask("DONEMANY", *words))  # noqa: B023
+                replies = await self._answers.repeat(lambda w: w.ask("DONEMANY", *words))
             except MillraceError as error:
                 replies = [error] * len(some)
             for (_, committed), reply in zip(some, replies):
