@@ -17,7 +17,7 @@ sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from proxy import Proxy
 from running import Running, wait_until
 from served import Client, Server, path, write
-from tap import MILLRACE, TIMEOUT_S, cases, check, equal, main
+from tap import LONG, MILLRACE, TIMEOUT_S, cases, check, equal, main
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -37,7 +37,8 @@ class Driver:
         self.process = subprocess.Popen(
             DRIVERS[language], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             stderr=open(path(f"{language}.err"), "a"),
-            env=dict(os.environ, MILLRACE_URL=url, MILLRACE_TOKEN=environment.pop("token", ""), **environment))
+            env=dict(os.environ, GORACE="halt_on_error=1", MILLRACE_URL=url,
+                     MILLRACE_TOKEN=environment.pop("token", ""), **environment))
         atexit.register(self.kill)
         self.count, self.replies, self.events = 0, {}, queue.Queue()
         threading.Thread(target=self.listen, daemon=True).start()
@@ -96,11 +97,31 @@ class Driver:
 
 
 DRIVERS = {"python": [sys.executable, os.path.join(HERE, "driver.py")],
-           "node": ["node", os.path.join(HERE, "driver.mjs")]}
-MISSING = {language: f"{command[0]} is not installed"  # why it is skipped
-           for language, command in DRIVERS.items() if not shutil.which(command[0])}
+           "node": ["node", os.path.join(HERE, "driver.mjs")],
+           "go": [path("driver_go")]}
+TOOLS = {"node": "node", "go": "go"}
+MISSING = {language: f"{tool} is not installed" for language, tool in TOOLS.items() if not shutil.which(tool)}
 if os.environ.get("MILLRACE_LIBRARY"):  # only this language
     DRIVERS = {os.environ["MILLRACE_LIBRARY"]: DRIVERS[os.environ["MILLRACE_LIBRARY"]]}
+
+
+def go(*words, folder="../../clients/go"):
+    """Runs a tool of Go without a network; what it builds is kept in the user's cache. Returns what it prints."""
+    cache = {} if "HOME" in os.environ else {"GOCACHE": path("go-cache")}
+    alone = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOSUMDB": "off", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    done = subprocess.run(words, cwd=os.path.join(HERE, folder), capture_output=True, text=True,
+                          env={**cache, **os.environ, **alone})
+    equal(done.returncode, 0, done.stdout, done.stderr)
+    return done.stdout
+
+
+def race():
+    """The detector of data races needs a C compiler."""
+    return ["-race"] if shutil.which("cc") else []
+
+
+if "go" in DRIVERS and "go" not in MISSING:
+    go("go", "build", *(race() if LONG else []), "-o", DRIVERS["go"][0], ".", folder="driver_go")
 
 
 def case(function):
@@ -115,8 +136,14 @@ def holds(text, reason):
     check(text in reason, f"{text!r} is not in: {reason}")
 
 
-def memory_server(*options):
-    return Server("--store", "mem:", *options)
+class memory_server(Server):
+    """It ends at once, also if jobs are leased."""
+
+    def __init__(self, *options):
+        super().__init__("--store", "mem:", *options)
+
+    def __exit__(self, *_):
+        self.kill()
 
 
 def waiting(server, stage):
@@ -211,7 +238,7 @@ def K7_errors_are_types_with_the_reason(language):
 def K7_no_server_another_server_and_a_wrong_token(language):
     with memory_server() as server:
         address = server.url
-    check("127.0.0.1" in Driver(language, address).fails("Unreachable", "cancel", "1"))
+    holds("127.0.0.1", Driver(language, address).fails("Unreachable", "call", "s", "x", timeout=0.5))
     redis = shutil.which("redis-server")
     if redis:
         port = address.rsplit(":", 1)[1]
@@ -295,6 +322,17 @@ def an_epic_goes_on_where_it_stopped(language):
         equal(waiting(server, "s"), 3)
         driver.begin("work", "s", concurrency=2)
         equal(driver.do("epic_wait", "s", "e"), 3)
+
+
+@case
+def calls_of_one_name_have_one_job_and_one_answer(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        calls = [driver.begin("call", "s", {"result": "one"}, once="name", timeout=TIMEOUT_S) for _ in range(2)]
+        wait_until(lambda: waiting(server, "s") == 1, "the job is there")
+        driver.do("push", "s", {})  # behind both calls, on their connection
+        driver.begin("work", "s", concurrency=1)
+        equal([call() for call in calls], ["one", "one"])
 
 
 # ---- Working ------------------------------------------------------------------------------------
@@ -412,6 +450,33 @@ def a_worker_that_is_busy_notices_a_lost_connection(language):
 
 
 @case
+def a_commit_that_is_refused_is_a_failed_attempt(language):
+    tokens = path("worker-tokens-" + language)
+    made = subprocess.run([MILLRACE, "auth", "add", "ci", "--role", "push,work", "--stages", "s", "--auth", tokens],
+                          capture_output=True, text=True, check=True)
+    with memory_server("--auth", tokens) as server:
+        driver = Driver(language, server.url.replace("://", f"://ci:{made.stdout.split()[-1]}@"))
+        driver.begin("work", "s", concurrency=1)
+        job = driver.do("push", "s", {"act": "emit", "stage": "other", "body": {}}, key="k", attempts=1)
+        holds("other", driver.fails("Dead", "wait", job, timeout=TIMEOUT_S))
+
+
+@case
+def each_stage_has_its_lease(language):
+    with memory_server() as server:
+        driver, client = Driver(language, server.url), Client(server)
+        client.ask("STAGE", "short", "lease", "300ms")
+        driver.begin("work", ["long", "short"], concurrency=2)
+        for stage in "long", "short":
+            job = driver.do("push", stage, {"act": "hold", "result": stage})
+            equal(driver.next()["id"], job)
+        equal(client.ask("TAKE", "short", "WAIT", 1000), [])
+        driver.do("let", job)
+        equal(driver.do("wait", job), "short")
+        check(driver.events.empty())
+
+
+@case
 def a_lost_lease_commits_nothing_and_stops_the_handler(language):
     with memory_server() as server:
         driver, client = Driver(language, server.url), Client(server)
@@ -513,5 +578,32 @@ if "node" in DRIVERS:
     for function, name in (node_guide, "the_guide_runs_as_it_stands (node)"), (node_units, "units (node)"):
         cases.append((name, lambda function=function: MISSING.get("node") or function()))
 
+
+# ---- Only for Go --------------------------------------------------------------------------------
+
+
+def go_is_formatted_and_holds_its_unit_tests():
+    if "go" in MISSING:
+        return MISSING["go"]
+    equal(go("gofmt", "-l", ".", "../../test/clients/driver_go"), "")
+    for folder in "../../clients/go", "driver_go":
+        go("go", "vet", ".", folder=folder)
+    go("go", "test", *race(), ".")
+    with open(os.path.join(HERE, "../../clients/go/README.md"), encoding="utf-8") as readme:
+        snippets = re.findall(r"```go\n(.*?)```", readme.read(), re.S)
+    check(snippets)
+    for number, text in enumerate(snippets):
+        folder = path(f"snippet-{number}")
+        os.mkdir(folder)
+        write(f"snippet-{number}/main.go", text)
+        go("go", "mod", "init", "snippet", folder=folder)
+        go("go", "mod", "edit", "-require=millrace@v0.2.0",
+           "-replace=millrace=" + os.path.realpath(os.path.join(HERE, "../../clients/go")), folder=folder)
+        equal(go("gofmt", "-l", ".", folder=folder), "")
+        go("go", "vet", ".", folder=folder)
+
+
+if "go" in DRIVERS:
+    cases.append(("its sources are formatted, and its units hold (go)", go_is_formatted_and_holds_its_unit_tests))
 
 main()
