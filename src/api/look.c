@@ -96,17 +96,20 @@ static int check_filter(const mr_job_filter *f) {
     return err;
 }
 
+static int check_query(mr *m, const char *stage, const mr_job_filter *filter, mr_bytes *out_name) {
+    int err = check_named(m, stage, out_name);
+    if (err >= 0)
+        err = engine_check_stage(*out_name);
+    return err < 0 ? err : check_filter(filter);
+}
+
 int mr_stage_cancel(mr *m, const char *stage, const mr_job_filter *filter, int dry,
                     uint64_t *out_count) {
     static const mr_job_filter all;
     mr_bytes name;
     uint64_t count = 0;
     filter = filter ? filter : &all;
-    int err = check_named(m, stage, &name);
-    if (err >= 0)
-        err = engine_check_stage(name);
-    if (err >= 0)
-        err = check_filter(filter);
+    int err = check_query(m, stage, filter, &name);
     if (err >= 0 && filter->from)
         err = error_set(MR_EINVAL, "from is for lists: jobs are cancelled from the first");
     if (err >= 0)
@@ -121,11 +124,7 @@ int mr_jobs(mr *m, const char *stage, const mr_job_filter *filter,
     static const mr_job_filter all;
     mr_bytes name;
     filter = filter ? filter : &all;
-    int err = check_named(m, stage, &name);
-    if (err >= 0)
-        err = engine_check_stage(name);
-    if (err >= 0)
-        err = check_filter(filter);
+    int err = check_query(m, stage, filter, &name);
     if (err >= 0 && filter->count > LISTED_MOST)
         err = error_set(MR_EINVAL, "a list of %u jobs is too long: %d at most", filter->count,
                         LISTED_MOST);

@@ -177,13 +177,13 @@ void side_file_end(const struct side_file *file) {
 
 // ---- Writing, inside the command --------------------------------------------------------------
 
-static int append_record(const char *path, mr_bytes record) {
+// One write only: a second one could land behind a record of another process.
+static int write_record(const char *path, const char *ending, int append, mr_bytes record) {
     char name[SIDE_FILE_PATH];
-    side_path(name, path, ".side");
-    int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    side_path(name, path, ending);
+    int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC | append, 0600);
     if (fd < 0)
         return side_fail("opened", name);
-    // One write only: a second one could land behind a record of another process.
     ssize_t written = write(fd, record.data, record.size);
     int err = written == (ssize_t)record.size ? 0 : side_fail("written", name);
     close(fd);
@@ -209,7 +209,7 @@ static int put_record(const char *path, enum kind kind, const struct side_emit *
     put_bytes(&content, e->body);
     put_bytes(&content, e->meta);
     put_head(data, bytes_of(content.data, content.size));
-    int err = append_record(path, bytes_of(data, HEAD + content.size));
+    int err = write_record(path, ".side", O_APPEND, bytes_of(data, HEAD + content.size));
     mem_free(data);
     return err;
 }
@@ -230,18 +230,6 @@ int side_file_snooze(const char *path, int64_t ms) {
                       &(struct side_emit){ .body = bytes_of(bytes, sizeof bytes) });
 }
 
-static int overwrite_progress(const char *path, mr_bytes record) {
-    char name[SIDE_FILE_PATH];
-    side_path(name, path, ".progress");
-    int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return side_fail("opened", name);
-    ssize_t written = write(fd, record.data, record.size);
-    int err = written == (ssize_t)record.size ? 0 : side_fail("written", name);
-    close(fd);
-    return err;
-}
-
 int side_file_progress(const char *path, const struct job_progress *p) {
     uint8_t data[PROGRESS_RECORD];
     struct writer content = { .data = data + HEAD, .capacity = sizeof data - HEAD };
@@ -252,8 +240,8 @@ int side_file_progress(const char *path, const struct job_progress *p) {
     put_u64(&content, p->total);
     put_bytes(&content, text);
     put_head(data, bytes_of(content.data, content.size));
-    int err = append_record(path, (mr_bytes){ "", 0 });
-    return err < 0 ? err : overwrite_progress(path, bytes_of(data, HEAD + content.size));
+    int err = write_record(path, ".side", O_APPEND, (mr_bytes){ "", 0 });
+    return err < 0 ? err : write_record(path, ".progress", 0, bytes_of(data, HEAD + content.size));
 }
 
 // ---- Reading ----------------------------------------------------------------------------------
