@@ -112,7 +112,8 @@ func errorOf(text string) *Error {
 
 // contextError is the error of a call whose context has ended.
 func contextError(ctx context.Context, what string) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	// The deadline may have passed before the timer of the context has noticed: then Err is nil.
+	if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return failure(ErrTimeout, "%s was not done before the deadline of its context", what)
 	}
 	return fmt.Errorf("millrace: %s: %w", what, ctx.Err())

@@ -194,6 +194,13 @@ func TestValuesTravelAsJSONTextOrBytes(t *testing.T) {
 	}
 }
 
+func TestADeadlineThatNoTimerHasNoticedIsATimeout(t *testing.T) {
+	ctx := context.Background() // as one whose Err is still nil
+	if err := contextError(ctx, "waiting"); !errors.Is(err, ErrTimeout) {
+		t.Fatalf("%v is not ErrTimeout", err)
+	}
+}
+
 func TestErrorsAreFoundByKind(t *testing.T) {
 	tooBig := errorOf("TOOBIG a body")
 	if !errors.Is(tooBig, ErrTooBig) || !errors.Is(tooBig, ErrUsage) || errors.Is(tooBig, ErrFull) {
