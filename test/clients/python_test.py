@@ -44,7 +44,8 @@ def replies_may_be_cut_at_any_byte():
 
 @case
 def replies_that_make_no_sense_end_the_connection():
-    for bad in b"!\r\n", b"$x\r\n", b"*z\r\n", b":\r\n", b"+OK\r\n" * 11, b"%1\r\n*0\r\n+x\r\n":
+    for bad in b"!\r\n", b"$x\r\n", b"*z\r\n", b":\r\n", b"+OK\r\n" * 11, b"%1\r\n*0\r\n+x\r\n", \
+            b"*1\r\n" * 2000, b"$99999999999\r\n", b"+" + b"x" * 100000, b"*99999999999\r\n":
         wire, values, _ = asyncio.run(receive(bad))
         check(wire.closed.done(), bad)
         check(all(v == "OK" or isinstance(v, Unreachable) for v in values), bad, values)

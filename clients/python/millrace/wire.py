@@ -12,6 +12,8 @@ from .errors import Incompatible, MillraceError, Unreachable, Usage, error_of
 Word = Union[str, bytes, int, float]
 GREETING_SECONDS = 5.0
 SILENCE_SECONDS = 15.0  # of a server that owes a reply
+REPLY_LINE = 64 << 10
+REPLY_BULK, REPLY_VALUES, REPLY_DEPTH = 64 << 20, 1 << 20, 16  # what a reply may have at most
 
 
 class Address(NamedTuple):
@@ -65,14 +67,22 @@ class _Incomplete(Exception):
         self.size = size
 
 
-def _parse(data: bytearray, at: int) -> Tuple[Any, int]:
+def _bounded(line: bytes, most: int) -> int:
+    number = int(line)
+    if number > most:
+        raise Unreachable(f"the server sent a length of {number}: {most} at most")
+    return number
+
+
+def _parse(data: bytearray, at: int, depth: int = 0) -> Tuple[Any, int]:
     """One value and where the next begins. An error reply is a value, too."""
-    end = data.find(b"\r\n", at)
+    end = data.find(b"\r\n", at, at + REPLY_LINE)
     if end < 0:
+        _bounded(b"%d" % (len(data) - at), REPLY_LINE)
         raise _Incomplete
     kind, line, at = data[at], bytes(data[at + 1:end]), end + 2
     if kind == 0x24:  # $
-        size = int(line)
+        size = _bounded(line, REPLY_BULK)
         if size < 0:
             return None, at
         if len(data) < at + size + 2:
@@ -86,8 +96,10 @@ def _parse(data: bytearray, at: int) -> Tuple[Any, int]:
         return error_of(line.decode("utf-8", "replace")), at
     if kind in b"*>~%":
         values: List[Any] = Push() if kind == 0x3e else []
-        for _ in range(int(line) * (2 if kind == 0x25 else 1)):
-            value, at = _parse(data, at)
+        if depth == REPLY_DEPTH:
+            raise Unreachable("the server sent too many levels of lists")
+        for _ in range(_bounded(line, REPLY_VALUES) * (2 if kind == 0x25 else 1)):
+            value, at = _parse(data, at, depth + 1)
             values.append(value)
         if kind == 0x25:
             return {_text(k): v for k, v in zip(values[::2], values[1::2])}, at
