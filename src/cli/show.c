@@ -69,14 +69,16 @@ static void words_of_progress(char out[CELL], const struct response_value *map) 
         progress_words(out, p.done, p.total, p.text);
 }
 
-// A missing value, and an age below 0, is a dash.
+// A missing value, an age below 0, a span of 0 and a flag that is not set are a dash.
 static void cell_words(char out[CELL], enum shape shape, const struct response_value *v) {
     out[0] = 0;
     if (v && shape == SHAPE_REASON)
         v = last_text(v);
-    if (v && shape == SHAPE_AGE && v->type == RESPONSE_INTEGER) {
-        if (v->integer >= 0)
+    if (v && (shape == SHAPE_AGE || shape == SHAPE_SPAN) && v->type == RESPONSE_INTEGER) {
+        if (v->integer >= (shape == SHAPE_SPAN ? 1 : 0))
             age_words(out, (uint64_t)v->integer);
+    } else if (v && shape == SHAPE_FLAG) {
+        snprintf(out, CELL, "%s", real_of(v) ? "yes" : "");
     } else if (v && shape == SHAPE_RATE && v->type != RESPONSE_NULL) {
         snprintf(out, CELL, "%.1f", real_of(v));
     } else if (v && shape == SHAPE_SIZE && v->type == RESPONSE_INTEGER) {
@@ -103,7 +105,8 @@ struct table {
 };
 
 static bool is_text(enum shape shape) {
-    return shape == SHAPE_TEXT || shape == SHAPE_REASON || shape == SHAPE_PROGRESS;
+    return shape == SHAPE_TEXT || shape == SHAPE_REASON || shape == SHAPE_PROGRESS ||
+           shape == SHAPE_WHEN || shape == SHAPE_FLAG;
 }
 
 static void widen(size_t *width, const char *text) {
@@ -112,9 +115,25 @@ static void widen(size_t *width, const char *text) {
         *width = columns;
 }
 
-static const struct response_value *column_value(const struct table *t, size_t i,
-                                                 const struct response_value *row) {
-    return response_field(row, reply_field_at(t->fields, t->columns[i].field)->name);
+static void words_of_when(char out[CELL], const struct response_value *row) {
+    struct schedule_reply s = { 0 };
+    char age[AGE_WORDS];
+    snprintf(out, CELL, "-");
+    if (!reply_read(&schedule_replies, row, &s))
+        return;
+    if (s.cron.size)
+        text_plain(out, CELL, s.cron);
+    else
+        snprintf(out, CELL, "every %s", age_words(age, s.every_ms));
+}
+
+static void column_words(char out[CELL], const struct table *t, size_t i,
+                         const struct response_value *row) {
+    const struct column *c = &t->columns[i];
+    if (c->shape == SHAPE_WHEN)
+        words_of_when(out, row);
+    else
+        cell_words(out, c->shape, response_field(row, reply_field_at(t->fields, c->field)->name));
 }
 
 static void measure(struct table *t, const struct response_value *rows) {
@@ -124,7 +143,7 @@ static void measure(struct table *t, const struct response_value *rows) {
     const struct response_value *row = rows + 1;
     for (uint32_t r = 0; r < rows->count; r++, row = value_next(row)) {
         for (size_t i = 0; i < t->count; i++) {
-            cell_words(cell, t->columns[i].shape, column_value(t, i, row));
+            column_words(cell, t, i, row);
             widen(&t->widths[i], cell);
         }
     }
@@ -167,7 +186,7 @@ static void show_print_row(const struct table *t, const struct response_value *r
     char cell[CELL];
     for (size_t i = 0; i < t->count; i++) {
         const struct column *c = &t->columns[i];
-        cell_words(cell, c->shape, column_value(t, i, row));
+        column_words(cell, t, i, row);
         bool bad = c->shape == SHAPE_BAD && strcmp(cell, "0") != 0 && strcmp(cell, "-") != 0;
         print_cell(t, i, cell, bad ? RED : 0);
     }
@@ -231,9 +250,14 @@ static bool ends_in_at(const char *name) {
     return size > 3 && strcmp(name + size - 3, "-at") == 0;
 }
 
+// What a schedule may do without.
+static bool is_span(const char *name) {
+    return strcmp(name, "every-ms") == 0 || strcmp(name, "deadline-ms") == 0;
+}
+
 static enum shape shape_of_field(const char *name, const struct response_value *v) {
     if (ends_in_ms(name))
-        return SHAPE_AGE;
+        return is_span(name) ? SHAPE_SPAN : SHAPE_AGE;
     if (v->type == RESPONSE_MAP && strcmp(name, "progress") == 0)
         return SHAPE_PROGRESS;
     if (v->type != RESPONSE_INTEGER)
@@ -251,7 +275,7 @@ static void print_field(const char *name, int width, const struct response_value
     if (v->type == RESPONSE_ARRAY && strcmp(name, "upcoming") == 0)
         return; // a command prints it itself
     cell_words(cell, shape, v);
-    printf("%-*.*s  %s\n", width, (int)strlen(name) - (shape == SHAPE_AGE ? 3 : 0), name, cell);
+    printf("%-*.*s  %s\n", width, (int)strlen(name) - (ends_in_ms(name) ? 3 : 0), name, cell);
 }
 
 static void show_fields(const struct response_value *map) {

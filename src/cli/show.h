@@ -26,6 +26,9 @@ enum shape {
     SHAPE_MOMENT, // Unix time in milliseconds; below 0: none
     SHAPE_REASON, // the text of the last one in an array of reasons
     SHAPE_PROGRESS,
+    SHAPE_SPAN, // milliseconds; 0: none
+    SHAPE_FLAG, // "yes", or none
+    SHAPE_WHEN, // of a row about a schedule: its cron expression, or "every 30s"
 };
 
 struct column {

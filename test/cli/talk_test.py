@@ -592,7 +592,16 @@ def _():
     equal(len(read("jobs", "shown", "--status", "waiting", "--from", last)), 8)
     check(["EPIC", "TOTAL"] == table(ok("epics"))[0][:2])
     ok("schedule", "shown", "nightly", "all", "--cron", "30 2 * * *", "--tz", "Europe/Berlin", "--missed", "one")
-    equal(table(ok("schedule", "shown"))[0][:3], ["STAGE", "SCHEDULE", "NEXT"])
+    ok("schedule", "shown", "poll", "inbox", "--every", "90s")
+    ok("schedule", "shown", "poll", "pause")
+    listed = [re.split("  +", line) for line in ok("schedule", "shown").splitlines()]
+    equal(listed[0], ["STAGE", "SCHEDULE", "WHEN", "TZ", "NEXT", "LAST", "PUSHED", "PAUSED"])
+    equal([row[1:4] + row[5:] for row in listed[1:]],
+          [["nightly", "30 2 * * *", "Europe/Berlin", "-", "0", "-"], ["poll", "every 1m30s", "UTC", "-", "0", "yes"]])
+    equal([listed[2][4], "0ms" in ok("schedule", "shown", "nightly")], ["-", False])
+    equal([(s["cron"], s["every-ms"], s["paused"]) for s in read("schedule", "shown")],
+          [("30 2 * * *", 0, 0), ("", 90000, 1)])
+    ok("schedule", "shown", "poll", "drop")
     nightly = read("schedule", "shown", "nightly")
     equal((nightly["cron"], nightly["tz"], nightly["missed"], len(nightly["upcoming"])),
           ("30 2 * * *", "Europe/Berlin", "one", 5))

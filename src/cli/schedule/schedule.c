@@ -16,12 +16,12 @@
 static const struct column schedule_columns[] = {
     { SCHEDULE(stage), "STAGE", SHAPE_TEXT },
     { SCHEDULE(name), "SCHEDULE", SHAPE_TEXT },
+    { SCHEDULE(cron), "WHEN", SHAPE_WHEN },
+    { SCHEDULE(zone), "TZ", SHAPE_TEXT },
     { SCHEDULE(next_at), "NEXT", SHAPE_MOMENT },
     { SCHEDULE(last_at), "LAST", SHAPE_MOMENT },
     { SCHEDULE(pushed), "PUSHED", SHAPE_NUMBER },
-    { SCHEDULE(cron), "CRON", SHAPE_TEXT },
-    { SCHEDULE(every_ms), "EVERY", SHAPE_AGE },
-    { SCHEDULE(zone), "TZ", SHAPE_TEXT },
+    { SCHEDULE(paused), "PAUSED", SHAPE_FLAG },
     { 0 },
 };
 
