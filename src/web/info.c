@@ -1,4 +1,5 @@
-// /healthz, /api/info, /api/stage, /api/policies. The lines of INFO become members of an object.
+// /healthz, /api/info, /api/stage, /api/policies, /api/quotas. The lines of INFO become members of
+// an object.
 #include "web/state.h"
 
 #include "core/policy.h"
@@ -175,6 +176,44 @@ void respond_policies(struct web_connection *v, const struct replies *replies) {
         doc_text(&d, "takes", mr_str(row->takes));
         doc_text(&d, "about", mr_str(row->about));
         doc_close(&d, '}');
+    }
+    doc_close(&d, ']');
+    doc_close(&d, '}');
+    respond_doc(v, &d, HTTP_OK);
+}
+
+// ---- Quotas -------------------------------------------------------------------------------------
+
+static void write_quotas_of(struct doc *d, const struct host *h, const struct auth_entry *e) {
+    struct quotas used;
+    usage_of(h->usage, e->maker, &used);
+    doc_open(d, NULL, '{');
+    doc_text(d, "token", e->name);
+    for (int kind = 0; kind < QUOTA_KINDS; kind++) {
+        if (!e->quota.most.of[kind])
+            continue;
+        doc_open(d, quota_word((enum quota_kind)kind), '{');
+        doc_number(d, "used", (int64_t)used.of[kind]);
+        doc_number(d, "max", (int64_t)e->quota.most.of[kind]);
+        doc_close(d, '}');
+    }
+    doc_close(d, '}');
+}
+
+// Tokens with quotas: the first ones, or only its own for a token of some stages.
+void respond_quotas(struct web_connection *v, const struct replies *replies) {
+    const struct host *h = v->session->host;
+    const struct auth_entry *who = v->session->who;
+    uint32_t shown = 0;
+    struct doc d = doc_begin(v);
+    (void)replies;
+    doc_open(&d, "quotas", '[');
+    for (size_t i = 0; who && i < auth_count(h->auth) && shown < WEB_QUOTA_TOKENS; i++) {
+        const struct auth_entry *e = auth_at(h->auth, i);
+        if (!e->has_quota || !(who->all || e->maker == who->maker))
+            continue;
+        write_quotas_of(&d, h, e);
+        shown++;
     }
     doc_close(&d, ']');
     doc_close(&d, '}');

@@ -12,6 +12,7 @@ enum {
     WEB_NUMBER = 1024,         // bytes of a number in JSON
     WEB_STEP_BYTES = 16,       // bytes of JSON per step (see server/budget.h)
     WEB_STEP_VALUES = 4,       // values of replies per step
+    WEB_QUOTA_TOKENS = 100,    // tokens whose quotas are shown
     WEB_TOGETHER = 16 << 10,   // bytes of a body that is copied behind the head of its response
     WEB_WORDS = 1024,          // words of a command: ids, policies
     WEB_VALUES = 3 << 16,      // values of all replies to one request

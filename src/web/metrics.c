@@ -100,13 +100,11 @@ static void put_server(struct doc *d, mr_bytes info) {
 
 // ---- Quotas -------------------------------------------------------------------------------------
 
-enum { QUOTA_TOKENS = 100 }; // with labels of their own
-
 // Names of tokens have no characters that need escaping. `used`: what they have, else their quotas.
 static void put_quota_family(struct doc *d, const struct host *h, bool used) {
     const char *name = used ? "millrace_quota_used" : "millrace_quota_limit";
     uint32_t shown = 0;
-    for (size_t i = 0; i < auth_count(h->auth) && shown < QUOTA_TOKENS; i++) {
+    for (size_t i = 0; i < auth_count(h->auth) && shown < WEB_QUOTA_TOKENS; i++) {
         const struct auth_entry *e = auth_at(h->auth, i);
         struct quotas values = e->quota.most;
         if (!e->has_quota)

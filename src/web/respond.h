@@ -41,6 +41,7 @@ void respond_health(struct web_connection *, const struct replies *);
 void respond_info(struct web_connection *, const struct replies *);
 void respond_stage(struct web_connection *, const struct replies *);
 void respond_policies(struct web_connection *, const struct replies *);
+void respond_quotas(struct web_connection *, const struct replies *);
 bool write_metrics(struct web_connection *, struct body *, size_t *left);  // metrics.c
 bool write_snapshot(struct web_connection *, struct body *, size_t *left); // events.c
 void send_snapshot(struct web_connection *);

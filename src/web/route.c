@@ -34,6 +34,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/api/jobs/*", "JOB *", "body!", .member = "job" },
     { HTTP_GET, "/api/dead", "DEAD ?stage", "from count", .member = "dead" },
     { HTTP_GET, "/api/workers", "WORKERS", "from count", .member = "workers" },
+    { HTTP_GET, "/api/quotas", "PING", .answer = respond_quotas },
     { HTTP_GET, "/api/epics", "EPICS", "stage from count", .member = "epics" },
     { HTTP_GET, "/api/schedules", "SCHEDULES ?stage", "from count", .member = "schedules" },
     { HTTP_GET, "/api/schedule", "SCHEDULE $stage $name", "body!", .member = "schedule" },

@@ -114,9 +114,9 @@ class Stream:
         self.connection.close()
 
 
-def token_of(file, name, role, stages=None):
+def token_of(file, name, role, stages=None, *more):
     return subprocess.run([MILLRACE, "auth", "add", name, "--role", role, "--auth", path(file),
-                           *(["--stages", stages] if stages else [])],
+                           *(["--stages", stages] if stages else []), *more],
                           check=True, capture_output=True, text=True).stdout.split()[-1]
 
 
@@ -585,7 +585,8 @@ def F46_wrong_secrets_are_refused_slowly_and_then_at_once():
 @case
 def roles_and_stages_hold_as_on_the_wire():
     names = {role: token_of("roles", role, role) for role in ("push", "work", "read", "admin")}
-    few = token_of("roles", "few", "read,push", "mail.*")
+    few = token_of("roles", "few", "read,push", "mail.*", "--max-jobs", "10", "--max-stages", "2")
+    token_of("roles", "none", "push", "none", "--max-epics", "5")
     web = Web("--auth", path("roles"))
     for stage in "mail.a", "sms.a":
         web.post("/api/jobs", {"stage": stage, "body": "x"}, token=names["push"])
@@ -605,6 +606,11 @@ def roles_and_stages_hold_as_on_the_wire():
     web.refuses(403, "NOPERM", "sms.a", "GET", "/api/stage?stage=sms.a", token=few)
     web.refuses(404, "GONE", "2", "GET", "/api/jobs/2", token=few)
     web.refuses(403, "NOPERM", "sms.a", "POST", "/api/jobs", {"stage": "sms.a", "body": "x"}, token=few)
+    web.post("/api/jobs", {"stage": "mail.a", "body": "x"}, token=few)
+    of_few, of_none = ({"token": "few", "stages": {"used": 0, "max": 2}, "jobs": {"used": 1, "max": 10}},
+                       {"token": "none", "epics": {"used": 0, "max": 5}})
+    equal(web.get("/api/quotas", token=few)["quotas"], [of_few])
+    equal(web.get("/api/quotas", token=names["read"])["quotas"], [of_few, of_none])
     check(b"sms.a" not in web.get("/metrics", token=few))
     check(b"sms.a" in web.get("/metrics", token=names["read"]))
     hidden = {"store", "log_bytes", "used_memory", "buffer_bytes", "connected_clients", "total_commands_processed"}

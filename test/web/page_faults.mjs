@@ -112,8 +112,8 @@ test('full memory is shown in a banner', async () => {
     await small.stop();
 });
 
-function token(file, name, roles, stages = '*') {
-    const words = ['auth', 'add', name, '--role', roles, '--stages', stages, '--auth', file];
+function token(file, name, roles, stages = '*', ...more) {
+    const words = ['auth', 'add', name, '--role', roles, '--stages', stages, '--auth', file, ...more];
     const done = spawnSync(MILLRACE, words, { encoding: 'utf8' });
     check(done.status === 0, done.stderr);
     return done.stdout.trim();
@@ -276,6 +276,50 @@ test('a token for some stages sees these, and no figures of the others', async (
     await page.leave();
     asker.close();
     await guarded.stop();
+});
+
+test('G13: quotas of tokens are shown with what is used, and with a warning from 90 % on', async () => {
+    const file = path.join(top, 'quotas');
+    const all = token(file, 'boss', 'admin'),
+        acme = token(file, 'acme', 'push,read', 'acme.*', '--max-jobs', '10', '--max-bytes', '64K'),
+        other = token(file, 'other', 'push,read', 'other', '--max-epics', '3');
+    const guarded = await Server.start(['--store', 'mem:', '--auth', file]);
+    const tenant = new Client(guarded);
+    await tenant.ask('AUTH', acme);
+    for (let i = 0; i < 8; i++) await tenant.ask('PUSH', 'acme.mail', 'x');
+    const page = await openPage(guarded.address, '#/workers');
+    const enter = async (secret) => {
+        await page.getByLabel('Token').fill(secret);
+        await page.press('Continue');
+    };
+    const cell = (name, column) =>
+        page.getByRole('table', { name: 'Quotas of tokens' }).locator('tr').filter({ hasText: name })
+            .locator(`td[data-label="${column}"]`);
+    await enter(all);
+    await cell('acme', 'Jobs').filter({ hasText: '8 of 10' }).waitFor();
+    check(!(await cell('acme', 'Jobs').getAttribute('class')).includes('warn'));
+    equal(await cell('other', 'Epics').textContent(), '0 of 3');
+    equal(await cell('other', 'Jobs').textContent(), '–');
+    equal(await cell('boss', 'Jobs').count(), 0);
+    await tenant.ask('PUSH', 'acme.mail', 'x');
+    await page.locator('td.warn').filter({ hasText: '9 of 10' }).waitFor();
+    equal(await page.locator('td.warn').count(), 1);
+    await page.shot('quotas');
+    await page.press('Forget token', '.bar');
+    await page.go('#/workers');
+    await enter(other);
+    await cell('other', 'Epics').waitFor();
+    equal(await cell('acme', 'Jobs').count(), 0);
+    await page.leave();
+    tenant.close();
+    await guarded.stop();
+    const without = await openPage(world.server.address, '#/');
+    const answer = without.waitForResponse((response) => response.url().endsWith('/api/quotas'));
+    await without.go('#/workers');
+    equal(await (await answer).json(), { quotas: [] });
+    await without.sees('Connected workers');
+    equal(await without.getByText('Quotas of tokens').filter({ visible: true }).count(), 0);
+    await without.leave();
 });
 
 test('a million waiting jobs are looked at as quickly as a few', async () => {

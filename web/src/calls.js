@@ -31,6 +31,7 @@ export const look = {
   contents: async (id, signal) => contents((await get(`api/jobs/${id}`, { body: 1 }, signal)).job),
   dead: async (query, signal) => (await get('api/dead', query, signal)).dead,
   workers: async (signal) => (await get('api/workers', {}, signal)).workers,
+  quotas: async (signal) => (await get('api/quotas', {}, signal)).quotas,
   epics: async (signal) => (await get('api/epics', {}, signal)).epics,
   schedules: async (count, signal) =>
     (await get('api/schedules', { count }, signal)).schedules,

@@ -1,9 +1,10 @@
-// Workers: their stages, the level that each tuner has chosen, and the jobs that they run, with start times.
+// Workers: their stages, the level that each tuner has chosen, the jobs that they run, with start times, and how much of
+// its quotas each token has used.
 import { jobAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { button, el, fragment, link, needs, panel, setText } from '../dom.js';
-import { count, counted, duration } from '../format.js';
+import { button, el, fragment, link, needs, panel, setShown, setText } from '../dom.js';
+import { bytes, count, counted, duration } from '../format.js';
 import { poller } from '../poll.js';
 import { progressColumn } from '../progress.js';
 import { store } from '../store.js';
@@ -112,11 +113,54 @@ function leftOut(shown) {
   return shown < ROWS || all <= shown ? '' : `${shown} of ${counted(all, 'job')} are shown.`;
 }
 
+// ---- Quotas -------------------------------------------------------------------------------------
+
+const SCARCE = 0.9; // of a quota
+
+function quotaColumn(kind, shown = count) {
+  return {
+    head: kind[0].toUpperCase() + kind.slice(1),
+    number: true,
+    make(_, cell) {
+      const node = el('span');
+      return {
+        node,
+        set({ [kind]: quota }) {
+          setText(node, quota ? `${shown(quota.used)} of ${shown(quota.max)}` : '–');
+          cell.classList.toggle('zero', !quota);
+          cell.classList.toggle('warn', Boolean(quota) && quota.used >= SCARCE * quota.max);
+        },
+      };
+    },
+  };
+}
+
+function quotaTable() {
+  return liveTable({
+    label: 'Quotas of tokens',
+    key: (q) => q.token,
+    empty: 'No token has quotas.',
+    columns: [
+      { head: 'Token', text: (q) => q.token },
+      quotaColumn('stages'),
+      quotaColumn('jobs'),
+      quotaColumn('bytes', bytes),
+      quotaColumn('sources'),
+      quotaColumn('epics'),
+      quotaColumn('schedules'),
+      quotaColumn('connections'),
+    ],
+  });
+}
+
 export function workersView() {
   let names = new Map();
   const nameOf = (id) => (id ? (names.get(id) ?? `#${id}`) : '–');
   const workers = workerTable(),
-    running = runningTable(nameOf, () => loading.now());
+    running = runningTable(nameOf, () => loading.now()),
+    quotas = quotaTable();
+  const quotaPanel = panel('Quotas of tokens', quotas.node);
+  setShown(quotaPanel, false);
   const said = el('p.error', { role: 'alert' }),
     left = el('p.soft');
   const loading = poller(
@@ -127,6 +171,9 @@ export function workersView() {
       const jobs = await runningJobs(signal);
       running.update(jobs);
       setText(left, leftOut(jobs.length));
+      const limited = await look.quotas(signal);
+      quotas.update(limited);
+      setShown(quotaPanel, limited.length > 0);
       setText(said, '');
     },
     (error) => setText(said, sentence(error)),
@@ -138,6 +185,7 @@ export function workersView() {
       said,
       panel('Connected workers', workers.node),
       panel('Running jobs', running.node, left),
+      quotaPanel,
     ),
     update: loading.tick,
     end: loading.end,
