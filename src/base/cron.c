@@ -248,8 +248,9 @@ int cron_parse(mr_bytes text, struct cron *out) {
     if (count != CRON_FIELDS)
         return error_set(MR_EINVAL,
                          "a cron expression has five fields (minute, hour, day of the month, "
-                         "month, weekday), and this one has %zu",
-                         count);
+                         "month, weekday), and '%.*s' has %zu",
+                         (int)(text.size < 40 ? text.size : 40),
+                         text.size ? (const char *)text.data : "", count);
     for (size_t i = 0; i < CRON_FIELDS; i++)
         if ((err = field_read(&cron_fields[i], fields[i], &bits[i])) < 0)
             return err;

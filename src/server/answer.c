@@ -395,12 +395,14 @@ bool list_read_from(struct session *s, mr_bytes from, mr_bytes only, const char 
                     int (*place)(struct core *, mr_bytes stage, mr_bytes name, uint32_t *out),
                     uint64_t *out) {
     const uint8_t *space = from.size ? memchr(from.data, ' ', from.size) : NULL;
+    int shown = from.size < 64 ? (int)from.size : 64;
     *out = (uint64_t)s->host->first << LIST_SHARD_SHIFT;
     if (!from.data)
         return true;
     if (!space) {
-        session_usage(s, "FROM takes the stage and the name of %s, with a space between them",
-                      what);
+        session_usage(
+            s, "FROM takes the stage and the name of %s, with a space between them, not '%.*s'",
+            what, shown, (const char *)from.data);
         return false;
     }
     size_t size = (size_t)(space - (const uint8_t *)from.data);
@@ -409,7 +411,8 @@ bool list_read_from(struct session *s, mr_bytes from, mr_bytes only, const char 
     if (!access_name(s, "stage", stage))
         return false;
     if (only.size && !bytes_equal(only, stage)) {
-        session_usage(s, "FROM takes %s of the stage that is listed", what);
+        session_usage(s, "FROM takes %s of the stage that is listed, not '%.*s'", what, shown,
+                      (const char *)from.data);
         return false;
     }
     if (!name.size)

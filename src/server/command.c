@@ -279,11 +279,23 @@ const struct option *option_find(const struct option *options, mr_bytes word) {
     return NULL;
 }
 
-static int write_bad_value(struct session *s, const struct option *o, mr_bytes word) {
+void option_refuse(struct session *s, const char *name, const char *needs, mr_bytes word) {
     int shown = word.size < 64 ? (int)word.size : 64;
     session_usage(s, "'%.*s' is not a value of %s, which needs %s", shown, (const char *)word.data,
-                  o->name, kind_text(o->kind));
+                  name, needs);
+}
+
+static int write_bad_value(struct session *s, const struct option *o, mr_bytes word) {
+    option_refuse(s, o->name, kind_text(o->kind), word);
     return -1;
+}
+
+static void write_unknown_option(struct session *s, const struct arguments *a) {
+    mr_bytes word = a->words[a->at];
+    int shown = word.size < 64 ? (int)word.size : 64;
+    const struct command *c = command_row(a->words[0]);
+    session_usage(s, "unknown option '%.*s' for %s; syntax: %s %s", shown, (const char *)word.data,
+                  c->name, c->name, c->syntax);
 }
 
 int option_read(struct session *s, struct arguments *a, const struct option *options, void *into) {
@@ -293,7 +305,7 @@ int option_read(struct session *s, struct arguments *a, const struct option *opt
     char *to = (char *)into + o->offset;
     uint32_t values = o->kind == OPTION_FLAG ? 0 : o->kind == OPTION_NUMBERED ? 2 : 1;
     if (a->count - a->at - 1 < values) {
-        session_usage(s, "%s needs a value: %s", o->name, kind_text(o->kind));
+        session_usage(s, "%s needs %s", o->name, kind_text(o->kind));
         return -1;
     }
     mr_bytes value = a->words[a->at + values];
@@ -317,16 +329,11 @@ int option_read(struct session *s, struct arguments *a, const struct option *opt
 bool options_read(struct session *s, struct arguments *a, const struct option *options,
                   void *into) {
     while (a->at < a->count) {
-        mr_bytes word = a->words[a->at];
         int read = option_read(s, a, options, into);
-        if (read < 0)
+        if (!read)
+            write_unknown_option(s, a);
+        if (read <= 0)
             return false;
-        if (!read) {
-            int shown = word.size < 64 ? (int)word.size : 64;
-            session_usage(s, "unknown option '%.*s' for %.*s", shown, (const char *)word.data,
-                          (int)a->words[0].size, (const char *)a->words[0].data);
-            return false;
-        }
     }
     return !s->checks;
 }

@@ -118,6 +118,9 @@ const struct option *option_find(const struct option *options, mr_bytes word);
 // and an error was answered.
 int option_read(struct session *, struct arguments *a, const struct option *options, void *into);
 
+// Answers that this word is not a value of an option, and what it needs.
+void option_refuse(struct session *, const char *name, const char *needs, mr_bytes word);
+
 // Reads all that is left as options. False: an error was answered, or the session only checks.
 bool options_read(struct session *, struct arguments *, const struct option *, void *into);
 

@@ -300,8 +300,7 @@ static bool cancel_read_status(struct session *s, struct bulk *b) {
     if (!name.data)
         return true;
     if (!job_status_find(name, &b->status) || b->status > JOB_RUNNING) {
-        session_usage(s, "CANCEL STAGE is for jobs that are delayed, waiting or running: DROP "
-                         "deletes dead ones");
+        option_refuse(s, "STATUS", "delayed, waiting or running: DROP deletes dead jobs", name);
         return false;
     }
     b->last = b->status;

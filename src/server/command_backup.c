@@ -9,6 +9,8 @@
 #include "server/shards.h"
 #include "wire/number.h"
 
+#include <inttypes.h>
+
 // ---- Beginning ----------------------------------------------------------------------------------
 
 static void write_parts(struct session *s) {
@@ -103,7 +105,8 @@ static void run_backup_read(struct session *s, const struct arguments *a) {
     if (a->count == 4 && !heads) {
         session_usage(s, "syntax: BACKUP shard position [HEADS]");
     } else if (shard < h->first || shard >= h->end) {
-        session_usage(s, "there is no such shard: the store has %u", h->shards);
+        session_usage(s, "there is no shard %" PRIu64 ": the shards are 0 to %u", shard,
+                      h->shards - 1);
     } else if (!backup_part_of(s, (uint32_t)shard, &part)) {
         session_usage(s, "this connection has begun no backup: BACKUP BEGIN");
     } else {

@@ -299,8 +299,8 @@ static bool status_read(struct session *s, const struct jobs_options *o, enum jo
         return true;
     enum job_status status;
     if (!job_status_find(o->status, &status))
-        session_usage(s,
-                      "STATUS must be running, waiting, delayed, dead, done, expired or cancelled");
+        option_refuse(s, "STATUS", "running, waiting, delayed, dead, done, expired or cancelled",
+                      o->status);
     else if (o->key.size && !job_status_has_key(status))
         session_usage(s, "ended jobs cannot be listed by KEY");
     else {

@@ -132,6 +132,8 @@ static void fetch_shown(struct session *s, const struct arguments *a,
 
 // ---- Making -----------------------------------------------------------------------------------
 
+enum { EVERY_NONE = -1 }; // there is no EVERY
+
 struct schedule_options {
     struct job_spec job;
     mr_bytes cron, zone, missed, body;
@@ -155,7 +157,7 @@ static const struct option schedule_options[] = {
 
 // Whether the words belong together; else says what is wrong.
 static bool check_schedule(struct session *s, const struct schedule_options *o) {
-    bool cron = o->cron.data, every = o->every_ms;
+    bool cron = o->cron.data, every = o->every_ms != EVERY_NONE;
     if (cron == every)
         session_usage(s, "a schedule needs CRON expr or EVERY ms, %s",
                       cron ? "not both" : "and has neither");
@@ -175,14 +177,14 @@ static void schedule_make(struct session *s, const struct schedule_name *n,
     struct schedule_spec spec = { .stage = n->stage,
                                   .name = n->name,
                                   .cron = o->cron,
-                                  .every_ms = (uint64_t)o->every_ms,
+                                  .every_ms = o->cron.data ? 0 : (uint64_t)o->every_ms,
                                   .zone = o->zone,
                                   .body = o->body,
                                   .job = o->job };
     if (!check_schedule(s, o))
         return;
     if (o->missed.data && !missed_find(o->missed, &spec.missed)) {
-        session_usage(s, "MISSED must be skip, one or all");
+        option_refuse(s, "MISSED", "skip, one or all", o->missed);
         return;
     }
     if (o->cron.data && !o->cron.size)
@@ -196,7 +198,7 @@ static bool only_shows(const struct arguments *a) {
 }
 
 void run_schedule(struct session *s, struct arguments *a) {
-    struct schedule_options o = { 0 };
+    struct schedule_options o = { .every_ms = EVERY_NONE };
     struct schedule_name n = schedule_named(s->host, a->words[1], a->words[2]);
     mr_bytes what = a->count == 4 ? a->words[3] : (mr_bytes){ 0 };
     struct show_schedule show = { .name = n, .body = a->count == 4 };

@@ -477,7 +477,7 @@ void run_beat(struct session *s, struct arguments *a) {
 static bool read_amount(struct session *s, const char *what, mr_bytes word, uint64_t *out) {
     if (number_parse(word, out) == 0 && *out <= INT64_MAX)
         return true;
-    session_usage(s, "%s must be a number", what);
+    option_refuse(s, what, "a number", word);
     return false;
 }
 

@@ -71,15 +71,15 @@ static void T1_an_unknown_option_is_named(void **state) {
     };
     for (size_t i = 0; i < sizeof with_options / sizeof *with_options; i++) {
         send_linef(d, 0, "%s BOGUS x y z", with_options[i]);
-        expect_reply(d, 0, "-ERR unknown option 'BOGUS' for *");
+        expect_reply(d, 0, "-ERR unknown option 'BOGUS' for *; *");
     }
 }
 
 // F49: numbers at and beyond their limits.
 static void F49_numbers_at_their_limits(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "PUSH s a DELAY", "-ERR DELAY needs a value: a duration*");
-    ask(d, 0, "PUSH s a EPIC e", "-ERR EPIC needs a value: a number");
+    ask(d, 0, "PUSH s a DELAY", "-ERR DELAY needs a duration*");
+    ask(d, 0, "PUSH s a EPIC e", "-ERR EPIC needs a number");
     ask(d, 0, "PUSH s a DELAY x", "-ERR 'x' is not a value of DELAY, which needs a duration: *");
     ask(d, 0, "PUSH s a DELAY -1", "-ERR '-1' is not a value of *");
     ask(d, 0, "PUSH s a DELAY 9223372036854775808", "-ERR *");
@@ -339,7 +339,7 @@ static void T5_TAKE_with_its_options(void **state) {
     ask(d, 0, "TAKE nowhere", "[]");
     ask(d, 0, "TAKE 'bad name'", "-ERR *");
     ask(d, 0, "TAKE s WAIT", "-ERR WAIT needs *");
-    ask(d, 0, "TAKE s COUNT 1 u", "-ERR unknown option 'u' for TAKE");
+    ask(d, 0, "TAKE s COUNT 1 u", "-ERR unknown option 'u' for TAKE; *");
 }
 
 // E4: result, state and emitted jobs come together, or not at all.
@@ -350,7 +350,7 @@ static void E4_DONE_with_its_options(void **state) {
     send_linef(d, 0, "DONE %s %s EMIT t", job.id, job.token);
     expect_reply(d, 0, "-ERR EMIT needs *");
     send_linef(d, 0, "DONE %s %s EMIT t x y BOGUS", job.id, job.token);
-    expect_reply(d, 0, "-ERR unknown option 'BOGUS' for DONE");
+    expect_reply(d, 0, "-ERR unknown option 'BOGUS' for DONE; *");
     send_linef(d, 0, "DONE %s %s EMIT 'bad name' x y", job.id, job.token);
     expect_reply(d, 0, "-ERR *");
     ask(d, 1, "STAGES", "[[*]]"); // nothing of these has happened
@@ -451,7 +451,8 @@ static void G6_CANCEL_of_a_stage(void **state) {
     ask(d, 0, "CANCEL STAGE s", ":0");
     ask(d, 0, "STAGES NAME s", "[[*\"waiting\" :0 *\"delayed\" :0 *\"cancelled\" :5 *]]");
     ask(d, 0, "STAGES NAME t", "[[*\"waiting\" :1 *]]");
-    ask(d, 0, "CANCEL STAGE s STATUS dead", "-ERR CANCEL STAGE is for jobs*");
+    ask(d, 0, "CANCEL STAGE s STATUS dead",
+        "-ERR 'dead' is not a value of STATUS, which needs delayed, waiting or running*");
     ask(d, 0, "CANCEL STAGE s REASON x", "-ERR *REASON*");
     ask(d, 0, "CANCEL STAGE", "-ERR *");
     ask(d, 0, "CANCEL STAGE unknown", "-GONE *");
@@ -619,7 +620,7 @@ static void G11_PROGRESS_is_shown_and_extends_the_lease(void **state) {
     expect_reply(d, 0, "[]");
     ask(d, 0, "JOB 1 BODY", "{*\"progress\" {\"done\" :4 \"total\" :0 \"text\" \"\"} \"body\" *}");
     send_linef(d, 0, "PROGRESS %s %s x 10", job.id, job.token);
-    expect_reply(d, 0, "-ERR done must be a number");
+    expect_reply(d, 0, "-ERR 'x' is not a value of done, which needs a number");
     fail_job(d, job, "no");
     ask(d, 0, "JOB 1", "{*\"reasons\" [*]}"); // gone with the lease
     send_linef(d, 0, "PROGRESS %s %s 5 10", job.id, job.token);
@@ -702,7 +703,8 @@ static void A3_JOBS_lists_jobs_by_status_and_key(void **state) {
     ask(d, 1, "JOBS s KEY k", "[[\"id\" \"1\" *] [\"id\" \"2\" *] [\"id\" \"4\" *]]");
     ask(d, 1, "JOBS s KEY nobody", "[]");
     ask(d, 1, "JOBS s KEY k STATUS done", "-ERR *KEY*");
-    ask(d, 1, "JOBS s STATUS nonsense", "-ERR STATUS must be *");
+    ask(d, 1, "JOBS s STATUS nonsense",
+        "-ERR 'nonsense' is not a value of STATUS, which needs running, *");
     ask(d, 1, "JOBS nowhere", "-GONE *");
     ask(d, 1, "JOBS s FROM 99", "-GONE *");
     ask(d, 1, "JOBS s STATUS dead FROM 1", "-GONE *begin again");
@@ -970,7 +972,8 @@ static void D4_T9_T16_EPIC_with_its_options(void **state) {
     done_job(d, take(d, 0, "s"));
     expect_reply(d, 1, "[*\"done\" :1 *]");
     ask(d, 1, "EPIC s e WAIT -1", "[*\"done\" :1 *]"); // it is over
-    ask(d, 0, "EPIC s e BOGUS", "-ERR unknown option 'BOGUS' for EPIC");
+    ask(d, 0, "EPIC s e BOGUS",
+        "-ERR unknown option 'BOGUS' for EPIC; syntax: EPIC stage name *THEN *");
     ask(d, 0, "EPIC s e END", "-ERR *");
     ask(d, 0, "EPIC s '' END 1", "-ERR *");
     ask(d, 0, "EPIC s e DROP", "[*\"done\" :1 *]");
@@ -1141,10 +1144,14 @@ static void SCHEDULE_refuses_what_it_cannot_do(void **state) {
     ask(d, 0, "SCHEDULE s n EVERY 1s", "-ERR a schedule needs PUSH body*");
     ask(d, 0, "SCHEDULE s n EVERY 1s TZ UTC PUSH b", "-ERR TZ is the time zone of CRON*");
     ask(d, 0, "SCHEDULE s n EVERY 1s PUSH b BODY", "-ERR BODY shows *");
-    ask(d, 0, "SCHEDULE s n EVERY 1s MISSED some PUSH b", "-ERR MISSED must be skip, one or all");
+    ask(d, 0, "SCHEDULE s n EVERY 1s MISSED some PUSH b",
+        "-ERR 'some' is not a value of MISSED, which needs skip, one or all");
     ask(d, 0, "SCHEDULE s n EVERY 999 PUSH b", "-ERR an interval of 999 ms *1000 ms to 100 years");
-    ask(d, 0, "SCHEDULE s n EVERY 1s PUSH b DELAY 5", "-ERR unknown option 'DELAY' for SCHEDULE");
+    ask(d, 0, "SCHEDULE s n EVERY 1s PUSH b DELAY 5",
+        "-ERR unknown option 'DELAY' for SCHEDULE; *");
     ask(d, 0, "SCHEDULE s n CRON '' PUSH b", "-ERR a cron expression has five fields*");
+    ask(d, 0, "SCHEDULE s n CRON '0 9 *' PUSH b", "-ERR a cron expression *and '0 9 *' has 3");
+    ask(d, 0, "SCHEDULE s n EVERY 0 PUSH b", "-ERR an interval of 0 ms *1000 ms to 100 years");
     ask(d, 0, "SCHEDULE s n CRON '0 24 * * *' PUSH b", "-ERR the hour '24' *0 to 23*");
     ask(d, 0, "SCHEDULE s n CRON '0 0 31 2 *' PUSH b", "-ERR * never fires*");
     ask(d, 0, "SCHEDULE s n CRON @daily TZ Moon/Crater PUSH b",
@@ -1168,7 +1175,8 @@ static void SCHEDULES_are_listed(void **state) {
     ask(d, 0, "SCHEDULES s COUNT 1", "[[\"name\" \"a\" *]]");
     ask(d, 0, "SCHEDULES s FROM 's a'", "[[\"name\" \"b\" *]]");
     ask(d, 0, "SCHEDULES FROM 's z'", "-GONE *");
-    ask(d, 0, "SCHEDULES s FROM 'other c'", "-ERR FROM takes a schedule of the stage *");
+    ask(d, 0, "SCHEDULES s FROM 'other c'",
+        "-ERR FROM takes a schedule of the stage *, not 'other c'");
     ask(d, 0, "SCHEDULES unknown", "[]");
     send_line(d, 0, "SCHEDULES");
     const char *all = next_reply(d, 0);

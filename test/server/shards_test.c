@@ -256,7 +256,8 @@ static void lists_of_all_shards_read_their_options_as_one_does(void **state) {
         send_linef(d, 0, "EPICS FROM '%s ' COUNT 1", stages[i]); // from the first of all
         expect_reply(d, 0, "[[*]]");
         send_linef(d, 0, "EPICS STAGE s FROM '%s e'", stages[i]);
-        expect_reply(d, 0, i ? "-ERR FROM takes an epic of the stage that is listed" : "[]");
+        expect_reply(d, 0,
+                     i ? "-ERR FROM takes an epic of the stage that is listed, not '*'" : "[]");
     }
 }
 
