@@ -114,6 +114,7 @@ void config_print(void);            // a file of options for the server
 
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);
+enum cli_exit dev_run(const struct input *);
 enum cli_exit auth_add_run(const struct input *);
 enum cli_exit auth_list_run(const struct input *);
 enum cli_exit auth_remove_run(const struct input *);

@@ -1,5 +1,6 @@
 // millrace serve: reads its options, from flags and from a file, then runs the server. On SIGHUP it
 // reads the file again.
+#include "cli/serve.h"
 #include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/config.h"
@@ -17,20 +18,22 @@
 
 #include "base/errors.h"
 
-#include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-enum { DRAIN_MS = 10000, HOST_MOST = 64, CLIENTS_MOST = 1000000 };
+enum { DRAIN_MS = 10000, CLIENTS_MOST = 1000000 };
 
 struct serving {
     const struct input *flags; // as they were given
     struct input in;           // and with those of the file
     struct config config;
+    const struct serve_start *start;
     struct server_options options;
-    char host[HOST_MOST], http_host[HOST_MOST];
+    char host[PLACE_HOST], http_host[PLACE_HOST];
+    char page[SERVE_URL]; // of the front; "": there is none
     enum notice_level level;
     bool json;
 };
@@ -64,38 +67,13 @@ static int read_store(struct input *in, struct server_options *o) {
     return input_refuse(in, "--store", "this build knows " STORE_SCHEMES);
 }
 
-static bool is_loopback(const char *host) {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
-}
-
-// HOST:PORT, or [HOST]:PORT, as an address in digits and a port.
-static int read_address(const struct input *in, const char *option, const char *value,
-                        char host[HOST_MOST], uint16_t *out_port) {
-    const char *colon = strrchr(value, ':');
-    char *end = NULL;
-    unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
-    size_t size = colon ? (size_t)(colon - value) : 0;
-    if (!colon || !colon[1] || *end || port > UINT16_MAX || !size || size >= HOST_MOST)
-        return input_refuse(in, option, "it is HOST:PORT, such as " CLI_LISTEN);
-    bool brackets = value[0] == '[' && value[size - 1] == ']';
-    memcpy(host, value + brackets, size - 2 * brackets);
-    host[size - 2 * brackets] = 0;
-    if (strcmp(host, "localhost") == 0)
-        snprintf(host, HOST_MOST, "127.0.0.1");
-    *out_port = (uint16_t)port;
-    return 0;
-}
-
 // Without tokens every client that can connect may do everything.
 static int read_place(const struct input *in, const char *option, const char *value,
-                      char host[HOST_MOST], uint16_t *out_port) {
-    uint8_t raw[sizeof(struct in6_addr)];
-    int err = read_address(in, option, value, host, out_port);
+                      char host[PLACE_HOST], uint16_t *out_port) {
+    int err = place_read(in, option, value, host, out_port);
     if (err < 0)
         return err;
-    if (inet_pton(AF_INET, host, raw) != 1 && inet_pton(AF_INET6, host, raw) != 1)
-        return input_refuse(in, option, "HOST is an address of this machine, in digits");
-    if (!is_loopback(host) && !input_option(in, "--insecure") && !input_option(in, "--auth"))
+    if (!place_is_loopback(host) && !input_option(in, "--insecure") && !input_option(in, "--auth"))
         return input_refuse(
             in, option,
             "every client that connects could do everything; make tokens (millrace "
@@ -210,14 +188,6 @@ static int read_credentials(const struct input *in, struct server_options *o) {
     return 0;
 }
 
-enum { PLACE = HOST_MOST + 16 };
-
-static const char *write_place(const char *host, uint16_t port, char out[PLACE]) {
-    bool v6 = strchr(host, ':') != NULL;
-    snprintf(out, PLACE, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
-    return out;
-}
-
 // No client can connect to an address that stands for all addresses of the machine: the notice then
 // has the loopback address, and mentions the others.
 static bool stands_for_all(const char *host) {
@@ -232,27 +202,43 @@ static const char *elsewhere(const char *host) {
     return stands_for_all(host) ? " (from elsewhere: any address or name of this machine)" : "";
 }
 
+static void report_start(const struct serving *s, const char *place) {
+    char url[SERVE_URL];
+    snprintf(url, sizeof url, "millrace%s://%s", s->options.tls.cert ? "s" : "", place);
+    if (s->start->ready)
+        s->start->ready(s->start->arg, url, s->page);
+}
+
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     const struct serving *s = arg;
     const struct server_options *o = &s->options;
-    char place[PLACE];
-    write_place(loaded ? reachable(host) : host, port, place);
+    char place[PLACE_TEXT];
+    place_write(loaded ? reachable(host) : host, port, place);
+    if (loaded)
+        report_start(s, place);
     if (loaded)
         notice(NOTICE_INFO, "ready: store %s, clients connect to millrace%s://%s%s", o->store,
                o->tls.cert ? "s" : "", place, elsewhere(host));
     else
         notice(NOTICE_INFO, "millrace %s listens on %s%s%s", mr_version(), place,
                o->auth ? ", asks for tokens" : "", o->tls.cert ? ", encrypts" : "");
-    if (!loaded && !is_loopback(host) && !o->tls.cert)
+    if (!loaded && !place_is_loopback(host) && !o->tls.cert)
         notice(NOTICE_WARN, "secrets and jobs travel in the clear: --tls-cert and --tls-key would "
                             "encrypt them");
 }
 
-static void on_http(void *arg, const char *host, uint16_t port) {
+static void on_serve_stop(void *arg) {
     const struct serving *s = arg;
-    char place[PLACE];
-    notice(NOTICE_INFO, "page, metrics and API: %s://%s/%s", s->options.tls.cert ? "https" : "http",
-           write_place(reachable(host), port, place), elsewhere(host));
+    if (s->start->stop)
+        s->start->stop(s->start->arg);
+}
+
+static void on_http(void *arg, const char *host, uint16_t port) {
+    struct serving *s = arg;
+    char place[PLACE_TEXT];
+    snprintf(s->page, sizeof s->page, "%s://%s/", s->options.tls.cert ? "https" : "http",
+             place_write(reachable(host), port, place));
+    notice(NOTICE_INFO, "page, metrics and API: %s%s", s->page, elsewhere(host));
 }
 
 static int read_loops(const struct input *in, struct server_options *o) {
@@ -296,9 +282,9 @@ static void on_reload(void *arg);
 static int serve_read_options(const struct input *flags, struct serving *out) {
     *out = (struct serving){ .flags = flags,
                              .in = *flags,
-                             .options = { .drain_ms = DRAIN_MS,
-                                          .on_ready = on_ready,
+                             .options = { .on_ready = on_ready,
                                           .on_front = on_http,
+                                          .on_stop = on_serve_stop,
                                           .on_reload = on_reload } };
     int err = config_read(&out->in, &out->config);
     if (err == 0)
@@ -331,6 +317,10 @@ static void note_changes(const struct serving *before, const struct serving *now
 static void on_reload(void *arg) {
     const struct serving *s = arg;
     struct serving now;
+    if (s->start->ends_on_hangup) {
+        raise(SIGTERM);
+        return;
+    }
     if (serve_read_options(s->flags, &now) < 0) {
         notice(NOTICE_ERROR, "not reloaded: %s", error_text());
         return;
@@ -378,20 +368,23 @@ static int serve_store(const struct serving *s) {
     return err < 0 ? err : node_run(&o);
 }
 
-static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
+enum cli_exit serve_with(const struct input *flags, const struct serve_start *start) {
     struct serving s;
     int err = serve_read_options(flags, &s);
     if (err < 0) {
-        complain("serve: %s", error_text());
+        complain("%s: %s", start->command, error_text());
         return err == MR_ENOMEM ? CLI_UNOPENED : CLI_USAGE;
     }
     leave_no_core();
     notice_set(s.level, s.json);
-    s.options.listen_fd = listen_fd;
+    s.start = start;
+    s.options.listen_fd = start->listen_fd;
+    s.options.front_fd = start->http_fd;
+    s.options.drain_ms = start->drain_ms;
     s.options.arg = &s;
     err = serve_store(&s);
     if (err < 0)
-        complain("serve: %s", error_text());
+        complain("%s: %s", start->command, error_text());
     else
         notice(NOTICE_INFO, "closed");
     config_finish(&s.config);
@@ -409,5 +402,6 @@ enum cli_exit serve_run(const struct input *in) {
     }
     if (fd)
         input_set(&flags, "--listen", address);
-    return serve_with(&flags, fd);
+    struct serve_start start = { .command = "serve", .listen_fd = fd, .drain_ms = DRAIN_MS };
+    return serve_with(&flags, &start);
 }

@@ -75,6 +75,36 @@ static const struct cli_command work_commands[] = {
         .run = serve_run,
     },
     {
+        .name = "dev",
+        .arguments = "",
+        .doc = "run a server in memory, to try things out",
+        .help = "Prints the address of its page and three lines to paste: they push a job, work\n"
+                "on it and look at the stages. Listens on this machine only; if a default port is\n"
+                "in use, at the next free one, and the lines then have the right --at. After that\n"
+                "only warnings are printed. Ctrl-C ends it; its jobs are gone then. Use millrace\n"
+                "serve to keep them.\n"
+                "\n"
+                "With --sample it has four stages that are busy: slow jobs, jobs that fail (dead\n"
+                "letters, parked keys), a tenant that floods while others have their turns, and a\n"
+                "worker that finds its level. They are worked on by a second process, which ends\n"
+                "with the first.\n"
+                "\n"
+                "With --json the first line of stdout is an object: url, page, push, work, look.\n"
+                "Exits with 0 after Ctrl-C or SIGTERM, 3 if an address that was set is in use.\n",
+        .examples = "millrace dev\n"
+                    "millrace dev --sample\n"
+                    "    with stages to look at: millrace why, dead, channels, top\n"
+                    "millrace dev --listen 127.0.0.1:0 --http off --json\n"
+                    "    for a test: on a free port, which is in the first line\n",
+        .options = { { "--sample", NULL, "have four busy stages to look at" },
+                     { "--listen", "HOST:PORT",
+                       "where clients connect (" CLI_LISTEN ", or the next)" },
+                     { "--http", "HOST:PORT", "the page, or off (" CLI_HTTP ", or the next)" },
+                     { "--log-level", "LEVEL", "error, warn, info or debug (warn)" },
+                     { "--json", NULL, "print the addresses and lines as JSON" } },
+        .run = dev_run,
+    },
+    {
         .name = "run",
         .arguments = "-- COMMAND...",
         .runs_command = true,

@@ -529,6 +529,8 @@ void server_fail_node(struct server *server, int err) {
 void server_drain(struct server *server) {
     struct loop *v = server->loop[0];
     server->stopping = true;
+    if (server->options.on_stop)
+        server->options.on_stop(server->options.arg);
     systemd_notify("STOPPING=1\nSTATUS=Letting running jobs end");
     listener_close(&server->wire);
     listener_close(&server->front);
@@ -711,7 +713,7 @@ static int start_fronts(struct server *server) {
                                  .server = v };
     int err = o->front->start(&place, &server->fronts);
     if (err == 0)
-        err = listen_on(&server->front, o->front_host, &o->front_port, 0);
+        err = listen_on(&server->front, o->front_host, &o->front_port, o->front_fd);
     if (err == MR_ENET)
         err = error_set(err, "%s; --http sets another address", error_text());
     for (uint32_t i = 0; err == 0 && i < loop_count(server); i++)

@@ -65,6 +65,7 @@ struct server_options {
     const struct front_impl *front;
     const char *front_host, *front_names;
     uint16_t front_port;
+    int front_fd; // a socket that listens there already; 0: none
     bool front_asked;
     const char *auth;     // the file of tokens; NULL: no token is required
     struct tls_files tls; // with a certificate, connections are encrypted
@@ -81,6 +82,7 @@ struct server_options {
     const struct server_cluster *cluster; // of a node; NULL: it is none, and opens all shards
     struct log_stream_options stream;
     void (*on_reload)(void *arg); // called on SIGHUP, on the loop's thread. May be NULL.
+    void (*on_stop)(void *arg);   // the same when it begins to wait for running jobs. May be NULL.
     void *arg;
 };
 

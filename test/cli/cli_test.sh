@@ -9,7 +9,7 @@ cd "$dir" || exit 1
 export NO_COLOR=1 MILLRACE_URL=mem: # no command here may reach an engine that happens to run
 unset MILLRACE_SIDE_FILE MILLRACE_KEY
 number=0 failed=0
-commands='help serve run flow work emit state snooze progress schedule\ apply schedule push call await cancel job jobs epic bench stages channels workers
+commands='help serve dev run flow work emit state snooze progress schedule\ apply schedule push call await cancel job jobs epic bench stages channels workers
     epics dead why retry drop due pause resume drain stage inbox\ install inbox\ run auth\ add auth\ list auth\ remove store\ check store\ dump store\ repair store\ copy store\ init cluster\ status cluster\ drain cluster\ move'
 
 ok() { # name; the last command's exit code decides
@@ -65,7 +65,7 @@ each_command() { # function: called with a command's words
 
 # ---- Help --------------------------------------------------------------------------------------
 
-table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 47 ]; } # commands, and the usage
+table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 48 ]; } # commands, and the usage
 table_is_known
 ok "help lists as many commands as are tested here"
 
@@ -159,7 +159,7 @@ refuses_options() { exits 2 $1 --nosuch && complains "no option '--nosuch'"; }
 each_command refuses_options
 ok "every command refuses an unknown option"
 takes_any='^\(work\|schedule\|retry\|drop\|due\|stage\)$'
-takes_none='^\(help\|schedule\|serve\|state\|bench\|stages\|workers\|epics\|auth list\|cluster status\|dead\|inbox .*\)$'
+takes_none='^\(help\|schedule\|serve\|dev\|state\|bench\|stages\|workers\|epics\|auth list\|cluster status\|dead\|inbox .*\)$'
 is() { echo "$1" | grep -q "$2"; }
 refuses_more() {
     is "$1" "$takes_any" || { exits 2 $1 a b c d && complains "one argument too many\|is missing before"; }

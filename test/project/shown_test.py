@@ -160,6 +160,15 @@ def run_serve(line):
     shown_server.stop()
 
 
+def run_dev(line):
+    """It prints lines to paste, and ends by itself when it is asked to."""
+    dev = Running("bash", "-c", f"exec {line}", text=True)
+    wait_until(lambda: dev.process.poll() is not None or "millrace://" in dev.read(dev.out) or
+               "Only warnings follow" in dev.read(dev.out), line)
+    dev.signal(signal.SIGINT)
+    equal(dev.end().code, 0, line, dev.end())
+
+
 def until_done(words, stage, options=()):
     """A worker, which ends a job of the stage."""
     until(words, stage, options, lambda job: client.ask("AWAIT", job, "WAIT", TIMEOUT_S * 1000) is not None)
@@ -292,6 +301,8 @@ def run_shown(line):
         line = line.replace("nats://a,b,c", nats().url())
     if "millrace serve" in line:
         return run_serve(line.rstrip("& "))
+    if "millrace dev" in line:
+        return run_dev(line.rstrip("& "))
     if "millrace work " in line:
         return run_work(line)
     if "millrace inbox " in line:
