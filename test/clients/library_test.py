@@ -286,6 +286,25 @@ def K7_many_refused_pushes_spoil_no_other(language):
 
 
 @case
+def pushes_at_once_use_their_sources_again(language):
+    """A server keeps 10,000 of them."""
+    with memory_server() as server:
+        proxy = Proxy(server)
+        driver = Driver(language, f"millrace://127.0.0.1:{proxy.port}")
+        sources = lambda: [words[words.index(b"SOURCE") + 1] for words in proxy.said if words[0] == b"PUSH"]
+        driver.do("push", "s", "x")
+        for n in range(1, 4):
+            server.process.send_signal(signal.SIGSTOP)
+            pushes = [driver.begin("push", "s", "x") for _ in range(100)]
+            wait_until(lambda: len(sources()) == 100 * n + 1, "all are on their way")
+            server.process.send_signal(signal.SIGCONT)
+            for push in pushes:
+                push()
+        check(len(set(sources())) <= 100, f"{len(set(sources()))} sources")
+        equal(waiting(server, "s"), 301)
+
+
+@case
 def a_push_that_waits_for_room_delays_no_other(language):
     with memory_server() as server:
         driver, client = Driver(language, server.url), Client(server)

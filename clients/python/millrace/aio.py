@@ -13,19 +13,18 @@ import random
 import secrets
 import ssl
 import time
-from typing import (Any, Awaitable, Callable, Dict, Iterable, List, Optional, Set,
-                    Tuple, TypeVar, Union)
+from typing import (Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union)
 
 from .codec import Meta, from_bytes, milliseconds, readable, to_bytes
 from .errors import (Cancelled, Dead, Expired, Full, Gap, Gone, MillraceError, Stopped, Timeout,
                      Unreachable)
 from .wire import Address, Push, Wire, Word, address_of, dial
 
-T = TypeVar("T")
 REPEAT_SECONDS = 25.0  # a server remembers the numbers of a source for a minute at least
 SLACK_SECONDS = 5.0
 WAIT_SECONDS = 10.0    # of one command that waits
-SOURCES_KEPT = 64      # free ones, of all stages
+SOURCE_SECONDS = 30.0  # a server forgets a source that is not used for a minute
+STAGES_KEPT = 1000     # that have free sources
 MANY, MANY_BYTES = 256, 1 << 20  # pushes of push_many in one command, and their bytes, about
 PAUSE_LEAST, PAUSE_MOST = 0.05, 2.0
 
@@ -67,12 +66,16 @@ class Link:
         self._node = random.randrange(len(address.nodes))
         self._lock = asyncio.Lock()
 
+    @property
+    def up(self) -> Optional[Wire]:
+        return self.wire if self.wire and self.wire.is_open else None
+
     async def get(self) -> Wire:
         """A connection that is up. Tries each node once; raises the last one's error."""
         async with self._lock:
             for left in range(len(self.address.nodes), 0, -1):
-                if self.wire and not self.wire.closed.done():
-                    return self.wire
+                if self.up:
+                    break
                 if self.closed:
                     raise _lasting("the client was closed")
                 node = self.address.nodes[self._node % len(self.address.nodes)]
@@ -85,19 +88,19 @@ class Link:
                         raise
                 else:
                     self._logger.debug("connected to %s:%d", *node)
-        assert self.wire
-        return self.wire
+            assert self.wire
+            return self.wire
 
     async def ask(self, *words: Word) -> Any:
-        return await (await self.get()).ask(*words)
+        return await (self.up or await self.get()).ask(*words)
 
-    async def repeat(self, command: Callable[[Wire], Awaitable[T]],
-                     seconds: float = REPEAT_SECONDS) -> T:
-        """Runs a command that may be sent twice, again after each loss of the connection."""
+    async def repeat(self, *words: Word, wait: float = 0, seconds: float = REPEAT_SECONDS) -> Any:
+        """Sends a command that may be sent twice, again after each loss of the connection; it may
+        wait in the server for so many seconds."""
         until, pause = time.monotonic() + min(seconds, REPEAT_SECONDS), PAUSE_LEAST
         while True:
             try:
-                return await command(await self.get())
+                return await (self.up or await self.get()).ask(*words, wait=wait)
             except (Unreachable, Stopped) as error:
                 if error.lasting or time.monotonic() + pause > until:
                     raise
@@ -126,8 +129,8 @@ def _lasting(why: str) -> Unreachable:
 class _Source:
     """A series of numbers for pushes to one stage."""
 
-    def __init__(self, stage: str) -> None:
-        self.stage, self.name, self.number = stage, "python-" + secrets.token_hex(16), 0
+    def __init__(self) -> None:
+        self.name, self.number, self.used = "python-" + secrets.token_hex(16), 0, 0.0
 
 
 class AsyncMillrace:
@@ -143,8 +146,6 @@ class AsyncMillrace:
         self._main: Optional[Link] = None
         self._sources: Dict[str, List[_Source]] = {}
         self._calls: Dict[bytes, Set["asyncio.Future[Any]"]] = {}  # two may have one name
-        self._early: Dict[bytes, Any] = {}  # ends of calls whose id is not known yet
-        self._calling = 0
         self.workers: Set[Any] = set()
 
     async def __aenter__(self) -> "AsyncMillrace":
@@ -173,89 +174,80 @@ class AsyncMillrace:
     async def push(self, stage: str, body: Any = b"", **options: Any) -> str:
         """Pushes a job and returns its id. Options: key, once, last, delay, deadline, attempts,
         meta, room; times are in seconds."""
-        words = ("PUSH", stage, to_bytes(body), *push_words(**options))
-        room = options.get("room", 0)
-        return _id(await self._numbered(
-            stage, room, lambda wire, number: wire.ask(*words, *number, wait=_patience(room))))
+        head = ("PUSH", stage, to_bytes(body), *push_words(**options))
+        return _id(await self._numbered(stage, options.get("room", 0), head))
 
     async def push_many(self, stage: str, items: Iterable[Any], **options: Any) -> List[str]:
         """Pushes bodies, or pairs of key and body, in order; returns their ids. All are pushed, or
         the error of the first one that is refused is raised with `ids`, those before it."""
         ids: List[str] = []
-        room = options.get("room", 0)
         pairs = [item if isinstance(item, tuple) else ("", item) for item in items]
         head = ("PUSHMANY", stage, *push_words(**options))
         while len(ids) < len(pairs):
-            words, size = [], 0  # type: ignore[var-annotated]
+            words: List[Word] = ["ITEMS"]
+            size = 0
             for key, body in pairs[len(ids):len(ids) + MANY]:
-                words += key or "", to_bytes(body)
-                size += len(words[-1])
+                data = to_bytes(body)
+                words += key or "", data
+                size += len(data)
                 if size > MANY_BYTES:
                     break
             try:
-                ids += map(_id, await self._numbered(
-                    stage, room, lambda wire, n: wire.ask(
-                        *head, *n, "ITEMS", *words, wait=_patience(room))))
+                ids += map(_id, await self._numbered(stage, options.get("room", 0), head, words))
             except MillraceError as error:
                 error.ids = ids  # type: ignore[attr-defined]
                 raise
         return ids
 
-    async def _numbered(self, stage: str, room: float,
-                        send: Callable[[Wire, Tuple[Word, ...]], Awaitable[T]]) -> T:
+    async def _numbered(self, stage: str, room: float, head: Sequence[Word],
+                        tail: Sequence[Word] = ()) -> Any:
         """Sends a push with the next number of a source. One that waits for room has a connection
         of its own, so that others do not wait with it."""
         link = self.link() if room else self.main
+        source, again = self._source(stage), True
         try:
-            for again in (True, False):
-                source = self._source(stage)
+            while True:
                 try:
-                    reply = await self._send(link, source, send)
+                    reply = await link.repeat(*head, "SOURCE", source.name, source.number + 1,
+                                              *tail, wait=_patience(room))
                 except Gap:  # the server does not know the source any more: it was idle for long
+                    source = _Source()
                     if not again:
                         raise
                 except Full as error:
                     if not again or not error.reason.endswith("connect again"):
+                        self._give_back(stage, source)
                         raise
                     link.renew()  # this one has too many refused sources
+                except (Unreachable, Stopped):
+                    raise  # the number may have been used: the source is given up
+                except MillraceError:
+                    self._give_back(stage, source)  # the next push has the number
+                    raise
                 else:
                     source.number += len(reply) if isinstance(reply, list) else 1
-                    self._give_back(source)
+                    self._give_back(stage, source)
                     return reply
+                again = False
         finally:
             if room:
                 link.close()
-        raise AssertionError
 
     def _source(self, stage: str) -> _Source:
         free = self._sources.get(stage)
-        return free.pop() if free else _Source(stage)
+        if not free:
+            return _Source()
+        source = free.pop()
+        if time.monotonic() - source.used < SOURCE_SECONDS:
+            return source
+        free.clear()  # those below were not used for longer
+        return _Source()
 
-    def _give_back(self, source: _Source) -> None:
-        self._sources.setdefault(source.stage, []).append(source)
-        while sum(map(len, self._sources.values())) > SOURCES_KEPT:
-            oldest = next(iter(self._sources))  # a stage that was first used long ago
-            del self._sources[oldest]
-
-    async def _send(self, link: Link, source: _Source,
-                    send: Callable[[Wire, Tuple[Word, ...]], Awaitable[T]]) -> T:
-        unknown = False  # whether the number was used
-
-        async def attempt(wire: Wire) -> T:
-            nonlocal unknown
-            try:
-                return await send(wire, ("SOURCE", source.name, source.number + 1))
-            except (Unreachable, Stopped, asyncio.CancelledError):
-                unknown = True
-                raise
-        try:
-            return await link.repeat(attempt)
-        except Gap:
-            raise
-        except MillraceError:
-            if not unknown:  # the next push has the number
-                self._give_back(source)
-            raise
+    def _give_back(self, stage: str, source: _Source) -> None:
+        source.used = time.monotonic()
+        if len(self._sources) > STAGES_KEPT:
+            self._sources.clear()
+        self._sources.setdefault(stage, []).append(source)
 
     # ---- Results -------------------------------------------------------------------------------
 
@@ -270,21 +262,10 @@ class AsyncMillrace:
             left = max(0.001, until - time.monotonic())
             words = ("CALL", stage, to_bytes(body), *push_words(**{"deadline": left, **options}),
                      "LATER")
-            self._calling += 1
+            wire, call, end = await self._begin_call(words, left)
             try:
-                call = await self.main.repeat(lambda wire: wire.ask(*words), left)
-            finally:
-                self._calling -= 1
-            end = asyncio.get_running_loop().create_future()
-            self._calls.setdefault(call, set()).add(end)
-            if call in self._early:
-                end.set_result(self._early.pop(call))
-            if not self._calling:
-                self._early.clear()
-            assert self.main.wire
-            lost = self.main.wire.closed
-            try:
-                await asyncio.wait([end, lost], timeout=max(0, until + slack - time.monotonic()),
+                await asyncio.wait([end, wire.closed],
+                                   timeout=max(0, until + slack - time.monotonic()),
                                    return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 await self._withdraw(call, end)
@@ -293,9 +274,36 @@ class AsyncMillrace:
                 self._forget(call, end)
             if end.done():
                 return _result(call, end.result())
-            if not lost.done():
+            if wire.is_open:
                 await self._withdraw(call, end)
                 raise Timeout(f"{stage} has not answered within {timeout} s")
+
+    async def _begin_call(self, words: Sequence[Word],
+                          seconds: float) -> Tuple[Wire, bytes, "asyncio.Future[Any]"]:
+        """Sends it until it is accepted; its end is awaited before anything else is read."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(seconds, REPEAT_SECONDS)
+        while True:
+            try:
+                wire = self.main.up or await self.main.get()
+                accepted, end = loop.create_future(), loop.create_future()
+
+                def register(reply: Any) -> None:
+                    if not isinstance(reply, MillraceError):
+                        self._calls.setdefault(reply, set()).add(end)
+                    if not accepted.done():
+                        accepted.set_result(reply)
+                    elif not isinstance(reply, MillraceError):  # the caller has given up
+                        loop.create_task(self._withdraw(reply, end))
+                wire.send(words, register)
+                reply = await accepted
+                if isinstance(reply, MillraceError):
+                    raise reply
+                return wire, reply, end
+            except (Unreachable, Stopped) as error:
+                if error.lasting or loop.time() + PAUSE_LEAST > until:
+                    raise
+            await asyncio.sleep(PAUSE_LEAST)
 
     def _forget(self, call: bytes, end: "asyncio.Future[Any]") -> None:
         ends = self._calls.get(call, set())
@@ -313,38 +321,42 @@ class AsyncMillrace:
             self.logger.debug("cancelling %s: %s", _id(call), error)
 
     def _pushed(self, message: Push) -> None:
-        if message[0] not in (b"ended", "ended"):
-            return
-        call, end = message[1], message[2] if len(message) > 2 else None
-        for future in self._calls.get(call, ()):
-            if not future.done():
-                future.set_result(end)
-        if self._calling:
-            self._early[call] = end
+        if message[0] in (b"ended", "ended") and len(message) > 2:
+            for future in self._calls.get(message[1], ()):
+                if not future.done():
+                    future.set_result(message[2])
 
     async def wait(self, job: str, *, timeout: float = 30) -> Any:
         """Waits for a job that was pushed and returns its result."""
-        until = time.monotonic() + timeout
-        lane = self.link()
+        late = f"job {job} has not ended within {timeout} s"
         try:
-            reply = None
-            while reply is None:
-                left = until - time.monotonic()
-                if left <= 0:
-                    raise Timeout(f"job {job} has not ended within {timeout} s")
-                wait = min(left, WAIT_SECONDS)
-                reply = await lane.repeat(lambda wire: wire.ask(
-                    "AWAIT", job, "WAIT", milliseconds(wait), wait=wait), left)
-            return from_bytes(reply)
+            return from_bytes(await self.wait_for(
+                ("AWAIT", job), timeout, lambda reply: reply is not None, late))
         except (Cancelled, Dead, Expired) as error:
             error.job = job
             raise
+
+    await_ = wait
+
+    async def wait_for(self, words: Sequence[Word], timeout: float,
+                       over: Callable[[Any], bool], late: str) -> Any:
+        """Sends a command with WAIT, in pieces and on a connection of its own, until `over` accepts
+        its reply."""
+        until, lane = time.monotonic() + _patience(timeout), self.link()
+        try:
+            while True:
+                wait = max(0, min(until - time.monotonic(), WAIT_SECONDS))
+                reply = await lane.repeat(*words, "WAIT", milliseconds(wait), wait=wait)
+                if over(reply):
+                    return reply
+                if time.monotonic() >= until:
+                    raise Timeout(late)
         finally:
             lane.close()
 
     async def cancel(self, *jobs: str) -> int:
         """Cancels jobs: those that wait do not start, those that run are told to stop."""
-        return int(await self.main.repeat(lambda wire: wire.ask("CANCEL", *jobs)))
+        return int(await self.main.repeat("CANCEL", *jobs))
 
     # ---- Everything else -----------------------------------------------------------------------
 
@@ -354,7 +366,7 @@ class AsyncMillrace:
 
     async def job(self, job: str) -> Dict[str, Any]:
         """What the server knows of a job."""
-        return dict(readable(await self.main.repeat(lambda wire: wire.ask("JOB", job))))
+        return dict(readable(await self.main.repeat("JOB", job)))
 
     def epic(self, stage: str, name: str) -> "Epic":
         """A numbered stream of pushes that can be continued after any crash."""
@@ -378,14 +390,18 @@ class Epic:
         self._client, self.stage, self.name = client, stage, name
 
     async def _ask(self, *words: Word) -> Any:
-        return await self._client.main.repeat(
-            lambda wire: wire.ask("EPIC", self.stage, self.name, *words))
+        return await self._client.main.repeat("EPIC", self.stage, self.name, *words)
 
     async def push(self, number: int, body: Any = b"", **options: Any) -> Optional[str]:
         """Pushes number `number`; None: it was pushed long ago, and its id is forgotten."""
-        words = ("PUSH", self.stage, to_bytes(body), *push_words(**options),
-                 "EPIC", self.name, number)
-        reply = await self._client.main.repeat(lambda wire: wire.ask(*words))
+        room = options.get("room", 0)
+        link = self._client.link() if room else self._client.main
+        try:
+            reply = await link.repeat("PUSH", self.stage, to_bytes(body), *push_words(**options),
+                                      "EPIC", self.name, number, wait=_patience(room))
+        finally:
+            if room:
+                link.close()
         return None if reply is None else _id(reply)
 
     async def look(self) -> Dict[str, Any]:
@@ -399,28 +415,36 @@ class Epic:
         """Says that number `last` is the last one."""
         await self._ask("END", last)
 
-    async def wait(self, *, timeout: float = -1) -> Dict[str, Any]:
-        """Waits until all its jobs have ended; returns its progress."""
-        lane, until = self._client.link(), time.monotonic() + _patience(timeout)
-        try:
-            while True:
-                wait = max(0, min(until - time.monotonic(), WAIT_SECONDS))
-                progress = dict(readable(await lane.repeat(lambda wire: wire.ask(
-                    "EPIC", self.stage, self.name, "WAIT", milliseconds(wait), wait=wait))))
-                left = progress["total"] < 0 or progress["waiting"] + progress["running"]
-                if not left or time.monotonic() >= until:
-                    return progress
-        finally:
-            lane.close()
+    async def skip(self, number: int) -> None:
+        """Says that this number is not pushed."""
+        await self._ask("SKIP", number)
+
+    async def wait(self, *, left: Optional[int] = None, timeout: float = -1) -> Dict[str, Any]:
+        """Waits until all its jobs have ended, or with `left` until at most so many have not, so
+        that a producer stays at most so far ahead; returns its progress."""
+        def over(reply: Any) -> bool:
+            open_jobs = reply["waiting"] + reply["running"]
+            if left is not None:
+                return bool(open_jobs <= left)
+            return bool(0 <= reply["total"] < reply["resume"] and not open_jobs)
+        words = ("EPIC", self.stage, self.name, *(() if left is None else ("LEFT", left)))
+        late = f"epic {self.name} of {self.stage} has not ended within {timeout} s"
+        return dict(readable(await self._client.wait_for(words, timeout, over, late)))
 
     async def then(self, stage: str, body: Any = b"", *, key: str = "") -> None:
         """A job that is pushed in the commit that ends the epic."""
         await self._ask("THEN", stage, key, to_bytes(body))
 
     async def cancel(self) -> None:
+        """Cancels its jobs that have not ended, and refuses further numbers."""
         await self._ask("CANCEL")
 
+    async def forget(self, seconds: float) -> None:
+        """Drops it so many seconds after its end: at least 1, or 0 to keep it."""
+        await self._ask("FORGET", milliseconds(seconds))
+
     async def drop(self) -> None:
+        """Removes the epic; its jobs stay."""
         await self._ask("DROP")
 
 

@@ -1,14 +1,16 @@
-"""The client for threads: the asyncio client in a thread of its own."""
+"""The client for threads: the asyncio client, whose loop runs in the thread that calls it."""
 from __future__ import annotations
 
 import asyncio
 import signal
 import threading
+import time
 from typing import Any, Callable, Coroutine, Dict, Iterable, List, Optional, Tuple, TypeVar, Union
 
 from . import aio
 
 T = TypeVar("T")
+IDLE_SECONDS = 0.5
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -26,8 +28,13 @@ class Millrace:
 
     def __init__(self, url: Optional[str] = None, **options: Any) -> None:
         self._client = aio.AsyncMillrace(url, **options)
+        self._lock = threading.Lock()  # guards what follows
         self._loop: Optional[asyncio.AbstractEventLoop] = None
-        self._lock = threading.Lock()
+        self._has_thread = False  # that runs the loop; until then the calling thread does
+        self._shared = False  # the loop needs that thread
+        self._led = False  # a calling thread runs the loop …
+        self._others = 0  # … and so many threads rely on it
+        self._used = 0.0
         self._handlers: List[Tuple[Any, Callable[..., Any], Dict[str, Any]]] = []
         self._stop = threading.Event()
 
@@ -37,19 +44,58 @@ class Millrace:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _do(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        with self._lock:
-            if not self._loop:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="millrace",
-                                 daemon=True).start()
-        parent = aio.trace.get()
+    def _do(self, make: Callable[[], Coroutine[Any, Any, T]], background: bool = False) -> T:
+        """Runs a coroutine in the calling thread, as long as one thread at a time uses the client;
+        from the first time on that two do, or with `background`, in a thread of its own."""
+        parent, idle = aio.trace.get(), time.monotonic() - self._used > IDLE_SECONDS
 
         async def run() -> T:
             aio.trace.set(parent)
+            if idle:
+                await asyncio.sleep(0)  # to notice that the server has closed the connection
             return await make()
+        with self._lock:
+            loop = self._loop = self._loop or asyncio.new_event_loop()
+            self._shared |= background or asyncio._get_running_loop() is not None
+            if self._shared and not self._led:
+                self._start_thread()
+            leads = not self._led and not self._has_thread
+            if leads:
+                self._led = True
+            else:
+                self._others += 1
+        try:
+            return self._lead(loop, run()) if leads else self._follow(loop, run())
+        finally:
+            self._used = time.monotonic()
+            with self._lock:
+                if leads:
+                    self._led = False
+                    if self._others or self._shared:
+                        self._start_thread()
+                else:
+                    self._others -= 1
 
-        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+    def _start_thread(self) -> None:
+        if not self._has_thread:
+            assert self._loop
+            self._has_thread = True
+            threading.Thread(target=self._loop.run_forever, name="millrace", daemon=True).start()
+
+    @staticmethod
+    def _lead(loop: asyncio.AbstractEventLoop, run: Coroutine[Any, Any, T]) -> T:
+        task = loop.create_task(run)
+        try:
+            return loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():  # Ctrl-C
+                task.cancel()
+                loop.run_until_complete(asyncio.wait([task], timeout=1))
+            raise
+
+    @staticmethod
+    def _follow(loop: asyncio.AbstractEventLoop, run: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(run, loop)
         try:
             return future.result()
         except BaseException:
@@ -107,7 +153,7 @@ class Millrace:
                 worker.task.add_done_callback(lambda _: self._stop.set())
             return workers
         try:
-            workers = self._do(start)
+            workers = self._do(start, background=True)
             while not self._stop.wait(1):
                 pass  # in pieces, so that signals are handled
             for worker in workers:
@@ -129,7 +175,11 @@ class Millrace:
     def close(self) -> None:
         if self._loop:
             self._do(self._client.close)
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            if self._has_thread:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            else:
+                self._loop.close()
+                self._loop = None
 
 
 class Epic:

@@ -5,7 +5,7 @@ import asyncio
 import collections
 import ssl
 import urllib.parse
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .errors import Incompatible, MillraceError, Unreachable, Usage, error_of
 
@@ -47,7 +47,7 @@ def address_of(url: str, token: Optional[str], context: Optional[ssl.SSLContext]
     return Address(tuple(nodes), tls, urllib.parse.unquote(user) or "default", secret)
 
 
-def encode(words: Tuple[Word, ...]) -> bytes:
+def encode(words: Sequence[Word]) -> bytes:
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode()
@@ -74,20 +74,21 @@ def _bounded(line: bytes, most: int) -> int:
     return number
 
 
-def _parse(data: bytearray, at: int, depth: int = 0) -> Tuple[Any, int]:
+def _parse(data: bytes, at: int, depth: int = 0) -> Tuple[Any, int]:
     """One value and where the next begins. An error reply is a value, too."""
     end = data.find(b"\r\n", at, at + REPLY_LINE)
     if end < 0:
         _bounded(b"%d" % (len(data) - at), REPLY_LINE)
         raise _Incomplete
-    kind, line, at = data[at], bytes(data[at + 1:end]), end + 2
+    kind, line, at = data[at], data[at + 1:end], end + 2
     if kind == 0x24:  # $
         size = _bounded(line, REPLY_BULK)
         if size < 0:
             return None, at
-        if len(data) < at + size + 2:
-            raise _Incomplete(at + size + 2)
-        return bytes(data[at:at + size]), at + size + 2
+        end = at + size
+        if len(data) < end + 2:
+            raise _Incomplete(end + 2)
+        return data[at:end], end + 2
     if kind == 0x3a:  # :
         return int(line), at
     if kind == 0x2b:  # +
@@ -121,12 +122,14 @@ class Wire(asyncio.Protocol):
     """A connection. Everything runs in the thread of its loop."""
 
     def __init__(self, on_push: Optional[Callable[[Push], None]]) -> None:
-        self.closed = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.closed = self._loop.create_future()
+        self.is_open = True
         self.session = ""
         self._on_push = on_push
-        self._data = bytearray()
+        self._data = b""
         self._needed = 0  # bytes without which no reply is whole
-        self._waiting: Deque[Tuple[asyncio.Future[Any], float]] = collections.deque()
+        self._waiting: Deque[Tuple[Callable[[Any], None], float]] = collections.deque()
         self._watched = self._retired = False
         self._out: List[bytes] = []
         self._transport: Optional[asyncio.Transport] = None
@@ -135,29 +138,29 @@ class Wire(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        self._data += data
-        if len(self._data) < self._needed:
-            return
-        at, self._needed = 0, 0
+        if self._needed:  # a reply is large: its pieces are joined when it is whole
+            self._pieces.append(data)
+            self._size += len(data)
+            if self._size < self._needed:
+                return
+            data = b"".join(self._pieces)
+        elif self._data:
+            data = self._data + data
+        at = self._needed = 0
         try:
-            while at < len(self._data):
-                value, at = _parse(self._data, at)
-                if isinstance(value, Push):
-                    if self._on_push:
-                        self._on_push(value)
-                    continue
-                future, _ = self._waiting.popleft()
-                if future.done():
-                    continue
-                if isinstance(value, MillraceError):
-                    future.set_exception(value)
-                else:
-                    future.set_result(value)
+            while at < len(data) and self.is_open:
+                value, at = _parse(data, at)
+                if not isinstance(value, Push):
+                    self._waiting.popleft()[0](value)
+                elif self._on_push:
+                    self._on_push(value)
         except _Incomplete as cut:
             self._needed = max(0, cut.size - at)
         except (Unreachable, ValueError, IndexError, TypeError) as error:
             self.close(f"the server's reply makes no sense: {error}")
-        del self._data[:at]
+        self._data = data[at:]
+        if self._needed:
+            self._pieces, self._size = [self._data], len(self._data)
         if self._retired and not self._waiting:
             self.close()
 
@@ -165,15 +168,14 @@ class Wire(asyncio.Protocol):
         self.close(str(error or "the server closed the connection"))
 
     def close(self, why: str = "the connection was closed") -> None:
-        if self.closed.done():
+        if not self.is_open:
             return
+        self.is_open = False
         self.closed.set_result(why)
         if self._transport:
             self._transport.abort()
-        for future, _ in self._waiting:
-            if not future.done():
-                future.set_exception(Unreachable(why))
-        self._waiting.clear()
+        while self._waiting:
+            self._waiting.popleft()[0](Unreachable(why))
 
     def retire(self) -> None:
         """Closes it when all replies have come."""
@@ -181,38 +183,48 @@ class Wire(asyncio.Protocol):
         if not self._waiting:
             self.close()
 
-    def ask(self, *words: Word, wait: float = 0) -> "asyncio.Future[Any]":
-        """Sends a command, which may wait in the server for so many seconds; requests of one turn
-        of the loop leave together. A server that is silent for long is given up."""
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        if self.closed.done():
-            future.set_exception(Unreachable(self.closed.result()))
-            return future
-        self._waiting.append((future, loop.time() + wait + SILENCE_SECONDS))
+    def send(self, words: Sequence[Word], done: Callable[[Any], None], wait: float = 0) -> None:
+        """Sends a command, which may wait in the server for so many seconds; commands of one turn
+        of the loop leave together. `done` is called with the reply or the error before anything
+        behind it is read. A server that is silent for long is given up."""
+        if not self.is_open:
+            self._loop.call_soon(done, Unreachable(self.closed.result()))
+            return
+        self._waiting.append((done, self._loop.time() + wait + SILENCE_SECONDS))
         if not self._watched:
             self._watched = True
-            loop.call_later(SILENCE_SECONDS, self._watch)
+            self._loop.call_later(SILENCE_SECONDS, self._watch)
         if not self._out:
-            loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._out.append(encode(words))
+
+    def ask(self, *words: Word, wait: float = 0) -> "asyncio.Future[Any]":
+        future = self._loop.create_future()
+
+        def done(value: Any) -> None:
+            if future.done():
+                return
+            if isinstance(value, MillraceError):
+                future.set_exception(value)
+            else:
+                future.set_result(value)
+        self.send(words, done, wait)
         return future
 
     def _watch(self) -> None:
-        self._watched = bool(self._waiting) and not self.closed.done()
+        self._watched = bool(self._waiting) and self.is_open
         if not self._watched:
             return
-        loop = asyncio.get_running_loop()
-        left = self._waiting[0][1] - loop.time()
+        left = self._waiting[0][1] - self._loop.time()
         if left <= 0:
             self.close("the server does not answer")
         else:
-            loop.call_later(left, self._watch)
+            self._loop.call_later(left, self._watch)
 
-    def _flush(self) -> None:
-        if self._transport and not self.closed.done():
-            self._transport.write(b"".join(self._out))
-        self._out.clear()
+    def flush(self) -> None:
+        out, self._out = self._out, []
+        if out and self._transport and self.is_open:
+            self._transport.write(b"".join(out))
 
 
 async def dial(address: Address, node: Tuple[str, int], name: str,
@@ -225,7 +237,8 @@ async def dial(address: Address, node: Tuple[str, int], name: str,
             lambda: Wire(on_push), host, port, ssl=address.tls,
             server_hostname=host if address.tls else None), GREETING_SECONDS)
     except ssl.SSLCertVerificationError as error:
-        refused = Unreachable(f"the certificate of {host}:{port} is refused: {error}")
+        refused = Unreachable(f"the certificate of {host}:{port} is refused: {error}; give "
+                              "the authority that signed it with context=")
         refused.lasting = True
         raise refused from None
     except (OSError, asyncio.TimeoutError) as error:
@@ -244,13 +257,15 @@ async def dial(address: Address, node: Tuple[str, int], name: str,
 
 async def _greet(wire: Wire, address: Address, node: Tuple[str, int], name: str) -> None:
     auth = ("AUTH", address.user, address.secret) if address.secret else ()
+    where = f"{node[0]}:{node[1]}"
     try:
         hello = await wire.ask("HELLO", 3, *auth, "SETNAME", name)
-    except Usage as error:
-        raise Incompatible(f"{node[0]}:{node[1]} refuses HELLO 3: {error}") from None
-    if not isinstance(hello, dict) or hello.get("server") != b"millrace":
-        raise Incompatible(f"what listens on {node[0]}:{node[1]} is not a Millrace server")
-    wire.session = str(hello.get("id", ""))
-    await wire.ask("CLIENT", "CANCELS", "ON")
-    while b"loading:1" in await wire.ask("INFO", "persistence"):
-        await asyncio.sleep(0.1)
+        if not isinstance(hello, dict) or hello.get("server") != b"millrace":
+            raise Incompatible(f"what listens on {where} is not a Millrace server")
+        wire.session = str(hello.get("id", ""))
+        await wire.ask("CLIENT", "CANCELS", "ON")
+        while b"loading:1" in await wire.ask("INFO", "persistence"):
+            await asyncio.sleep(0.1)
+    except (Usage, Incompatible, TypeError) as error:
+        raise Incompatible(f"{where} does not speak the protocol of this library: {error}; connect "
+                           "to a Millrace server of version 0.2 or later") from None
