@@ -5,6 +5,7 @@
 #include "server/router.h"
 #include "server/shards.h"
 
+#include "base/errors.h"
 #include "millrace.h"
 #include "wire/code.h"
 
@@ -28,22 +29,34 @@ void run_auth(struct session *s, struct arguments *a) {
         reply_simple(&s->reply, "OK");
 }
 
-static bool check_name(struct session *s, mr_bytes name) {
+static int client_name_check(mr_bytes name) {
     const char *p = name.data;
     bool bad = name.size > LIMIT_NAME;
     for (size_t i = 0; !bad && i < name.size; i++)
         bad = p[i] < '!' || p[i] > '~';
-    if (bad) {
-        session_usage(s, "a client's name has at most %d printable characters and no blanks",
-                      LIMIT_NAME);
-        return false;
-    }
-    return true;
+    return bad ? error_set(MR_EINVAL,
+                           "a client's name has at most %d printable characters and no blanks",
+                           LIMIT_NAME)
+               : 0;
+}
+
+static bool check_name(struct session *s, mr_bytes name) {
+    if (client_name_check(name) == 0)
+        return true;
+    session_usage(s, "%s", error_text());
+    return false;
 }
 
 static void set_name(struct session *s, mr_bytes name) {
     memcpy(s->name, name.data, name.size);
     s->name[name.size] = 0;
+}
+
+int session_set_name(struct session *s, mr_bytes name) {
+    int err = client_name_check(name);
+    if (err == 0)
+        set_name(s, name);
+    return err;
 }
 
 static void write_hello(struct session *s) {

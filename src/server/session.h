@@ -175,6 +175,8 @@ bool session_is_over(const struct session *);   // … and all were sent: close 
 uint64_t session_leases(const struct session *);
 bool take_waits(const struct session *);       // its TAKE waits for jobs here
 uint32_t session_jobs(const struct session *); // that it has taken and not ended
+// Sets the name of the client, as CLIENT SETNAME; empty: none. MR_EINVAL. See command_connect.c.
+int session_set_name(struct session *, mr_bytes name);
 // Counts the session as a worker of these stages (names separated by spaces) with this level.
 // Without memory it counts for none.
 void session_work_for(struct session *, const char *stages, uint32_t level);

@@ -69,6 +69,8 @@ static bool write_member(struct web_connection *v, struct body *b, size_t *left)
     if (!b->part++) {
         doc_open(&b->doc, NULL, '{');
         doc_walk_begin(&b->walk, member, 0);
+        b->walk.wraps = v->route->wraps;
+        b->walk.row_names = v->route->rows;
     }
     if (!member)
         doc_raw(&b->doc, "ok", "true");

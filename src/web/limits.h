@@ -6,6 +6,7 @@ enum {
     WEB_HEAD = 16 << 10,       // bytes of a request before its body
     WEB_HEADERS = 64,          // header lines of a request
     WEB_BODY = 32 << 20,       // bytes of a request body that contains a job's body …
+    WEB_BODY_LIST = 256 << 10, // … that has a list of leases …
     WEB_BODY_SMALL = 64 << 10, // … and of any other
     WEB_DEPTH = 128,           // nesting of JSON
     WEB_JSON_VALUES = 1 << 20, // values in a JSON body
@@ -14,7 +15,8 @@ enum {
     WEB_STEP_VALUES = 4,       // values of replies per step
     WEB_QUOTA_TOKENS = 100,    // tokens whose quotas are shown
     WEB_TOGETHER = 16 << 10,   // bytes of a body that is copied behind the head of its response
-    WEB_WORDS = 1024,          // words of a command: ids, policies
+    WEB_WORDS = 1024,          // parameters of a request: ids, policies …
+    WEB_INNER = 10000,         // … and objects in lists with their members: emits, leases
     WEB_VALUES = 3 << 16,      // values of all replies to one request
     WEB_HEAD_MS = 10000,       // from the first byte of a request to the end of its head …
     WEB_BODY_MS = 60000,       // … and of its body

@@ -8,6 +8,9 @@
 //     *         the part of the path that * matches
 //     $name     the value of the field `name`, which is required; ?name: an optional one
 //     @name     the numbers in the list `name`, at least one
+//     &name     the value of the field `name`, or the items of the list `name`s
+//     ~name     the fields id and token, or those of each object in the list `name`
+//     +name     an EMIT for each object in the list `name`, if there is one
 //     %         every other field: its name and its value
 //     ;         another command follows
 //
@@ -37,6 +40,9 @@ struct route {
     const char *commands;    // NULL: none
     const char *options;     // separated by blanks
     const char *member;      // the name of the reply in the response; NULL: {"ok": true}
+    const char *const *rows; // names of the values in each array of the reply: see wire/json.h
+    bool wraps;              // bytes in the response become {"base64": …}
+    bool named;              // the field `name` is the client's name
     const char *type;        // of the body; NULL: JSON
     // Responds instead, if it is not NULL: with a small body. The first reply is not an error.
     void (*answer)(struct web_connection *, const struct replies *);

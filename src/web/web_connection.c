@@ -15,6 +15,7 @@
 #include "web/web.h"
 #include "wire/code.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct web_connection *web_connection_of(struct front *f) {
@@ -202,6 +203,15 @@ static void end_form(struct web_connection *v) {
     v->form_json = (struct form_json){ 0 };
 }
 
+// Sets the name of the client for as long as the request runs: the next one of this connection may
+// be another client's, behind a proxy.
+static int read_client_name(struct web_connection *v) {
+    const struct form_field *x = form_find(&v->form, mr_str("name"));
+    if (x && x->kind != FORM_TEXT)
+        return error_set(MR_EINVAL, "'name' must be text");
+    return session_set_name(v->session, x ? form_value(&v->form, x) : (mr_bytes){ "", 0 });
+}
+
 // Reads the parameters and runs the commands. False: it continues in a later turn.
 static bool web_ask(struct web_connection *v, const struct http_request *r, mr_bytes body) {
     int err = read_form(v, r, body);
@@ -209,6 +219,8 @@ static bool web_ask(struct web_connection *v, const struct http_request *r, mr_b
         web_defer(v);
         return false;
     }
+    if (err > 0 && v->route->named)
+        err = read_client_name(v) < 0 ? MR_EINVAL : 1;
     if (err > 0)
         err = web_connection_run(v, v->route, r->path, &v->form);
     end_form(v);
@@ -226,10 +238,12 @@ static bool web_ask(struct web_connection *v, const struct http_request *r, mr_b
 static void refuse_method(struct web_connection *v, uint32_t methods) {
     bool gets = methods & 1u << HTTP_GET, posts = methods & 1u << HTTP_POST;
     const char *allow = gets && posts ? "GET, HEAD, POST" : gets ? "GET, HEAD" : "POST";
-    static const char text[] =
-        "{\"error\":\"ERR\",\"message\":\"the path does not support this method\"}\n";
-    respond(v, &(struct http_response){
-                   .status = HTTP_METHOD, .allow = allow, .body = { text, sizeof text - 1 } });
+    char text[128];
+    snprintf(text, sizeof text,
+             "{\"error\":\"ERR\",\"message\":\"the path does not support this method, but %s\"}\n",
+             allow);
+    respond(v,
+            &(struct http_response){ .status = HTTP_METHOD, .allow = allow, .body = mr_str(text) });
 }
 
 // Finds the route. False: there is none, and the request was refused.

@@ -142,7 +142,10 @@ static size_t put_base64(struct doc *d, mr_bytes bytes, size_t i, size_t *left) 
 static void doc_string_begin(struct doc *d, struct doc_walk *w) {
     char longer[NAME];
     w->done = 0;
-    if (w->string == WALK_BASE64) {
+    if (w->string == WALK_BASE64 && w->wraps) {
+        begin(d, w->name);
+        put(d, "{\"base64\":");
+    } else if (w->string == WALK_BASE64) {
         snprintf(longer, sizeof longer, "%.*s-base64", (int)w->name.size,
                  (const char *)w->name.data);
         begin(d, mr_str(longer));
@@ -169,7 +172,7 @@ static bool walk_string(struct doc *d, struct doc_walk *w, mr_bytes bytes, size_
                                      : put_base64(d, bytes, w->done, left);
     if (w->done < bytes.size)
         return false;
-    put(d, "\"");
+    put(d, w->string == WALK_BASE64 && w->wraps ? "\"}" : "\"");
     w->string = WALK_NONE;
     return true;
 }
@@ -184,8 +187,13 @@ static void put_double(struct doc *d, mr_bytes text) {
         put(d, "null");
 }
 
+static bool is_row(const struct doc_walk *w, uint32_t depth) {
+    return w->row_names && depth == 1;
+}
+
 static void put_bracket(struct doc *d, struct doc_walk *w, const struct response_value *v) {
-    bool map = v->type == RESPONSE_MAP;
+    bool map = v->type == RESPONSE_MAP || is_row(w, w->depth);
+    w->row_at = 0;
     put(d, map ? "{" : "[");
     d->behind = false;
     w->is_map[w->depth] = map;
@@ -231,10 +239,23 @@ static void walk_name(struct doc_walk *w, const struct response_value *v) {
     uint32_t level = w->depth - 1;
     w->name = (mr_bytes){ 0 };
     w->left[level]--;
-    if (!w->is_map[level])
+    if (is_row(w, level)) {
+        const char *name = w->row_names[w->row_at++];
+        const char *blank = memchr(name, ' ', strlen(name));
+        w->name = (mr_bytes){ name, blank ? (size_t)(blank - name) : strlen(name) };
+    }
+    if (!w->is_map[level] || is_row(w, level))
         return;
     w->name = v[w->at++].bytes;
     w->left[level]--;
+}
+
+// Leaves out the values of a row that have no names.
+static void skip_unnamed(struct doc_walk *w, const struct response_value *v) {
+    while (is_row(w, w->depth - 1) && !w->row_names[w->row_at] && w->left[w->depth - 1]) {
+        w->at = response_skip(v, w->at);
+        w->left[w->depth - 1]--;
+    }
 }
 
 bool doc_walk(struct doc *d, struct doc_walk *w, const struct response_value *v, size_t *left) {
@@ -247,6 +268,7 @@ bool doc_walk(struct doc *d, struct doc_walk *w, const struct response_value *v,
             return false;
         use_up(left, EACH_VALUE);
         w->at++;
+        skip_unnamed(w, v);
         close_brackets(d, w);
         if (!w->depth)
             return true;

@@ -4,6 +4,8 @@
 //
 //     %2 $3 key $1 k $4 body $2 \xff\x00      {"key":"k","body-base64":"/wA="}
 //
+// or, if the walk wraps them, in an object: {"key":"k","body":{"base64":"/wA="}}.
+//
 // A failure to find memory is remembered, and nothing is written after it: one look at `err` at the
 // end is enough. Pure.
 #ifndef WIRE_JSON_H
@@ -32,8 +34,14 @@ void doc_bytes(struct doc *, const char *name, mr_bytes);
 // The value at `at` with all that is in it. Returns the index behind it.
 uint32_t doc_value(struct doc *, const char *name, const struct response_value *, uint32_t at);
 
-// A value that is written in pieces: how far that has come.
+// A value that is written in pieces: how far that has come. The first members may be set after
+// doc_walk_begin.
 struct doc_walk {
+    // Names of the values in each array of an array, which becomes an object; they end at their
+    // first blank, and with NULL; values behind them are left out. NULL: such an array stays one.
+    const char *const *row_names;
+    bool wraps;                        // bytes become {"base64": …}
+    uint32_t row_at;                   // the next value of the row
     uint32_t at;                       // the value that is next
     mr_bytes name;                     // its name; borrowed
     uint32_t depth;                    // open arrays and maps …

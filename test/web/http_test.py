@@ -4,86 +4,21 @@ were sent by somebody else, clients that mean no good, and what it costs. Speaks
 time to pass, but deadlines that are tested do take theirs."""
 import base64
 import contextlib
-import http.client
 import json
 import os
 import re
 import select
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from served import Client, Server, path, too_few_descriptors, write
 from tap import BUILD, MILLRACE, TIMEOUT_S, case, check, equal, main
+from web import Web, token_of
 
 FAULTY = os.path.join(BUILD, "test/libfaulty.so")
-
-
-class Web(Server):
-    """A server whose HTTP is on a free port."""
-
-    def __init__(self, *options, store="mem:", http="127.0.0.1:0", **more):
-        super().__init__("--store", store, *options, http=http, **more)
-        said = next(line for line in self.said if "page, metrics" in line)
-        self.secure = "https://" in said
-        self.http = int(re.search(r"https?://\S*:(\d+)/", said)[1])
-        self.host = f"127.0.0.1:{self.http}"
-
-    def connect(self):
-        if not self.secure:
-            return http.client.HTTPConnection("127.0.0.1", self.http, timeout=TIMEOUT_S)
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return http.client.HTTPSConnection("127.0.0.1", self.http, timeout=TIMEOUT_S, context=context)
-
-    def ask(self, method, target, body=None, token=None, headers=None, connection=None):
-        """The status, the headers, and what the body says."""
-        given = {"Host": self.host}
-        if method == "POST":
-            given |= {"Content-Type": "application/json", "Origin": f"http://{self.host}"}
-            body = json.dumps({} if body is None else body) if not isinstance(body, (str, bytes)) else body
-        if token:
-            given["Authorization"] = f"Bearer {token}"
-        given |= headers or {}
-        with contextlib.closing(self.connect()) if not connection else contextlib.nullcontext(connection) as c:
-            c.request(method, target, body, {k: v for k, v in given.items() if v is not None})
-            answer = c.getresponse()
-            text = answer.read()
-        is_json = "json" in answer.getheader("Content-Type", "") and text
-        return answer.status, answer, json.loads(text) if is_json else text
-
-    def get(self, target, **more):
-        status, _, said = self.ask("GET", target, **more)
-        equal(status, 200, target, said)
-        return said
-
-    def post(self, target, body=None, **more):
-        status, _, said = self.ask("POST", target, body, **more)
-        equal(status, 200, target, body, said)
-        return said
-
-    def refuses(self, status, code, text, method, target, body=None, **more):
-        found, answer, said = self.ask(method, target, body, **more)
-        equal((found, said.get("error")), (status, code), method, target, said)
-        check(text in said["message"], said, text)
-        return answer
-
-    def raw(self, data, whole=True):
-        """What is answered to these bytes until the connection is closed."""
-        with socket.create_connection(("127.0.0.1", self.http), TIMEOUT_S) as s:
-            s.sendall(data)
-            if whole:
-                s.shutdown(socket.SHUT_WR)
-            received = b""
-            while piece := s.recv(65536):
-                received += piece
-        return received
-
-    def stream(self, token=None):
-        return Stream(self, token)
 
 
 class Stream:
@@ -112,12 +47,6 @@ class Stream:
     def close(self):
         self.answer.close()
         self.connection.close()
-
-
-def token_of(file, name, role, stages=None, *more):
-    return subprocess.run([MILLRACE, "auth", "add", name, "--role", role, "--auth", path(file),
-                           *(["--stages", stages] if stages else []), *more],
-                          check=True, capture_output=True, text=True).stdout.split()[-1]
 
 
 def fail(client, job, reason="it broke"):
@@ -618,7 +547,7 @@ def roles_and_stages_hold_as_on_the_wire():
     equal(hidden - set(web.get("/api/info", token=names["read"])["info"]), set())
     check(b"millrace_memory_used_bytes" not in web.get("/metrics", token=few))
     check(b"millrace_log_full 0" in web.get("/metrics", token=few))
-    streams = web.stream(few), web.stream(names["read"]), web.stream(names["admin"])
+    streams = Stream(web, few), Stream(web, names["read"]), Stream(web, names["admin"])
     for _ in range(2):
         equal([[s["name"] for s in stream.event()["stages"]] for stream in streams],
               [["mail.a"], ["mail.a", "sms.a"], ["mail.a", "sms.a"]])
@@ -690,7 +619,7 @@ def with_a_certificate_it_is_encrypted():
         for _ in range(2):
             equal(web.post("/api/jobs", {"stage": "s", "body": "x" * 300000}, connection=one)["id"].isdigit(), True)
     equal(len(web.get("/api/jobs/1?body=1")["job"]["body"]), 300000)
-    stream = web.stream()
+    stream = Stream(web)
     stream.event(), stream.event()
     equal(web.raw(f"GET / HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()).count(b"HTTP"), 0)  # in the clear
     web.stop()
@@ -721,7 +650,7 @@ def it_can_be_off_and_a_port_in_use_is_reported():
 def events_have_stages_and_health():
     web = Web()
     client = Client(web)
-    stream, other = web.stream(), web.stream()
+    stream, other = Stream(web), Stream(web)
     first = stream.event()
     equal((first["stages"], first["health"], first["info"]["store"]), ([], "ok", "mem:"))
     client.ask("PUSH", "s", "x")
@@ -738,7 +667,7 @@ def events_have_stages_and_health():
 def a_restart_is_seen_and_loses_nothing():
     web = Web(store=f"file:{path('again')}")
     web.post("/api/jobs", {"stage": "s", "body": "kept"})
-    stream = web.stream()
+    stream = Stream(web)
     stream.event()
     web.signal(signal.SIGKILL)
     equal(web.process.wait(TIMEOUT_S), -9)
@@ -749,7 +678,7 @@ def a_restart_is_seen_and_loses_nothing():
         pass
     web = Web(store=f"file:{path('again')}")
     equal(web.get("/api/jobs/1?body=1")["job"]["body"], "kept")
-    stream = web.stream()
+    stream = Stream(web)
     equal(stream.event()["stages"][0]["waiting"], 1)
     web.process.terminate()  # streams of events are closed
     stream.answer.read()
@@ -763,7 +692,7 @@ def F24_a_stopped_log_is_reported():
     web = Web(store=f"file:{path('stopped')}",
               env=dict(os.environ, LD_PRELOAD=FAULTY, MILLRACE_FAULTS=orders, ASAN_OPTIONS="verify_asan_link_order=0"))
     web.post("/api/jobs", {"stage": "s", "body": "before"})
-    stream = web.stream()
+    stream = Stream(web)
     stream.event()
     write("orders", "sync EIO\n")
     web.refuses(503, "STOPPED", "", "POST", "/api/jobs", {"stage": "s", "body": "lost"})
@@ -830,7 +759,7 @@ def B6_workers_report_their_level():
     for i in range(20):
         client.ask("PUSH", "s", i)
     worker = subprocess.Popen([MILLRACE, "work", "s", "--jobs", "3", "--at", web.url, "--", "cat"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    stream = web.stream()
+    stream = Stream(web)
     stage = stream.until(lambda e: e["stages"][0]["done"] == 20)["stages"][0]
     equal((stage["level"], stage["runs"]), (3, 20))
     equal([w["level"] for w in web.get("/api/workers")["workers"] if w["level"]], [3])
@@ -997,7 +926,7 @@ def F43_a_thousand_listen_and_some_do_not_read():
     client = Client(web)
     for i in range(20):
         client.ask("PUSH", f"stage-{i}", "x")
-    streams = [web.stream() for _ in range(1000)]
+    streams = [Stream(web) for _ in range(1000)]
     web.refuses(503, "FULL", "1000", "GET", "/api/events")
     reading = streams[::100]
     begun = [stream.until(lambda e: e["stages"])["time-ms"] for stream in reading]
@@ -1085,7 +1014,7 @@ def U4_two_commands_of_a_request_run_one_after_the_other():
     for i in range(500):
         client.ask("PUSH", f"s{i}", "x")
     check('millrace_jobs{stage="s499",status="waiting"} 1\n'.encode() in web.get("/metrics", token=few))
-    with contextlib.closing(web.stream(few)) as stream:
+    with contextlib.closing(Stream(web, few)) as stream:
         for _ in range(2):
             equal([s["name"] for s in stream.event()["stages"]], ["s499"])
     web.stop()
@@ -1104,7 +1033,7 @@ def looks_at_several_loops_answer():
     for name in names:
         detail = web.get(f"/api/stage?stage={name}")
         equal((detail["stage"]["waiting"], detail["policy"]["attempts"]), (1, "10"))
-    with contextlib.closing(web.stream()) as stream:
+    with contextlib.closing(Stream(web)) as stream:
         for _ in range(2):
             event = stream.event()
             equal(({s["name"] for s in event["stages"]}, event["info"]["waiting"]), (names, 10))
@@ -1130,7 +1059,7 @@ def D2_an_idle_server_does_not_wake_up():
     client = Client(web)
     client.ask("PUSH", "s", "x")
     web.get("/api/stages")
-    stream = web.stream()
+    stream = Stream(web)
     stream.event()
     stream.close()
     while client.info()["connected_clients"] != "1":
@@ -1138,7 +1067,7 @@ def D2_an_idle_server_does_not_wake_up():
     before = switches(web)
     select.select([client.socket], [], [], 3)  # it sends nothing meanwhile
     check(switches(web) - before <= 1, switches(web) - before)
-    stream = web.stream()
+    stream = Stream(web)
     stream.event()
     before, first = switches(web), stream.event()["time-ms"]
     last = stream.until(lambda e: e["time-ms"] >= first + 3000)["time-ms"]
