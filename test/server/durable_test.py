@@ -215,6 +215,65 @@ def U18_a_refusal_while_loading_holds_its_source_in_every_loop():
     refuse_while_loading("loading-loops", "--shards", "1", "--loops", "3")
 
 
+# ---- The job of an epic's THEN -----------------------------------------------------------------
+
+def end_at(server, client, job, gate, passed):
+    """Commits the last job, and kills the server before a call to the disk: as many of these calls have gone on."""
+    server.order(f"{gate} gate")
+    client.send("DONE", *job)
+    for _ in range(passed):
+        server.arrives()
+        server.let_go()
+    server.arrives()
+    server.order()
+    killed(server)
+
+
+def kill_before_then(name, shards, gate, passed):
+    """Kills a server on the way from the commit that ends an epic to the job of its THEN. Whether the commit is kept."""
+    server = Faulty(name, "--shards", str(shards))
+    target = next(stages_in([shards - 1], "then-", shards))
+    client = Client(server)
+    for number in (1, 2):
+        client.ask("PUSH", "b", "x", "EPIC", "e", number)  # b is in shard 0
+    client.ask("EPIC", "b", "e", "END", 2)
+    client.ask("EPIC", "b", "e", "THEN", target, "k", "it is over")
+    [[job, token, *_], last] = client.ask("TAKE", "b", "COUNT", 2)
+    client.ask("DONE", job, token)
+    client.ask("PUSH", target, "before", "KEY", "k")  # its stage is known, too
+    end_at(server, client, last[:2], gate, passed)
+    client = Client(server)
+    kept = fields_of(client, last[0])["status"] == "done"
+    if not kept:
+        equal(client.work_off("b"), ["x"])
+    # What is emitted to a shard arrives in order, so nothing comes behind this any more.
+    client.ask("PUSH", "b", "y")
+    [[job, token, *_]] = client.ask("TAKE", "b")
+    client.ask("DONE", job, token, "EMIT", target, "k", "after")
+    bodies = []
+    while "after" not in bodies:
+        [[job, token, _, _, body, *_]] = client.ask("TAKE", target, "WAIT", TIMEOUT_S * 1000)
+        client.ask("DONE", job, token)
+        bodies.append(body)
+    equal(bodies, ["before", "it is over", "after"])
+    killed(server)
+    client = Client(server)
+    equal(client.ask("TAKE", target), [])
+    epic = client.ask("EPIC", "b", "e")
+    equal(epic[epic.index("then-pushed") + 1], 1)
+    server.stop()
+    return kept
+
+
+# G4: wherever the server is killed after the last commit of an epic, its THEN is pushed once.
+@case
+def G4_a_kill_before_THEN_pushes_it_once():
+    for shards, gates in (1, ("write 0", "sync 0")), (2, ("write 0", "sync 0", "write 1", "sync 1")):
+        kept = [kill_before_then(f"then-{shards}-{gate.replace(' ', '-')}", shards, *gate.split()[:1], int(gate[-1]))
+                for gate in gates]
+        equal(kept, [gate != "write 0" for gate in gates])  # else it was not killed where it should be
+
+
 # ---- A token's share ---------------------------------------------------------------------------
 
 SHARE = 2500  # of 10,000 sources
@@ -292,11 +351,11 @@ COMMITS = 120  # before each kill
 EMITS = 16  # in a commit: as many empty stages as a push removes at once
 
 
-def stages_in(shards, prefix):
-    """Ever new names of stages in these shards."""
+def stages_in(shards, prefix, count=SHARDS):
+    """Ever new names of stages in these shards, of so many."""
     for number in itertools.count():
         name = f"{prefix}{number}"
-        if binascii.crc_hqx(name.encode(), 0) % 16384 * SHARDS // 16384 in shards:
+        if binascii.crc_hqx(name.encode(), 0) % 16384 * count // 16384 in shards:
             yield name
 
 
