@@ -261,7 +261,7 @@ int local_done_take(mr_job *, const struct pull *, int *out_done, mr_job **);
 
 // Takes without waiting; MR_EAGAIN, without a sentence: there is nothing.
 int take_now(struct shard_puller *, const struct pull *, mr_job **);
-int take_waiting(struct shard_puller *, const struct pull *, mr_job **);
+int take_or_wait(struct shard_puller *, const struct pull *, mr_job **);
 int take_nothing_came(const struct pull *); // MR_EAGAIN, with a sentence
 
 // Of a shared take. 0: taken at once, see taker.taken; MR_EAGAIN: nothing, and it waits there if it

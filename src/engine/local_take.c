@@ -186,7 +186,7 @@ static int wait_for_grant(struct local_taker *t, uint64_t until_ms, mr_job **out
     return t->waiter.err;
 }
 
-int take_waiting(struct shard_puller *p, const struct pull *pull, mr_job **out) {
+int take_or_wait(struct shard_puller *p, const struct pull *pull, mr_job **out) {
     struct local_taker t = { .taker.conn = &p->conn, .puller = p };
     uint64_t until_ms = local_until(pull->wait_ms);
     int err = local_begin(p->shard);

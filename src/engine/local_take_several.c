@@ -160,7 +160,7 @@ static int take_anywhere(struct local_puller *p, const struct pull *pull, mr_job
 }
 
 static int take_here(struct shard_puller *p, const struct pull *pull, mr_job **out) {
-    return pull->wait_ms ? take_waiting(p, pull, out) : take_now(p, pull, out);
+    return pull->wait_ms ? take_or_wait(p, pull, out) : take_now(p, pull, out);
 }
 
 int local_take(struct puller *base, const struct pull *pull, mr_job **out) {

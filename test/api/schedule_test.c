@@ -1,10 +1,13 @@
 // Schedules through the public API, on an engine in this process and on a server; then a process
 // that pushes missed ticks is killed, again and again.
+#include "api/handle.h"
 #include "core/core.h"
+#include "engine/local.h"
 #include "shard/shard.h"
 #include "support/api.h"
 #include "support/fake_server.h"
 
+#include <sched.h>
 #include <time.h>
 
 static mr_schedule_info look_schedule(mr *m, const char *stage, const char *name) {
@@ -17,10 +20,7 @@ static const mr_schedule_options hourly = { .every_ms = 3600000 };
 
 // ---- One --------------------------------------------------------------------------------------
 
-// G1: no other call wakes the engine: it does that by itself when a tick is due. The take waits
-// in it much longer than a tick takes; and the stage has been used before, so that it has no timer
-// but the tick's that is near.
-static void G1_an_idle_engine_pushes_when_a_tick_is_due(void **state) {
+static void G1_a_tick_pushes_the_job_of_its_schedule(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_job *job = NULL;
@@ -197,6 +197,43 @@ static void X_a_schedule_that_cannot_be_is_refused_with_its_field(void **state) 
     must(mr_close(m));
 }
 
+// ---- An idle engine ---------------------------------------------------------------------------
+
+// Until when the thread of the only shard sleeps, once it sleeps.
+static uint64_t thread_sleeps_until(mr *m) {
+    struct local_shard *s = ((struct local_engine *)m->engine)->shards[0];
+    uint64_t until_ms = 0;
+    while (!until_ms) {
+        pthread_mutex_lock(&s->lock);
+        until_ms = s->thread_sleeps ? s->thread_wakes_ms : 0;
+        pthread_mutex_unlock(&s->lock);
+        sched_yield();
+    }
+    return until_ms;
+}
+
+// G1: no other call wakes the engine: a schedule wakes its thread, which sleeps until a job is due
+// tomorrow, so that it sleeps until the tick instead.
+static void G1_an_idle_engine_pushes_when_a_tick_is_due(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_job *job = NULL;
+    mr_take_options o = { .wait_ms = 60000 };
+    enum { DAY_MS = 86400000 };
+    uint64_t tomorrow_ms;
+    must(mr_push(m, "s", mr_str("tomorrow"), &(mr_push_options){ .delay_ms = DAY_MS }, NULL));
+    do
+        tomorrow_ms = thread_sleeps_until(m);
+    while (tomorrow_ms == UINT64_MAX); // it has yet to see that job
+    must(mr_schedule_set(m, "s", "beat", mr_str("tick"),
+                         &(mr_schedule_options){ .every_ms = 1000 }));
+    assert_true(thread_sleeps_until(m) < tomorrow_ms);
+    must(mr_take(m, "s", &o, &job));
+    assert_string_equal(mr_job_body(job).data, "tick");
+    must(mr_done(job));
+    must(mr_close(m));
+}
+
 // ---- A lost connection ------------------------------------------------------------------------
 
 static void lose_first_schedule(int fd, int number, void *arg) {
@@ -321,13 +358,14 @@ static void G1_G2_a_process_killed_among_ticks_pushes_each_once(void **state) {
 
 int main(void) {
     struct CMUnitTest tests[] = {
-        cmocka_unit_test(G1_an_idle_engine_pushes_when_a_tick_is_due),
+        cmocka_unit_test(G1_a_tick_pushes_the_job_of_its_schedule),
         cmocka_unit_test(a_schedule_is_shown_as_it_was_set),
         cmocka_unit_test(a_schedule_is_paused_resumed_run_and_dropped),
         cmocka_unit_test(schedules_are_listed_by_stage_or_all),
         cmocka_unit_test(X_a_schedule_that_cannot_be_is_refused_with_its_field),
     };
     const struct CMUnitTest troubles[] = {
+        cmocka_unit_test(G1_an_idle_engine_pushes_when_a_tick_is_due),
         cmocka_unit_test(G1_a_run_whose_reply_is_lost_is_not_repeated),
         cmocka_unit_test(G1_G2_a_process_killed_among_ticks_pushes_each_once),
     };
