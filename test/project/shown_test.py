@@ -95,8 +95,7 @@ def make_files():
     write("urls.txt", "http://one.example/1\nhttp://one.example/2\n")
     write("letters.jsonl", "".join(f'{{"to": "{name}"}}\n' for name in ("ann", "bob", "ann")))
     write("text.txt", "one two\ntwo\n")
-    flow = re.search(r"^    flow: words\n(?:    .*\n)+", read("README.md"), re.M)[0]
-    write("words.yaml", re.sub(r"^    ", "", flow, flags=re.M))
+    write("words.yaml", re.search(r"^flow: words\n(?:.+\n)+?(?=```)", read("docs/flows.md"), re.M)[0])
     ok("sed 's/flow: words/flow: campaign/' words.yaml >campaign.yaml")
     schedules = re.search(r"^    reports:.*\n(?:    .*\n)+", read("docs/schedules.md"), re.M)[0]
     write("schedules.yaml", re.sub(r"^    ", "", schedules, flags=re.M))

@@ -424,10 +424,10 @@ for row in EXAMPLES:
     add_example(*row)
 
 
-@own_case("U15: the README's program for Node ends, every time", NodeRedis5)
+@own_case("U15: docs/clients.md's program for Node ends, every time", NodeRedis5)
 def _():
     own = Server("--store", "mem:")
-    text = read(os.path.join(ROOT, "README.md")).decode()
+    text = read(os.path.join(ROOT, "docs/clients.md")).decode()
     program = re.search(r"```js\n(.*?)```", text, re.S)[1].replace(":7411", f":{own.port}")
     for _ in range(2):
         done = subprocess.run(["node", "--input-type=module"], input=program, cwd=NODE,

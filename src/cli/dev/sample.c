@@ -107,7 +107,7 @@ static void invoices_fill(struct sample_client *c, const mr_stage_info *s) {
     if (s->waiting >= 20)
         return;
     bool is_dead = c->turn % 5 == 1 && s->dead < DEAD_MOST;
-    bool is_late = c->turn % 5 == 2;
+    bool is_late = c->turn % 40 == 2 || c->turn % 40 == 23; // so that most keys are not parked
     sample_fill(c, "invoices", key, 1, is_dead ? "no total" : is_late ? "late" : "invoice");
 }
 
@@ -153,7 +153,7 @@ static const struct sample_stage {
       .jobs = 4,
       .handler = report_job,
       .fill = reports_fill },
-    { .hint = { "fetch", "the worker finds out how many at once are best (here 8)", "workers" },
+    { .hint = { "fetch", "its service has 8 places: the worker finds out by trial", "workers" },
       .handler = fetch_job,
       .fill = fetch_fill },
 };
