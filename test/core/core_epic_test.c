@@ -59,6 +59,36 @@ static void G4_the_end_the_push_and_the_epic_are_one_group(void **state) {
     expect_then(t, 1, false);
 }
 
+// G4: the last number names a job that is there already, so none is made; LAST changes that job.
+static void G4_then_comes_with_a_last_number_that_makes_no_job(void **state) {
+    struct core_fixture *t = *state;
+    struct push once = { .body = mr_str("first"), .job.once = mr_str("o") };
+    struct push last = {
+        .source = mr_str("e"), .number = 1, .epic = true, .job.once = mr_str("o")
+    };
+    for (int way = 0; way < 2; way++) {
+        struct pushed pushed = { 0 };
+        uint64_t id = push_with(t, once);
+        must(epic_then(t, "e", "report", "", "x"));
+        uint64_t before = look_stage(t, "report").pushed;
+        must(end_epic(t, "e", 1));
+        last.job.last = way;
+        last.body = mr_str(way ? "second" : "first");
+        must(try_push(t, last, &pushed));
+        assert_true(pushed.repeat && pushed.id == id);
+        assert_int_equal(look_stage(t, "report").pushed, before + 1);
+        crash(t);
+        assert_int_equal(look_stage(t, "report").pushed, before + 1);
+        assert_true(look_epic(t, "e").over);
+        expect_take(t, way ? "second" : "first");
+        struct taken then = take_from(t, "report");
+        assert_string_equal(then.body, "x");
+        done(t, then);
+        must(drop_epic(t, "e"));
+        pass_ms(t, 3600000); // the name is forgotten
+    }
+}
+
 // Every way in which a job can end ends its epic.
 static void G4_then_comes_with_each_kind_of_end(void **state) {
     struct core_fixture *t = *state;
@@ -440,6 +470,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CORE_TEST(G4_then_is_pushed_in_the_commit_that_ends_the_epic),
         CORE_TEST(G4_the_end_the_push_and_the_epic_are_one_group),
+        CORE_TEST(G4_then_comes_with_a_last_number_that_makes_no_job),
         CORE_TEST(G4_then_comes_with_each_kind_of_end),
         CORE_TEST(G4_then_comes_with_end_and_skip),
         CORE_TEST(G4_then_is_pushed_once_although_a_dead_job_is_retried),

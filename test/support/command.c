@@ -112,6 +112,7 @@ static void add_rest(struct line *l, const struct command *c) {
         [OP_SCHEDULE_PAUSE] = "schedule-pause",
         [OP_SCHEDULE_RESUME] = "schedule-resume",
         [OP_SCHEDULE_NOW] = "schedule-now",
+        [OP_SCHEDULE_DRY] = "schedule-dry",
         [OP_TICK] = "tick",
         [OP_CLEAN] = "clean",
         [OP_CRASH] = "crash",
@@ -140,8 +141,10 @@ static void add_rest(struct line *l, const struct command *c) {
         add(l, ", also of attempt %u of %" PRIu64, c->attempt, c->id);
     if (c->op >= OP_SCHEDULE && c->op < OP_TICK)
         add(l, " %d next %" PRIu64, c->schedule, c->next_ms);
-    if (c->op == OP_SCHEDULE)
+    if (c->op == OP_SCHEDULE || c->op == OP_SCHEDULE_DRY) {
+        add(l, " every %" PRIu64, c->every_ms);
         add_job(l, &c->job);
+    }
     if (c->op == OP_TICK)
         add(l, " at %" PRIu64 " next %" PRIu64 "%s", c->wall_ms, c->next_ms,
             c->skips ? " skipped" : "");

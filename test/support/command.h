@@ -59,6 +59,7 @@ enum op {
     OP_SCHEDULE_PAUSE,
     OP_SCHEDULE_RESUME,
     OP_SCHEDULE_NOW,
+    OP_SCHEDULE_DRY, // SCHEDULE, only checked
     OP_TICK,
     OP_CLEAN,
     OP_CRASH,
@@ -82,6 +83,7 @@ struct command {
     uint64_t number; // of the push; of EPIC_SKIP; the total of EPIC_END; ms of EPIC_FORGET; BEAT:
                      // how much is done, as PROGRESS says; 0: it does not
     int schedule;
+    uint64_t every_ms;         // of SCHEDULE; EVERY_LEAST_MS at least, or it is refused
     uint64_t wall_ms, next_ms; // TICK: the clock; SCHEDULE, RESUME, TICK: the tick after it
     bool skips;                // TICK: without a push
     int conn;                  // -1: none

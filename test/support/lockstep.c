@@ -474,17 +474,23 @@ static mr_bytes schedule_of(const struct command *c) {
 static int say_schedule(struct lockstep *t, const struct command *c) {
     struct schedule_spec spec = { .stage = schedule_of(c),
                                   .name = mr_str(schedule_names[c->schedule]),
-                                  .every_ms = 60000,
+                                  .every_ms = c->every_ms,
                                   .zone = mr_str("UTC"),
                                   .body = mr_str(c->job.body),
                                   .job = { .key = mr_str(c->job.key),
                                            .attempts = c->job.attempts } };
-    return core_schedule_set(t->core, &spec, c->next_ms);
+    size_t before = t->log_count;
+    if (c->op == OP_SCHEDULE)
+        return core_schedule_set(t->core, &spec, c->next_ms);
+    int err = core_schedule_check(t->core, &spec);
+    if (t->log_count != before)
+        lockstep_differs(t, "a schedule that is only checked is recorded");
+    return err;
 }
 
 static int say_on_schedule(struct lockstep *t, const struct command *c) {
     mr_bytes stage = schedule_of(c), name = mr_str(schedule_names[c->schedule]);
-    if (c->op == OP_SCHEDULE)
+    if (c->op == OP_SCHEDULE || c->op == OP_SCHEDULE_DRY)
         return say_schedule(t, c);
     if (c->op == OP_SCHEDULE_DROP)
         return core_schedule_drop(t->core, stage, name);
@@ -602,6 +608,7 @@ int lockstep_send_core(struct lockstep *t, const struct command *c, struct answe
     case OP_SCHEDULE_PAUSE:
     case OP_SCHEDULE_RESUME:
     case OP_SCHEDULE_NOW:
+    case OP_SCHEDULE_DRY:
         return say_on_schedule(t, c);
     case OP_TICK:
         return say_tick(t, c, out);

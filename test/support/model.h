@@ -84,7 +84,9 @@ struct model_source {
     uint64_t total;
     bool ended; // `total` was said
     bool accepted[NUMBERS];
-    uint64_t skipped;
+    int noted[NUMBERS]; // index + 1 of the job that the number stands for, and did not make; 0:
+                        // none
+    uint64_t skipped;   // numbers without a job of their own
     struct command_job then; // waits for the end, or was pushed with it
     bool then_waits, then_pushed, stopped;
     uint64_t forget_ms, over_ms; // 0: it is kept; since when it is over

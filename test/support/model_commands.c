@@ -46,6 +46,8 @@ int rule_once(const struct model *m, int stage, const char *key, const char *onc
 }
 
 static int job_of_number(const struct model *m, int source, uint64_t number) {
+    if (m->sources[source].noted[number])
+        return m->sources[source].noted[number] - 1;
     for (int i = 0; i < m->job_count; i++)
         if (m->jobs[i].source == source && m->jobs[i].number == number)
             return i;
@@ -77,6 +79,17 @@ static void number_accept(struct model *m, const struct command *c, int job) {
     m->jobs[job].number = c->number;
 }
 
+// The push is a repeat of a job by its name: its number makes no other, and may be the last.
+static void number_note(struct model *m, const struct command *c, int job) {
+    if (c->source < 0)
+        return;
+    struct model_source *s = &m->sources[c->source];
+    s->known = s->accepted[c->number] = true;
+    s->noted[c->number] = job + 1;
+    s->skipped++;
+    rule_epics(m);
+}
+
 static void caller_sit(struct model *m, const struct command *c, int job) {
     struct model_slot *slot = &m->callers[c->caller];
     *slot = (struct model_slot){ .waits = true, .conn = c->conn, .job = job };
@@ -102,6 +115,7 @@ static int push_repeat(struct model *m, const struct command *c, int job, struct
         caller_sit(m, c, job);
     else
         tell_end(m, job, out);
+    number_note(m, c, job);
     return 0;
 }
 
@@ -149,6 +163,7 @@ static int push_replace(struct model *m, const struct command *c, int job, struc
         j->joins_ms = m->now_ms + (uint64_t)c->job.delay_ms;
     else if (j->status == JOB_DELAYED)
         rule_join(m, job);
+    number_note(m, c, job);
     return 0;
 }
 
@@ -166,14 +181,14 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
     }
     if (c->source >= 0 && m->sources[c->source].stopped)
         return refuse(m, c, MR_ECANCELLED);
+    if (c->source >= 0 && gap_before(m, c))
+        return MR_EGAP;
     int first = rule_once(m, c->job.stage, c->job.key, c->job.once);
     bool takes_name = first >= 0 && c->job.last && has_started(&m->jobs[first]);
     if (first >= 0 && c->job.last && !takes_name)
         return push_replace(m, c, first, out);
     if (first >= 0 && !takes_name)
         return push_repeat(m, c, first, out);
-    if (c->source >= 0 && gap_before(m, c))
-        return MR_EGAP;
     if (!quota_allows(m, c->conn, 1, job_bytes(c->job.body, c->job.meta)))
         return refuse(m, c, MR_EFULL);
     if (s->draining)
@@ -586,6 +601,10 @@ int model_first_due(const struct model *m, uint64_t *out_ms) {
 // The definition of a schedule is always the same, but for its job.
 static int schedule_set(struct model *m, const struct command *c) {
     struct model_schedule *s = &m->schedules[c->schedule];
+    if (c->every_ms < EVERY_LEAST_MS)
+        return MR_EINVAL;
+    if (c->op == OP_SCHEDULE_DRY)
+        return 0;
     if (!s->known)
         *s = (struct model_schedule){ .known = true, .next_ms = c->next_ms, .last = -1 };
     s->job = c->job;
@@ -597,7 +616,7 @@ static int tick(struct model *, const struct command *, struct answer *out);
 
 static int schedule_act(struct model *m, const struct command *c, struct answer *out) {
     struct model_schedule *s = &m->schedules[c->schedule];
-    if (c->op == OP_SCHEDULE)
+    if (c->op == OP_SCHEDULE || c->op == OP_SCHEDULE_DRY)
         return schedule_set(m, c);
     if (c->op == OP_TICK)
         return tick(m, c, out);
@@ -696,6 +715,7 @@ static int say(struct model *m, const struct command *c, struct answer *out) {
     case OP_SCHEDULE_PAUSE:
     case OP_SCHEDULE_RESUME:
     case OP_SCHEDULE_NOW:
+    case OP_SCHEDULE_DRY:
     case OP_TICK:
         return schedule_act(m, c, out);
     case OP_TIME:

@@ -267,6 +267,8 @@ static void forget_unrecorded(struct model *m, uint64_t now_ms) {
     m->gap_count = 0;
     for (int s = 0; s < STAGES; s++)
         m->stages[s].seen = false;
+    for (int i = 0; i < SOURCES; i++) // that they were seen is kept, for which job is not
+        memset(m->sources[i].noted, 0, sizeof m->sources[i].noted);
 }
 
 // Delayed jobs that became due while no engine ran join in order of time.

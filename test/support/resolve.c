@@ -98,7 +98,7 @@ static bool resolve_push(const struct model *m, struct chance *c, unsigned featu
         out->source = (int)chance_below(c, SOURCES);
         out->job.stage = source_stage(out->source);
         out->number = some_number(m, c, out->source);
-        *out->job.once = 0;
+        out->job.last = *out->job.once && one_in(c, 2);
         out->conn %= 2; // so that refused numbers meet higher ones
         if (out->number >= 1000)
             return false;
@@ -333,7 +333,8 @@ static bool resolve_schedule(const struct model *m, struct chance *c, struct com
     out->wall_ms = first < 0 ? out->now_ms : due_ms + chance_below(c, 20);
     if (out->op == OP_TICK)
         return one_in(c, 20) || first >= 0;
-    if (out->op == OP_SCHEDULE) {
+    if (out->op == OP_SCHEDULE || out->op == OP_SCHEDULE_DRY) {
+        out->every_ms = one_in(c, 8) ? chance_below(c, EVERY_LEAST_MS) : 60000;
         out->job = (struct command_job){ .stage = schedule_stage(out->schedule) };
         text_copy(out->job.key, key_names[chance_below(c, KEYS)]);
         snprintf(out->job.body, TEXT, "tick%u", (unsigned)chance_below(c, 1000000));
@@ -436,6 +437,7 @@ bool resolve(const struct model *m, const struct step *step, unsigned features,
     case OP_SCHEDULE_PAUSE:
     case OP_SCHEDULE_RESUME:
     case OP_SCHEDULE_NOW:
+    case OP_SCHEDULE_DRY:
     case OP_TICK:
         return resolve_schedule(m, c, out);
     default:
