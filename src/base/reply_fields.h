@@ -298,6 +298,7 @@
     X(SERVER, all, first, uptime_s, count, "uptime_in_seconds", "since the store was read")        \
     X(SERVER, whole, first, store, bytes, "store", "where it is")                                  \
     X(SERVER, all, first, shards, count, "shards", "of the store")                                 \
+    X(SERVER, all, first, port, count, "tcp_port", "at which clients connect")                     \
     X(CLIENTS, whole, sum, clients, count, "connected_clients", "connections now")                 \
     X(CLIENTS, whole, sum, blocked, count, "blocked_clients", "those whose command waits")         \
     X(CLIENTS, whole, sum, workers, count, "workers", "those that take jobs")                      \

@@ -63,6 +63,7 @@ static void fill_server(const struct session *s, struct info_values *to) {
     r->uptime_s = (host_now_ms(h) - h->started_ms) / 1000;
     r->store = mr_str(h->store);
     r->shards = h->shards;
+    r->port = h->port;
 }
 
 static void fill_clients(const struct session *s, struct info_values *to) {

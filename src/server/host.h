@@ -95,6 +95,7 @@ struct host {
     uint64_t turn;           // how many have ended
     bool messages_delayed;   // there was no memory for a message in this turn
     const char *store;       // its URL, for INFO
+    uint16_t port;           // of its clients, for INFO; 0: none
     struct auth *auth;       // tokens; NULL: none is required
     struct request_limits request_limits;
     struct request_limits unauthenticated_limits; // of unauthenticated clients

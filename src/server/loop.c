@@ -896,6 +896,8 @@ static int loop_start(struct server *server) {
     if (err == 0)
         err = listen_on(&server->wire, server->options.host, &server->options.port,
                         server->options.listen_fd);
+    for (uint32_t i = 0; err == 0 && i < loop_count(server); i++)
+        server->loop[i]->host.port = server->options.port;
     if (err == 0)
         err = start_fronts(server);
     return err < 0 ? err : loop_start_threads(server);
