@@ -11,6 +11,7 @@
 
 void body_finish(struct body *b) {
     mem_free(b->values);
+    mem_free(b->sum);
     buffer_finish(&b->text);
     *b = (struct body){ 0 };
 }
@@ -128,7 +129,9 @@ static void body_end(struct web_connection *v) {
     size_t size = b->replies_size;
     v->asked = 0;
     mem_free(b->values);
+    mem_free(b->sum);
     b->values = NULL;
+    b->sum = NULL;
     if (!b->is_whole)
         body_finish(b);
     session_sent(v->session, size);

@@ -21,7 +21,8 @@ struct body {
     struct buffer text;
     struct doc doc; // writes the text
     struct doc_walk walk;
-    uint32_t part, row, at; // how far it is written; each row of route.c has its own meaning
+    struct history_sum *sum; // that is being added up; NULL: none; owned
+    uint32_t part, row, at;  // how far it is written; each row of route.c has its own meaning
 
     bool is_whole; // the head was written, and the text is sent after it
     size_t sent;
@@ -34,7 +35,8 @@ static inline void body_count(size_t *left, size_t bytes) {
 
 // Memory that it uses.
 static inline size_t body_memory(const struct body *b) {
-    return b->text.capacity + (b->values ? b->value_count * sizeof *b->values : 0);
+    return b->text.capacity + (b->values ? b->value_count * sizeof *b->values : 0) +
+           (b->sum ? sizeof *b->sum : 0);
 }
 
 static inline size_t body_unsent(const struct body *b) {

@@ -1,9 +1,11 @@
-// /healthz, /api/info, /api/stage, /api/policies, /api/quotas. The lines of INFO become members of
-// an object.
+// /healthz, /api/info, /api/stage, histories, /api/policies, /api/quotas. The lines of INFO become
+// members of an object.
 #include "web/state.h"
 
+#include "base/mem.h"
 #include "core/policy.h"
 #include "millrace.h"
+#include "server/access.h"
 #include "server/auth.h"
 #include "server/health.h"
 #include "wire/json.h"
@@ -149,6 +151,53 @@ void respond_stage(struct web_connection *v, const struct replies *replies) {
     web_write_series(v->web, stages[3].bytes, &d);
     doc_close(&d, '}');
     respond_doc(v, &d, HTTP_OK);
+}
+
+// ---- Histories ----------------------------------------------------------------------------------
+
+void respond_history(struct web_connection *v, const struct replies *replies) {
+    struct doc d = doc_begin(v);
+    doc_number(&d, "time-ms", (int64_t)web_now_ms(v->web));
+    web_write_history(v->web, replies->of[0][3].bytes, v->route->span, &d);
+    doc_close(&d, '}');
+    respond_doc(v, &d, HTTP_OK);
+}
+
+// True: there is no memory for it, which ends the connection.
+static bool begin_sum_fails(struct web_connection *v, struct body *b) {
+    b->sum = mem_alloc(sizeof *b->sum);
+    v->session->broken = v->session->broken || !b->sum;
+    if (b->sum)
+        b->sum->newest = web_now_ms(v->web) / history_step_ms(v->route->span);
+    return !b->sum;
+}
+
+// Adds up the stages of all loops that the token may see, some in each turn: `row` is the loop,
+// `at` the stage.
+static bool add_to_sum(struct web_connection *v, struct body *b, size_t *left) {
+    const struct session *s = v->session;
+    size_t cost = (HISTORY_POINTS / WEB_STEP_POINTS + access_steps(s)) * WEB_STEP_BYTES;
+    while (b->row < LOOPS_MOST && *left) {
+        bool any = web_sum_history(v->web, b->row, b->at, v->route->span, s, b->sum);
+        body_count(left, any ? cost : WEB_STEP_BYTES);
+        if (!any || ++b->at == WEB_STAGES)
+            b->row++, b->at = 0;
+    }
+    return b->row == LOOPS_MOST;
+}
+
+bool write_history_of_all(struct web_connection *v, struct body *b, size_t *left) {
+    if (!b->part++) // the command was small, this is not: it continues in its share of a later turn
+        return begin_sum_fails(v, b);
+    if (!add_to_sum(v, b, left))
+        return false;
+    doc_open(&b->doc, NULL, '{');
+    doc_number(&b->doc, "time-ms", (int64_t)web_now_ms(v->web));
+    history_sum_write(b->sum, v->route->span, &b->doc);
+    doc_close(&b->doc, '}');
+    doc_plain(&b->doc, "\n", 1);
+    body_count(left, b->text.size);
+    return true;
 }
 
 // ---- Policies -----------------------------------------------------------------------------------

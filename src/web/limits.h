@@ -14,6 +14,7 @@ enum {
     WEB_STEP_BYTES = 16,       // bytes of JSON per step (see server/budget.h)
     WEB_STEP_VALUES = 4,       // values of replies per step
     WEB_QUOTA_TOKENS = 100,    // tokens whose quotas are shown
+    WEB_STEP_POINTS = 16,      // points of a history per step
     WEB_TOGETHER = 16 << 10,   // bytes of a body that is copied behind the head of its response
     WEB_WORDS = 1024,          // parameters of a request: ids, policies …
     WEB_INNER = 10000,         // … and objects in lists with their members: emits, leases

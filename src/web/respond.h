@@ -40,6 +40,8 @@ void respond_error(struct web_connection *, mr_bytes error);
 void respond_health(struct web_connection *, const struct replies *);
 void respond_info(struct web_connection *, const struct replies *);
 void respond_stage(struct web_connection *, const struct replies *);
+void respond_history(struct web_connection *, const struct replies *);
+bool write_history_of_all(struct web_connection *, struct body *, size_t *left);
 void respond_policies(struct web_connection *, const struct replies *);
 void respond_quotas(struct web_connection *, const struct replies *);
 bool write_metrics(struct web_connection *, struct body *, size_t *left);  // metrics.c

@@ -20,6 +20,7 @@
 #define WEB_ROUTE_H
 
 #include "web/form.h"
+#include "web/history.h"
 #include "web/request.h"
 #include "wire/response.h"
 
@@ -50,6 +51,7 @@ struct route {
     bool (*write)(struct web_connection *, struct body *, size_t *left);
     void (*send)(struct web_connection *); // sends the body instead
     bool open;                             // needs no token
+    enum history_span span;                // of a history
     uint32_t most; // largest body of the request, in bytes; 0: WEB_BODY_SMALL
 };
 

@@ -7,18 +7,15 @@
 #include "server/budget.h"
 #include "server/shards.h"
 #include "wire/json.h"
-#include "wire/replies.h"
 
-#include <stddef.h>
 #include <string.h>
 
-enum { NAME = 200, NONE = UINT32_MAX };
+enum { NAME = 200 };
 
+// Gauges are those at this instant; counts, and the times of jobs, are since the previous sample.
 struct sample {
     uint64_t at_ms;
-    uint32_t waiting, running, delayed, dead, level; // at this instant
-    uint32_t pushed, done, failed;                   // since the previous sample
-    uint32_t wait_p50, wait_p99, run_p50, run_p99;   // ms, of jobs since then; NONE: no job
+    struct history_point is;
 };
 
 struct series_stage {
@@ -28,6 +25,7 @@ struct series_stage {
     struct histogram waits, runs;  // … and these, too
     uint32_t count, next;          // of `samples`, a ring
     struct sample samples[WEB_SAMPLES];
+    struct history histories[HISTORY_SPANS];
 };
 
 void series_finish(struct series *p) {
@@ -97,7 +95,7 @@ static void histogram_difference(const struct histogram *now, struct histogram *
 static void note_times(const struct histogram *now, struct histogram *before, uint32_t *out_p50,
                        uint32_t *out_p99) {
     struct histogram between;
-    *out_p50 = *out_p99 = NONE;
+    *out_p50 = *out_p99 = HISTORY_NONE;
     if (!now || now->count == before->count)
         return;
     histogram_difference(now, before, &between);
@@ -116,39 +114,41 @@ static void stage_restart(struct series_stage *s, const struct stage_info *i) {
 }
 
 // Merges two samples with the same time, so that the result is the state after both.
-static void sample_join(struct sample *x, const struct sample *more) {
-    struct sample old = *x;
+static void sample_join(struct history_point *x, const struct history_point *more) {
+    struct history_point old = *x;
     *x = *more;
     x->pushed += old.pushed;
     x->done += old.done;
     x->failed += old.failed;
-    if (x->wait_p50 == NONE)
+    if (x->wait_p50 == HISTORY_NONE)
         x->wait_p50 = old.wait_p50, x->wait_p99 = old.wait_p99;
-    if (x->run_p50 == NONE)
+    if (x->run_p50 == HISTORY_NONE)
         x->run_p50 = old.run_p50, x->run_p99 = old.run_p99;
 }
 
 static void stage_sample(struct series_stage *s, const struct stage_info *i, uint64_t level,
-                         uint64_t at_ms) {
+                         struct host *h, uint64_t at_ms) {
     stage_restart(s, i);
     struct sample *last = &s->samples[(s->next + WEB_SAMPLES - 1) % WEB_SAMPLES];
-    struct sample now = { .at_ms = at_ms,
-                          .waiting = (uint32_t)i->waiting,
-                          .running = (uint32_t)i->running,
-                          .delayed = (uint32_t)i->delayed,
-                          .dead = (uint32_t)i->dead,
-                          .level = (uint32_t)level,
-                          .pushed = (uint32_t)(i->pushed - s->pushed),
-                          .done = (uint32_t)(i->done - s->done),
-                          .failed = (uint32_t)(i->failed - s->failed) };
+    struct history_point now = { .waiting = (uint32_t)i->waiting,
+                                 .running = (uint32_t)i->running,
+                                 .delayed = (uint32_t)i->delayed,
+                                 .dead = (uint32_t)i->dead,
+                                 .level = (uint32_t)level,
+                                 .pushed = (uint32_t)(i->pushed - s->pushed),
+                                 .done = (uint32_t)(i->done - s->done),
+                                 .failed = (uint32_t)(i->failed - s->failed) };
     note_times(i->waits, &s->waits, &now.wait_p50, &now.wait_p99);
     note_times(i->runs, &s->runs, &now.run_p50, &now.run_p99);
     s->pushed = i->pushed, s->done = i->done, s->failed = i->failed;
+    for (int span = 0; span < HISTORY_SPANS; span++)
+        h->steps += history_add(&s->histories[span], (enum history_span)span, at_ms, &now) /
+                    WEB_STEP_POINTS;
     if (s->count && last->at_ms == at_ms) {
-        sample_join(last, &now);
+        sample_join(&last->is, &now);
         return;
     }
-    s->samples[s->next] = now;
+    s->samples[s->next] = (struct sample){ at_ms, now };
     s->next = (s->next + 1) % WEB_SAMPLES;
     s->count += s->count < WEB_SAMPLES;
 }
@@ -163,7 +163,7 @@ static void sample_known(struct series *p, struct host *h, uint64_t at_ms) {
         if (shards_look_stage(h, stage_name(s), &info) < 0)
             stage_remove(p, i);
         else
-            stage_sample(s, &info, workers_of(&h->workers, info.name).level, at_ms);
+            stage_sample(s, &info, workers_of(&h->workers, info.name).level, h, at_ms);
     }
 }
 
@@ -173,10 +173,10 @@ static void sample_new(struct series *p, struct host *h, mr_bytes name, uint64_t
         return;
     struct series_stage *s = series_add_stage(p, &info);
     if (s)
-        stage_sample(s, &info, workers_of(&h->workers, name).level, at_ms);
+        stage_sample(s, &info, workers_of(&h->workers, name).level, h, at_ms);
 }
 
-// Each new one takes 70 KB, which are cleared: of very many some are left for the next sample.
+// Each new one takes 102 KB, which are cleared: of very many some are left for the next sample.
 static void find_new(struct series *p, struct host *h, uint64_t at_ms) {
     size_t places = shards_stage_places(h), looked = 0, known = map_count(&p->by_name);
     size_t most = known + WEB_STAGES_ADDED < WEB_STAGES ? known + WEB_STAGES_ADDED : WEB_STAGES;
@@ -206,45 +206,36 @@ void series_turn(struct series *p, struct host *h) {
 
 // ---- Output -------------------------------------------------------------------------------------
 
-// A column has the name of the field of STAGES.
-#define COLUMN(field, member)                                                                      \
-    { offsetof(struct stage_reply, field), offsetof(struct sample, member) }
-
-static const struct {
-    size_t field, offset;
-} columns[] = {
-    COLUMN(waiting, waiting),    COLUMN(running, running),      COLUMN(delayed, delayed),
-    COLUMN(dead, dead),          COLUMN(pushed, pushed),        COLUMN(done, done),
-    COLUMN(failed, failed),      COLUMN(wait_p50_ms, wait_p50), COLUMN(wait_p99_ms, wait_p99),
-    COLUMN(run_p50_ms, run_p50), COLUMN(run_p99_ms, run_p99),   COLUMN(level, level),
-};
-
 static const struct sample *sample_at(const struct series_stage *s, uint32_t i) {
     return &s->samples[(s->next + WEB_SAMPLES - s->count + i) % WEB_SAMPLES];
 }
 
-static void write_column(struct doc *d, const struct series_stage *s, size_t offset) {
-    for (uint32_t i = 0; s && i < s->count; i++) {
-        uint32_t value;
-        memcpy(&value, (const char *)sample_at(s, i) + offset, sizeof value);
-        if (value == NONE)
-            doc_raw(d, NULL, "null");
-        else
-            doc_number(d, NULL, value);
-    }
+static const struct history_point *sample_point(const void *stage, uint32_t i) {
+    return &sample_at(stage, i)->is;
 }
 
 void series_write(const struct series *p, mr_bytes stage, struct doc *d) {
     const struct series_stage *s = stage_named(p, stage);
+    uint32_t count = s ? s->count : 0;
     doc_open(d, "series", '{');
     doc_open(d, "time-ms", '[');
-    for (uint32_t i = 0; s && i < s->count; i++)
+    for (uint32_t i = 0; i < count; i++)
         doc_number(d, NULL, (int64_t)sample_at(s, i)->at_ms);
     doc_close(d, ']');
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        doc_open(d, reply_field_at(&stage_replies, columns[i].field)->name, '[');
-        write_column(d, s, columns[i].offset);
-        doc_close(d, ']');
-    }
+    history_write_columns(d, sample_point, s, count);
     doc_close(d, '}');
+}
+
+void series_write_history(const struct series *p, mr_bytes stage, enum history_span span,
+                          struct doc *d) {
+    const struct series_stage *s = stage_named(p, stage);
+    history_write(s ? &s->histories[span] : NULL, span, d);
+}
+
+void series_sum(const struct series *p, uint32_t index, enum history_span span,
+                bool (*counts)(const void *arg, mr_bytes stage), const void *arg,
+                struct history_sum *to) {
+    const struct series_stage *s = p->stages[index];
+    if (s && counts(arg, stage_name(s)))
+        history_sum_add(to, &s->histories[span]);
 }

@@ -1,5 +1,5 @@
 // Series: recent samples of the counters of each stage, for plots, about a second apart, in a ring
-// buffer of fixed size for each stage.
+// buffer of fixed size for each stage. The samples are also collected in histories (history.h).
 //
 // Sampling causes no wake-ups. Each turn of the loop checks whether a second has passed; and since
 // nothing changes between turns, the first turn after a pause can still sample the state at the
@@ -18,6 +18,7 @@
 
 #include "base/map.h"
 #include "millrace.h"
+#include "web/history.h"
 #include "web/limits.h"
 
 struct doc;
@@ -40,5 +41,13 @@ void series_turn(struct series *, struct host *);
 
 // Writes the samples of a stage as an object of columns, which are empty if there are none.
 void series_write(const struct series *, mr_bytes stage, struct doc *);
+
+// Writes the history of a stage; without points if there is none.
+void series_write_history(const struct series *, mr_bytes stage, enum history_span, struct doc *);
+
+// Adds the stage at this index, less than WEB_STAGES, to the sum, if there is one and it counts.
+void series_sum(const struct series *, uint32_t index, enum history_span,
+                bool (*counts)(const void *arg, mr_bytes stage), const void *arg,
+                struct history_sum *to);
 
 #endif

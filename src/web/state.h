@@ -91,9 +91,18 @@ void web_connection_time_out(struct web_connection *);
 int web_start(const struct front_place *, void **out);
 void web_stop(void *web);
 void web_turn(void *web, struct host *);
-void web_write_series(struct web *, mr_bytes stage, struct doc *); // a stage of any loop
-void web_wait(struct web_connection *, struct timeouts *);         // NULL: no timeout
-uint64_t web_now_ms(const struct web *);                           // the engine's time
+
+// The samples of a stage of any loop, and its history.
+void web_write_series(struct web *, mr_bytes stage, struct doc *);
+void web_write_history(struct web *, mr_bytes stage, enum history_span, struct doc *);
+
+// Adds to the sum a stage of the loop, by its index in the series, if the session may see it.
+// False: the loop has no stages at all.
+bool web_sum_history(struct web *, uint32_t loop, uint32_t index, enum history_span,
+                     const struct session *, struct history_sum *);
+
+void web_wait(struct web_connection *, struct timeouts *); // NULL: no timeout
+uint64_t web_now_ms(const struct web *);                   // the engine's time
 
 // Writes the name by which the token with this number is counted.
 static inline void token_holder(uint64_t token, uint8_t out[QUOTA_HOLDER]) {

@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/access.h"
 
 static struct timeouts *all_timeouts(struct web *w, int i) {
     struct timeouts *all[] = { &w->heads, &w->bodies, &w->idle, &w->lingering };
@@ -70,12 +71,37 @@ void web_turn(void *web, struct host *h) {
     pthread_mutex_unlock(&w->series_lock[h->loop]);
 }
 
+static uint32_t loop_of_stage(const struct host *h, mr_bytes stage) {
+    return loop_of_shard(h->loops, h->shards, route_of(h->shards, stage));
+}
+
 void web_write_series(struct web *w, mr_bytes stage, struct doc *d) {
-    const struct host *h = w->place.host;
-    uint32_t loop = loop_of_shard(h->loops, h->shards, route_of(h->shards, stage));
+    uint32_t loop = loop_of_stage(w->place.host, stage);
     pthread_mutex_lock(&w->series_lock[loop]);
     series_write(&w->series[loop], stage, d);
     pthread_mutex_unlock(&w->series_lock[loop]);
+}
+
+void web_write_history(struct web *w, mr_bytes stage, enum history_span span, struct doc *d) {
+    uint32_t loop = loop_of_stage(w->place.host, stage);
+    pthread_mutex_lock(&w->series_lock[loop]);
+    series_write_history(&w->series[loop], stage, span, d);
+    pthread_mutex_unlock(&w->series_lock[loop]);
+}
+
+static bool session_sees(const void *session, mr_bytes stage) {
+    return access_sees(session, stage);
+}
+
+bool web_sum_history(struct web *w, uint32_t loop, uint32_t index, enum history_span span,
+                     const struct session *s, struct history_sum *sum) {
+    struct series *p = &w->series[loop];
+    pthread_mutex_lock(&w->series_lock[loop]);
+    bool any = map_count(&p->by_name) > 0;
+    if (any)
+        series_sum(p, index, span, session_sees, s, sum);
+    pthread_mutex_unlock(&w->series_lock[loop]);
+    return any;
 }
 
 static int web_fail(struct web *w) {

@@ -133,6 +133,7 @@ def every_look_answers():
     equal(web.get("/api/schedules")["schedules"], [])
 
     info = web.get("/api/info")
+    equal(info["info"]["tcp_port"], web.port)
     equal((info["health"], info["who"]["name"], info["who"]["stages"]), ("ok", None, "*"))
     equal(info["who"]["roles"], ["push", "work", "read", "admin"])
     equal((info["info"]["store"], info["info"]["dead"]), ("mem:", 1))
@@ -533,6 +534,8 @@ def roles_and_stages_hold_as_on_the_wire():
 
     equal([s["name"] for s in web.get("/api/stages", token=few)["stages"]], ["mail.a"])
     web.refuses(403, "NOPERM", "sms.a", "GET", "/api/stage?stage=sms.a", token=few)
+    web.refuses(403, "NOPERM", "sms.a", "GET", "/api/stages/sms.a/history/hour", token=few)
+    web.refuses(403, "NOPERM", "read", "GET", "/api/history/day", token=names["work"])
     web.refuses(404, "GONE", "2", "GET", "/api/jobs/2", token=few)
     web.refuses(403, "NOPERM", "sms.a", "POST", "/api/jobs", {"stage": "sms.a", "body": "x"}, token=few)
     web.post("/api/jobs", {"stage": "mail.a", "body": "x"}, token=few)
@@ -551,6 +554,8 @@ def roles_and_stages_hold_as_on_the_wire():
     for _ in range(2):
         equal([[s["name"] for s in stream.event()["stages"]] for stream in streams],
               [["mail.a"], ["mail.a", "sms.a"], ["mail.a", "sms.a"]])
+    for token, stages in (few, 1), (names["read"], 2):  # a second has passed, so there are samples
+        equal(sum(web.get("/api/history/hour", token=token)["history"]["pushed"]), stages)
     subprocess.run([MILLRACE, "auth", "remove", "few", "--auth", path("roles")], check=True)
     web.signal(signal.SIGHUP)
     web.wait_notice("reloaded")
@@ -745,6 +750,20 @@ def B6_samples_exist_before_the_first_request():
     check(3 in series["waiting"] and series["waiting"][-1] == 2, series["waiting"])
     equal((sum(series["pushed"]), sum(series["done"])), (3, 1))
     check(series["level"][-1] == 4, series["level"])
+    for span, step in ("hour", 10000), ("day", 240000):
+        reply = web.get(f"/api/stages/s/history/{span}")
+        history = reply["history"]
+        equal(set(history), set(series) - {"time-ms"} | {"step-ms", "from-ms"})
+        equal(history["step-ms"], step)
+        length = len(history["waiting"])
+        check(1 <= length <= 3, history)
+        check(0 <= reply["time-ms"] - history["from-ms"] - (length - 1) * step < step + 2000, reply)
+        equal((max(history["waiting"]), sum(history["pushed"]), sum(history["done"])), (3, 3, 1))
+        all_stages = web.get(f"/api/history/{span}")["history"]
+        equal((max(all_stages["waiting"]), sum(all_stages["pushed"]), sum(all_stages["done"])), (3, 3, 1))
+    web.refuses(404, "GONE", "none", "GET", "/api/stages/none/history/hour")
+    web.refuses(404, "ERR", "", "GET", "/api/history/week")
+    web.refuses(400, "ERR", "stage", "GET", "/api/history/hour?stage=s")
     waits = [w for w in series["wait-p50-ms"] if w is not None]
     runs = [r for r in series["run-p99-ms"] if r is not None]
     check(len(waits) == 1 and waits[0] >= 1000 and len(runs) == 1 and runs[0] >= 1000, series)

@@ -189,7 +189,7 @@ static struct world {
     struct web *web;
     uv_loop_t loop;
     uint64_t now_ms;
-    char heard[4096];
+    char heard[64 << 10];
     size_t heard_size;
     uint32_t answered; // requests
 } w;
@@ -468,6 +468,27 @@ static void U4_JSON_is_the_same_in_pieces_of_any_size(void **state) {
     expect_pieces("*0\r\n", names, "[]");
 }
 
+// Sends a request with this secret (NULL: none); returns the response.
+static const char *response_to(struct session *s, const char *path, const char *secret) {
+    char text[256];
+    int size = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s%s%s\r\n", path,
+                        secret ? "Authorization: Bearer " : "", secret ? secret : "",
+                        secret ? "\r\n" : "");
+    w.heard_size = 0;
+    say(s, text, (size_t)size);
+    turn(NULL);
+    while (!list_empty(&w.host.backlog))
+        next_turn();
+    return w.heard;
+}
+
+static void expect_response(struct session *s, const char *path, const char *secret,
+                            const char *begin, const char *part) {
+    const char *response = response_to(s, path, secret);
+    if (strncmp(response, begin, strlen(begin)) != 0 || !strstr(response, part))
+        fail_msg("%s of '%s': %s", path, secret ? secret : "", response);
+}
+
 // ---- Series -------------------------------------------------------------------------------------
 
 static void push_at(struct session *s, uint64_t now_ms) {
@@ -560,6 +581,38 @@ static void U4_samples_cost_what_they_show(void **state) {
     close_world();
 }
 
+// U4: the sum of the histories of many stages is made in pieces, however many connections ask for
+// it.
+static void U4_histories_of_many_stages_share_their_turns(void **state) {
+    (void)state;
+    enum { CLIENTS = 60 };
+    struct session *clients[CLIENTS], *pusher;
+    open_world();
+    assert_int_equal(session_create(&w.host, &pusher), 0);
+    push_to_stages(pusher, WEB_STAGES, "stage-%d");
+    w.host.watch = web_front()->turn;
+    w.host.watcher = w.web;
+    for (int i = 0; i < WEB_STAGES; i += WEB_STAGES_ADDED)
+        sample();
+    for (int i = 0; i < CLIENTS; i++)
+        clients[i] = http_session();
+    assert_true(request_from_many("/api/history/hour", clients, CLIENTS) > CLIENTS / 10);
+    assert_true(request_from_many("/api/stages/stage-7/history/day", clients, CLIENTS) > 0);
+    expect_response(clients[0], "/api/history/day", NULL, "HTTP/1.1 200", "\"waiting\":[256]");
+    expect_response(clients[0], "/api/stages/stage-7/history/hour", NULL, "HTTP/1.1 200",
+                    "\"from-ms\":0,\"waiting\":[1]");
+    w.now_ms += (uint64_t)86400 * 1000; // a long pause costs no more than the points that it fills
+    uint64_t before = w.host.steps;
+    next_turn();
+    assert_true(w.host.steps - before < 2 * WEB_STAGES * 100);
+    expect_response(clients[0], "/api/history/day", NULL, "HTTP/1.1 200", "256,256],\"running\"");
+    for (int i = 0; i < CLIENTS; i++)
+        leave(clients[i]);
+    host_begin(&w.host);
+    session_destroy(pusher);
+    close_world();
+}
+
 // F44: HTTP has limits of its own, and the refusal does not name those of all clients.
 static void F44_a_refusal_names_the_limit_of_HTTP(void **state) {
     (void)state;
@@ -604,25 +657,6 @@ static struct auth *two_tokens(void) {
     }
     assert_int_equal(auth_parse(mr_str(text), &auth), 0);
     return auth;
-}
-
-// Sends a request with this secret (NULL: none); returns the response.
-static const char *response_to(struct session *s, const char *path, const char *secret) {
-    char text[256];
-    int size = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s%s%s\r\n", path,
-                        secret ? "Authorization: Bearer " : "", secret ? secret : "",
-                        secret ? "\r\n" : "");
-    w.heard_size = 0;
-    say(s, text, (size_t)size);
-    turn(NULL);
-    return w.heard;
-}
-
-static void expect_response(struct session *s, const char *path, const char *secret,
-                            const char *begin, const char *part) {
-    const char *response = response_to(s, path, secret);
-    if (strncmp(response, begin, strlen(begin)) != 0 || !strstr(response, part))
-        fail_msg("%s of '%s': %s", path, secret ? secret : "", response);
 }
 
 // The clients of one token ask for the path until one is refused; another token is not, and neither
@@ -707,6 +741,7 @@ int main(void) {
         cmocka_unit_test(U4_JSON_is_the_same_in_pieces_of_any_size),
         cmocka_unit_test(U12_an_idle_gap_has_nothing_in_it),
         cmocka_unit_test(U4_samples_cost_what_they_show),
+        cmocka_unit_test(U4_histories_of_many_stages_share_their_turns),
         cmocka_unit_test(F44_a_refusal_names_the_limit_of_HTTP),
         cmocka_unit_test(U7_a_token_has_a_share_of_HTTP_connections_and_streams),
         cmocka_unit_test(U7_a_connection_counts_for_the_token_of_its_last_request),

@@ -22,6 +22,8 @@ export const look = {
   policies: async (signal) =>
     (policyRows ??= (await get('api/policies', {}, signal)).policies),
   stage: (stage, signal) => get('api/stage', { stage }, signal),
+  history: (stage, span, signal) =>
+    get(stage ? `${stageAt(stage)}/history/${span}` : `api/history/${span}`, {}, signal),
   channels: async (stage, top, signal) =>
     (await get('api/channels', { stage, top }, signal)).channels,
   groups: async (stage, top, signal) =>

@@ -87,11 +87,34 @@ export const setRoles = (roles) => (document.documentElement.dataset.may = roles
 
 export const link = (text, href, attributes = {}) => el('a', { href, ...attributes }, text);
 
-// A part of a view, with a heading.
+// A part of a view, with a heading: its text, or an array of the text and what stands beside it.
 export function panel(title, ...children) {
-  const heading = el('h2', title);
-  heading.id = `heading-${++fields}`;
-  return el('section.panel', { 'aria-labelledby': heading.id }, heading, children);
+  const [text, ...beside] = [title].flat();
+  const heading = el('h2', { id: `heading-${++fields}` }, text);
+  return el(
+    'section.panel',
+    { 'aria-labelledby': heading.id },
+    beside.length ? el('div.head', heading, beside) : heading,
+    children,
+  );
+}
+
+// Buttons of which one is pressed. `choices` are [value, text]; `choose(value)` is called for a press.
+export function tabs(label, choices, chosen, choose) {
+  const show = (value) =>
+    buttons.forEach((node, i) => node.setAttribute('aria-pressed', choices[i][0] === value));
+  const buttons = choices.map(([value, text]) =>
+    button(
+      text,
+      () => {
+        show(value);
+        choose(value);
+      },
+      'tab',
+    ),
+  );
+  show(chosen);
+  return el('div.tabs', { role: 'group', 'aria-label': label }, buttons);
 }
 
 export function fragment(...nodes) {

@@ -48,13 +48,6 @@ function legendItem(s) {
 
 // ---- Axes ---------------------------------------------------------------------------------------
 
-const SHORTEST = 60; // seconds that an axis of time spans
-
-function timeRange(_, first, last) {
-  const end = last ?? Date.now() / 1000;
-  return [Math.min(first ?? end, end - SHORTEST), end];
-}
-
 const levelRange = (_, first, last) =>
   first === null ? [0, 8] : [Math.max(first - 1, 0), last + 1];
 
@@ -78,14 +71,14 @@ const levelAxis = ({ label, format }) =>
 const heightAxis = (format, whole) =>
   axis((n) => format(n).replace(/\.0+(?=\D|$)/, ''), { size: 62, ...(whole && { incrs: WHOLE }) });
 
-function options({ series, format, across, stepped, whole }, width, pointed) {
+function options({ series, format, across, stepped, whole }, width, span, pointed) {
   return {
     width,
     height: HEIGHT,
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
     scales: {
-      x: { time: !across, range: across ? levelRange : timeRange },
+      x: { time: !across, range: across ? levelRange : span },
       y: { range: heightRange },
     },
     axes: [across ? levelAxis(across) : timeAxis(), heightAxis(format, whole)],
@@ -99,7 +92,8 @@ function options({ series, format, across, stepped, whole }, width, pointed) {
 // `what` has title; unit, which is shown beside it; series: [{ label, colour, dash, points }]; format, which
 // makes text of a value; empty, the text that is shown while there is no value; optionally across:
 // { label, format } if the horizontal axis is not time, stepped: a value holds until the next one, and whole:
-// ticks are whole numbers. update() takes arrays, the first of them for the horizontal axis.
+// ticks are whole numbers. update() takes arrays, the first of them for the horizontal axis, and the first and
+// the last second of an axis of time: what is not known of it stays empty.
 export function plot(what) {
   const { title, unit, series, format, across, empty } = what;
   const legend = series.map(legendItem);
@@ -117,7 +111,8 @@ export function plot(what) {
     ),
   );
   let chart = null,
-    data = [[], ...series.map(() => [])];
+    data = [[], ...series.map(() => [])],
+    span = [0, 1];
 
   const where = (at) => (across ? `at ${across.label} ${across.format(at)}` : clockText(at));
 
@@ -134,7 +129,7 @@ export function plot(what) {
     chart?.destroy();
     chart = null;
     if (!frame.clientWidth) return;
-    chart = new uPlot(options(what, frame.clientWidth, showValues), data, frame);
+    chart = new uPlot(options(what, frame.clientWidth, () => span, showValues), data, frame);
     chart.root.setAttribute('aria-hidden', 'true'); // the legend has the values
   }
 
@@ -148,8 +143,9 @@ export function plot(what) {
 
   return {
     node,
-    update(next) {
+    update(next, seconds = span) {
       data = next;
+      span = seconds;
       chart?.setData(next);
       setShown(nothing, !next.slice(1).some((values) => newest(values) !== undefined));
       if (chart?.cursor.idx === null || chart?.cursor.idx === undefined) showValues(null);

@@ -1,4 +1,5 @@
-// A sparkline: recent values of a number, as a line of the height of a word.
+// A sparkline: recent values of a number, as a line of the height of a word. A value holds until the next one;
+// null is a gap.
 import { el, svg } from './dom.js';
 
 const WIDTH = 84,
@@ -44,7 +45,7 @@ function shape(values) {
     }
     const x = ((room - values.length + i) / (room - 1)) * WIDTH;
     const y = HEIGHT - 1 - (value / most) * (HEIGHT - 2);
-    d += `${drawing ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`;
+    d += drawing ? `H${x.toFixed(1)}V${y.toFixed(1)}` : `M${x.toFixed(1)} ${y.toFixed(1)}h0.1`;
     drawing = true;
   });
   return d;

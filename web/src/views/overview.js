@@ -1,4 +1,5 @@
 // All stages, why their jobs wait, and the health of the server.
+import { sentence } from '../api.js';
 import { el, field, fragment, link, panel, setShown, setText } from '../dom.js';
 import { bytes, compact, count, counted, duration, rate } from '../format.js';
 import { figures, outcomeColumns } from '../parts.js';
@@ -6,6 +7,7 @@ import { spark } from '../spark.js';
 import { store, waitingOf } from '../store.js';
 import { linkColumn, liveTable } from '../table.js';
 import { stagePath } from '../why.js';
+import { overviewPlots } from './stage_plots.js';
 
 const MOST = 200; // rows
 const SENT = 1000; // stages that a snapshot has at most
@@ -154,8 +156,10 @@ export function overview() {
     condition = health(),
     table = stageTable();
   const filter = el('input', { type: 'search', placeholder: 'part of a name', oninput: update });
-  const left = el('p.soft');
+  const left = el('p.soft'),
+    said = el('p.error', { role: 'alert' });
   const find = field('Find a stage', filter);
+  const plots = overviewPlots((error) => setText(said, error ? sentence(error) : ''));
 
   function update() {
     const wanted = filter.value.trim();
@@ -166,12 +170,21 @@ export function overview() {
     setShown(table.node, store.at > 0);
     setShown(find, store.stages.length > 10 || wanted !== '');
     setText(left, leftOut(found.length));
+    plots.tick();
   }
 
   const stages = panel('Stages', find, table.node, left);
   return {
     title: 'Overview',
-    node: fragment(el('h1.unseen', 'Overview'), strip.node, stages, condition.node),
+    node: fragment(
+      el('h1.unseen', 'Overview'),
+      strip.node,
+      stages,
+      said,
+      plots.node,
+      condition.node,
+    ),
     update,
+    end: plots.end,
   };
 }

@@ -88,7 +88,8 @@ export function stageView([name, part, status]) {
     'p.panel',
     `There is no stage ${name}. The first job of a stage makes it.`,
   );
-  const plots = stagePlots(),
+  const say = (error) => setText(said, !error || error.code === 'GONE' ? '' : sentence(error));
+  const plots = stagePlots(name, say),
     channels = stageChannels(name),
     jobs = stageJobs(name, status);
   const policy = stagePolicy(name, () => loading.now());
@@ -111,11 +112,11 @@ export function stageView([name, part, status]) {
       plots.update(series, at);
       policy.update(rules, rows);
       channels.setGrouped(rules.group === 'on');
-      setText(said, '');
+      say(null);
     },
     (error) => {
       if (error.code === 'GONE') requested = null;
-      setText(said, error.code === 'GONE' ? '' : sentence(error));
+      say(error);
     },
   );
 
@@ -126,6 +127,7 @@ export function stageView([name, part, status]) {
     head.update(now);
     loading.tick();
     if (!now) return;
+    plots.tick();
     numbers.update();
     why.set(now);
     next.set(now);
