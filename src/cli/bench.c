@@ -211,9 +211,9 @@ static void bench_print_json(const struct bench *b) {
     json_number(&j, "window", b->window);
     json_number(&j, "producers", b->producers);
     json_number(&j, "workers", b->workers);
-    json_real(&j, "pushed-per-s", per_s(b->jobs, b->begun_us, b->accepted_us));
+    json_double(&j, "pushed-per-s", per_s(b->jobs, b->begun_us, b->accepted_us));
     if (b->workers) {
-        json_real(&j, "done-per-s", per_s(b->jobs, b->begun_us, b->ended_us));
+        json_double(&j, "done-per-s", per_s(b->jobs, b->begun_us, b->ended_us));
         json_number(&j, "start-p50-us", histogram_quantile(&b->start_us, 0.5));
         json_number(&j, "start-p99-us", histogram_quantile(&b->start_us, 0.99));
         json_number(&j, "start-max-us", b->start_us.max);

@@ -68,11 +68,11 @@ void json_time(struct json *j, const char *name, uint64_t ms) {
     json_text(j, name, time_words(text, ms, true));
 }
 
-void json_null(struct json *j, const char *name) {
+void json_none(struct json *j, const char *name) {
     raw(j, name, "null");
 }
 
-void json_real(struct json *j, const char *name, double value) {
+void json_double(struct json *j, const char *name, double value) {
     char text[32];
     snprintf(text, sizeof text, "%.10g", value);
     raw(j, name, isfinite(value) ? text : "null");

@@ -1,5 +1,6 @@
 // Json: an object or array printed piece by piece, on one line; wire/json.h writes it. Zero is
-// a valid start. Without memory what is missing is reported by json_end.
+// a valid start. Without memory what is missing is reported by json_end. No name is one of jansson,
+// which is linked with this.
 #ifndef CLI_JSON_H
 #define CLI_JSON_H
 
@@ -26,8 +27,8 @@ void json_flag(struct json *, const char *name, bool);
 void json_text(struct json *, const char *name, const char *text); // may hold any bytes
 void json_time(struct json *, const char *name, uint64_t ms);
 
-void json_null(struct json *, const char *name);
-void json_real(struct json *, const char *name, double); // null if it is no number
+void json_none(struct json *, const char *name);
+void json_double(struct json *, const char *name, double); // null if it is no number
 void json_signed(struct json *, const char *name, int64_t);
 
 // Bytes that are UTF-8 as they are; others in base64, as `name`-base64, or, without a name, with

@@ -321,7 +321,7 @@ void show_json_value(struct json *j, const char *name, const struct response_val
         json_bytes(j, name, v->bytes);
         break;
     case RESPONSE_DOUBLE:
-        json_real(j, name, real_of(v));
+        json_double(j, name, real_of(v));
         break;
     case RESPONSE_INTEGER:
         json_signed(j, name, v->integer);
@@ -330,7 +330,7 @@ void show_json_value(struct json *j, const char *name, const struct response_val
         json_flag(j, name, v->boolean);
         break;
     case RESPONSE_NULL:
-        json_null(j, name);
+        json_none(j, name);
         break;
     case RESPONSE_ARRAY:
     case RESPONSE_MAP:
