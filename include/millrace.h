@@ -168,7 +168,7 @@ int mr_check(mr *);
 // that succeeds may leave the sentence of an earlier one. Never NULL.
 const char *mr_error(void);
 
-const char *mr_version(void); // "0.1.0"
+const char *mr_version(void); // "0.2.0"
 
 // ---- Pushing ----------------------------------------------------------------------------------
 
