@@ -2,5 +2,5 @@
 #include "log/replicated_kind.h"
 
 const struct replicated_kind replicated_nats = {
-    .missing = "this build has no NATS: it was made without libnats",
+    .missing = "this build has no NATS: use the Debian package, or build with libnats-dev",
 };

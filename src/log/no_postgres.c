@@ -2,5 +2,5 @@
 #include "log/replicated_kind.h"
 
 const struct replicated_kind replicated_postgres = {
-    .missing = "this build has no PostgreSQL: it was made without libpq",
+    .missing = "this build has no PostgreSQL: use the Debian package, or build with libpq-dev",
 };
