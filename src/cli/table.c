@@ -29,7 +29,11 @@ static const struct cli_command work_commands[] = {
                 "\n"
                 "Options can also be lines of a file: log-json = yes. A flag overrides the file.\n"
                 "millrace help --config prints a file with all options. On SIGHUP the server\n"
-                "reads the file, tokens and certificates again.\n",
+                "reads the file, tokens and certificates again.\n"
+                "\n"
+                "Exits 1 if the store is damaged, 2 if options are wrong or do not fit the store,\n"
+                "4 if tokens or certificates are: starting again does not help. Exits 3 if it may\n"
+                "help: the address or the store is in use, or the disk does not respond.\n",
         .examples = "millrace serve\n"
                     "    on " CLI_LISTEN ", keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
