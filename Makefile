@@ -8,9 +8,12 @@
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
 #:   make lint       format, rules of the sources and clang-tidy; changes nothing
-#:   make check      lint, both compilers, faults of clusters, sanitizers, coverage, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
+#:   make check      lint, both compilers, faults of clusters, packages, sanitizers, coverage, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
 #:   make fuzz       every fuzzer, FUZZ_SECONDS=600 each
 #:   make install    into PREFIX (/usr/local), below DESTDIR
+#:   make deb        Debian packages in dist/: millrace, libmillrace0, libmillrace-dev
+#:   make npm        packages for npm in dist/: the client, and the command for Linux; publishes nothing
+#:   make dist       in dist/: the source package, and the command for any Linux as a tarball
 #:   make format     clang-format, in place
 #:   make acceptance writes docs/acceptance.md anew
 #:   make protocol   writes docs/protocol.md anew
@@ -22,7 +25,7 @@ FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all fuzz configured setup setup-build demo cluster run test bench lint check install format acceptance protocol clean help
+.PHONY: all fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist format acceptance protocol clean help
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
@@ -64,7 +67,7 @@ lint: all
 	@tools/check lint
 
 check: all
-	@tools/setup test bench check
+	@tools/setup test bench package check
 	@tools/check
 
 fuzz: all
@@ -77,6 +80,17 @@ install: all
 	@echo "installed into $(DESTDIR)$(PREFIX)"
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
+deb: all
+	@tools/setup package
+	@tools/pack deb
+
+npm: all
+	@tools/setup page
+	@tools/pack npm
+
+dist: all
+	@tools/pack source binary
+
 format:
 	@find include src test examples bench tools -name '*.[ch]' | xargs clang-format -i
 
@@ -87,7 +101,7 @@ protocol: all
 	@$(BUILD)/millrace help --protocol > docs/protocol.md
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-*
+	rm -rf $(BUILD) $(BUILD)-* dist
 
 help:
 	@sed -n 's/^#: //p' Makefile
