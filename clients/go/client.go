@@ -521,6 +521,9 @@ func (c *Client) Wait(ctx context.Context, id string) (Data, error) {
 	}
 }
 
+// Await is Wait.
+func (c *Client) Await(ctx context.Context, id string) (Data, error) { return c.Wait(ctx, id) }
+
 // Cancel cancels jobs: those that wait do not start, those that run are asked to stop. It returns
 // how many had not ended.
 func (c *Client) Cancel(ctx context.Context, ids ...string) (int, error) {

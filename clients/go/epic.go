@@ -20,6 +20,7 @@ type Progress struct {
 	Total    int64  // the last number; -1: not known yet
 	Accepted int64  // pushes that made a job
 	HeldBy   string // why none of its jobs starts
+	Stopped  bool   // it was cancelled: no more jobs come
 
 	Waiting, Running, Done, Dead, Cancelled, Expired int64 // jobs
 }
@@ -56,14 +57,28 @@ func (e *Epic) Look(ctx context.Context) (Progress, error) {
 
 // Wait waits until all jobs have ended, and returns the progress.
 func (e *Epic) Wait(ctx context.Context) (Progress, error) {
+	return e.wait(ctx, e.command(), func(p Progress) bool {
+		whole := p.Total >= 0 && p.Resume > p.Total || p.Stopped
+		return whole && p.Waiting+p.Running == 0
+	})
+}
+
+// WaitLeft waits until at most so many jobs have not ended, so that a producer stays at most so far
+// ahead of the workers.
+func (e *Epic) WaitLeft(ctx context.Context, left int64) (Progress, error) {
+	return e.wait(ctx, e.command("LEFT").number(left), func(p Progress) bool {
+		return p.Waiting+p.Running <= left
+	})
+}
+
+func (e *Epic) wait(ctx context.Context, c *command, over func(Progress) bool) (Progress, error) {
 	lane := e.client.lane()
 	defer e.client.free(lane)
+	c.time("WAIT", waitPiece)
 	for {
-		began := time.Now()
-		reply, err := lane.repeat(ctx, e.command().time("WAIT", waitPiece), waitPiece)
+		reply, err := lane.repeat(ctx, c, waitPiece)
 		p := progressOf(reply)
-		over := p.Total >= 0 && p.Resume > p.Total && p.Waiting+p.Running == 0
-		if err != nil || over || time.Since(began) < waitPiece { // it was answered early
+		if err != nil || over(p) {
 			return p, err
 		}
 		if ctx.Err() != nil {
@@ -89,6 +104,16 @@ func (e *Epic) Then(ctx context.Context, stage, key string, body any) error {
 // Cancel cancels those of its jobs that have not ended.
 func (e *Epic) Cancel(ctx context.Context) error { return e.do(ctx, e.command("CANCEL")) }
 
+// Skip says that this number is not pushed.
+func (e *Epic) Skip(ctx context.Context, number int64) error {
+	return e.do(ctx, e.command("SKIP").number(number))
+}
+
+// Forget drops the epic this long after its end: at least a second, or 0 to keep it.
+func (e *Epic) Forget(ctx context.Context, after time.Duration) error {
+	return e.do(ctx, e.command("FORGET").number(after.Milliseconds()))
+}
+
 // Drop removes the epic; its jobs stay.
 func (e *Epic) Drop(ctx context.Context) error { return e.do(ctx, e.command("DROP")) }
 
@@ -110,6 +135,7 @@ func progressOf(reply any) Progress {
 	p := Progress{Resume: count("resume"), Total: count("total"), Accepted: count("accepted"),
 		Waiting: count("waiting"), Running: count("running"), Done: count("done"),
 		Dead: count("dead"), Cancelled: count("cancelled"), Expired: count("expired")}
+	p.Stopped = fields["stopped"] == true || count("stopped") != 0
 	if held, has := fields["held-by"]; has && held != nil {
 		p.HeldBy = fmt.Sprint(held)
 	}

@@ -268,10 +268,14 @@ func (c *Client) dial(ctx context.Context, node string, onPush func(pushed),
 	defer cancel()
 	conn, err := c.connect(ctx, node)
 	if err != nil {
-		failed := failure(ErrUnreachable, "cannot connect to %s: %v; a server is started with: "+
+		if isDistrusted(err) {
+			failed := failure(ErrUnreachable, "the certificate of %s is refused: %v; give the "+
+				"authority that signed it with WithTLS", node, err)
+			failed.vain = true
+			return nil, failed
+		}
+		return nil, failure(ErrUnreachable, "cannot connect to %s: %v; a server is started with: "+
 			"millrace serve --listen %s", node, err, node)
-		failed.vain = isDistrusted(err)
-		return nil, failed
 	}
 	w := &wire{conn: conn, node: node, onPush: onPush, onClose: onClose,
 		closed: make(chan struct{})}
@@ -318,16 +322,22 @@ func (c *Client) greet(ctx context.Context, w *wire) error {
 	if c.address.secret != "" {
 		hello.add("AUTH", c.address.user, c.address.secret)
 	}
-	reply, err := w.ask(ctx, hello.add("SETNAME", c.name), replyTime)
+	err := c.agree(ctx, w, hello.add("SETNAME", c.name))
 	if errors.Is(err, ErrUsage) || errors.Is(err, ErrIncompatible) {
-		return failure(ErrIncompatible, "%s refuses HELLO 3: %s", w.node, reasonOf(err))
+		return failure(ErrIncompatible, "%s does not speak the protocol of this library: %s; "+
+			"connect to a Millrace server of version 0.2 or later", w.node, reasonOf(err))
 	}
+	return err
+}
+
+func (c *Client) agree(ctx context.Context, w *wire, hello *command) error {
+	reply, err := w.ask(ctx, hello, replyTime)
 	if err != nil {
 		return err
 	}
 	about, _ := reply.(map[string]any)
 	if fmt.Sprint(about["server"]) != "millrace" {
-		return failure(ErrIncompatible, "what listens on %s is not a Millrace server", w.node)
+		return failure(ErrIncompatible, "it is not a Millrace server")
 	}
 	w.session = fmt.Sprint(about["id"])
 	if _, err := w.ask(ctx, newCommand("CLIENT", "CANCELS", "ON"), replyTime); err != nil {

@@ -88,9 +88,8 @@ func (c *Client) Worker(stages []string, handler Handler, o *WorkerOptions) *Wor
 // before: ErrDenied, for example. Losses of the connection do not end it. Handlers get the values
 // of the context, but go on when it ends.
 func (w *Worker) Run(ctx context.Context) error {
-	if !w.enter(ctx) {
-		return failure(ErrUsage, "a worker runs once, of an open client, with a stage and a "+
-			"concurrency from 0")
+	if err := w.enter(ctx); err != nil {
+		return err
 	}
 	defer w.leave()
 	w.values = valuesOf{ctx}
@@ -123,16 +122,23 @@ func (w *Worker) Close() error {
 	return nil
 }
 
-func (w *Worker) enter(ctx context.Context) bool {
+func (w *Worker) enter(ctx context.Context) error {
 	w.client.mu.Lock()
 	defer w.client.mu.Unlock()
-	if w.started || w.client.closed || len(w.stages) == 0 || w.options.Concurrency < 0 {
-		return false
+	switch {
+	case w.started:
+		return failure(ErrUsage, "this worker was started before: make another one for a second Run")
+	case w.client.closed:
+		return failure(ErrUsage, "the client is closed: Open another one")
+	case len(w.stages) == 0:
+		return failure(ErrUsage, "a worker needs a stage")
+	case w.options.Concurrency < 0:
+		return failure(ErrUsage, "a concurrency is a number from 1 on, or 0: what the server learns")
 	}
 	w.started = true
 	w.stop, w.stopTaking = context.WithCancel(ctx)
 	w.client.workers[w] = true
-	return true
+	return nil
 }
 
 func (w *Worker) leave() {

@@ -84,6 +84,8 @@ export class Millrace {
     call(stage: string, body?: Body, options?: CallOptions): Promise<Read>;
     /** Waits for a job that was pushed (30,000 ms by default) and returns its result. */
     wait(id: string, options?: WaitOptions): Promise<Read>;
+    /** The same as wait(). */
+    await(id: string, options?: WaitOptions): Promise<Read>;
     /** Cancels jobs: those that wait do not start, those that run are to stop. How many. */
     cancel(...ids: string[]): Promise<number>;
     /** What the server has about a job. */
@@ -114,13 +116,18 @@ export class Epic {
     look(): Promise<Record<string, Read>>;
     /** Declares that number `last` is the last one. */
     end(last: number): Promise<void>;
-    /** Waits until all its jobs have ended; returns its progress. No timeout by default. */
-    wait(options?: WaitOptions): Promise<Record<string, Read>>;
+    /** Declares that this number is not pushed. */
+    skip(number: number): Promise<void>;
+    /** Waits until all its jobs have ended, or with `left` until at most so many have not, so that a
+     *  producer stays at most so far ahead; returns its progress. No timeout by default. */
+    wait(options?: WaitOptions & { left?: number }): Promise<Record<string, Read>>;
     /** A job that is pushed in the commit that ends the epic. */
     thenPush(stage: string, body?: Body, options?: { key?: string }): Promise<void>;
     /** Cancels its jobs that have not ended. */
     cancel(): Promise<void>;
-    /** Removes the epic. */
+    /** Drops it so many milliseconds after its end: at least 1,000, or 0 to keep it. */
+    forget(ms: number): Promise<void>;
+    /** Removes the epic; its jobs stay. */
     drop(): Promise<void>;
 }
 

@@ -32,7 +32,12 @@ async function hold(job, signal) {
 async function handle(job, { signal }) {
     const { id, stage, key, body, attempt, meta = null } = job;
     say({ event: 'start', id, stage, key, body, attempt, meta });
+    if (stage === 'json') return job.json();
     switch (body.act) {
+        case 'hang': // whatever is asked of it
+            await gateOf(id).opened;
+            say({ event: 'hung', id });
+            break;
         case 'fail':
             if (attempt <= body.times) throw new Error(body.reason);
             break;
@@ -41,8 +46,6 @@ async function handle(job, { signal }) {
         case 'snooze':
             if (!snoozed.has(id)) throw snoozed.add(id) && new Snooze(body.seconds * 1000);
             break;
-        case 'json':
-            return job.json();
         case 'progress':
             job.progress(3, 10, 'attachments');
             await hold(job, signal);
@@ -84,7 +87,12 @@ const REQUESTS = {
     epic_push: (stage, epic, n, body, o) => m.epic(stage, epic).push(n, body, o),
     epic_look: async (stage, epic) => (await m.epic(stage, epic).look()).resume,
     epic_end: (stage, epic, n) => m.epic(stage, epic).end(n),
+    epic_left: async (stage, epic, left) => (await m.epic(stage, epic).wait({ left })).waiting,
+    epic_then: (stage, epic, then, body, o) => m.epic(stage, epic).thenPush(then, body, o),
+    epic_cancel: (stage, epic) => m.epic(stage, epic).cancel(),
+    epic_forget: (stage, epic, seconds) => m.epic(stage, epic).forget(1000 * seconds),
     epic_wait: async (stage, epic) => (await m.epic(stage, epic).wait()).done,
+    work_again: () => m.run({ signals: false }),
     unencodable: () => m.push('s', { a: 10n }),
     level: (stage) => m.command('LEVEL', stage),
 };

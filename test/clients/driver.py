@@ -43,8 +43,11 @@ def handle(job):
     if act == "snooze" and job.id not in snoozed:
         snoozed.add(job.id)
         raise millrace.Snooze(body["seconds"])
-    if act == "json":
+    if job.stage == "json":
         return job.json()
+    if act == "hang":  # whatever is asked of it
+        gates.setdefault(job.id, threading.Event()).wait()
+        say(event="hung", id=job.id)
     if act == "hold":
         hold(job)
     if act == "progress":
@@ -77,7 +80,12 @@ REQUESTS = {
     "epic_push": lambda stage, name, n, body, **o: m.epic(stage, name).push(n, body, **o),
     "epic_look": lambda stage, name: m.epic(stage, name).look()["resume"],
     "epic_end": lambda stage, name, n: m.epic(stage, name).end(n),
+    "epic_left": lambda stage, name, left: m.epic(stage, name).wait(left=left)["waiting"],
+    "epic_then": lambda stage, name, *then, **o: m.epic(stage, name).then(*then, **o),
+    "epic_cancel": lambda stage, name: m.epic(stage, name).cancel(),
+    "epic_forget": lambda stage, name, seconds: m.epic(stage, name).forget(seconds),
     "epic_wait": lambda stage, name: m.epic(stage, name).wait()["done"],
+    "work_again": lambda: m.run(signals=False),
     "unencodable": lambda: m.push("s", {"a": object()}),
     "level": lambda stage: m.command("LEVEL", stage),
 }

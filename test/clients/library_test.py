@@ -9,12 +9,13 @@ import queue
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from proxy import Proxy
+from proxy import Proxy, read_frame
 from running import Running, wait_until
 from served import Client, Server, path, write
 from tap import LONG, MILLRACE, TIMEOUT_S, cases, check, equal, main
@@ -238,7 +239,8 @@ def K7_errors_are_types_with_the_reason(language):
 def K7_no_server_another_server_and_a_wrong_token(language):
     with memory_server() as server:
         address = server.url
-    holds("127.0.0.1", Driver(language, address).fails("Unreachable", "call", "s", "x", timeout=0.5))
+    reason = Driver(language, address).fails("Unreachable", "call", "s", "x", timeout=0.5, deadline=60)
+    holds("millrace serve --listen " + address.split("//")[1], reason)
     redis = shutil.which("redis-server")
     if redis:
         port = address.rsplit(":", 1)[1]
@@ -259,8 +261,38 @@ def K7_no_server_another_server_and_a_wrong_token(language):
         holds("other", driver.fails("Denied", "push", "other", "x"))
 
 
+class Fake:
+    """A server that answers HELLO with this, and everything else with an error."""
+
+    def __init__(self, hello):
+        self.hello, self.listener = hello, socket.create_server(("127.0.0.1", 0))
+        self.url = f"millrace://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            threading.Thread(target=self.answer, args=(client,), daemon=True).start()
+
+    def answer(self, client):
+        file = client.makefile("rb")
+        while words := read_frame(file):
+            client.sendall(self.hello if words[0] == b"HELLO" else b"-ERR unknown command\r\n")
+
+
+@case
+def K7_servers_of_another_kind_or_version(language):
+    for hello in (b"+OK\r\n", b"-ERR unknown command 'HELLO'\r\n", b"-NOPROTO unsupported\r\n",
+                  b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n", b"%1\r\n$6\r\nserver\r\n$8\r\nmillrace\r\n"):
+        driver = Driver(language, Fake(hello).url)
+        holds("version 0.2", driver.fails("Incompatible", "cancel", "1"))
+        holds("version 0.2", driver.fails("Incompatible", "work", "s"))
+        driver.kill()
+    driver = Driver(language, Fake(b"HTTP/1.1 400 Bad Request\r\n").url)
+    driver.fails("Unreachable", "call", "s", "x", timeout=0.2, deadline=60)
+
+
 def listens(port):
-    import socket
     with socket.socket() as s:
         return s.connect_ex(("127.0.0.1", port)) == 0
 
@@ -344,6 +376,31 @@ def an_epic_goes_on_where_it_stopped(language):
 
 
 @case
+def an_epic_is_followed_waited_for_cancelled_and_forgotten(language):
+    with memory_server() as server:
+        driver, client = Driver(language, server.url), Client(server)
+        for n in 1, 2, 3:
+            driver.do("epic_push", "s", "e", n, {})
+        driver.do("epic_then", "s", "e", "after", {"all": True}, key="k")
+        driver.do("epic_end", "s", "e", 3)
+        left = driver.begin("epic_left", "s", "e", 2)
+        wait_until(lambda: "blocked_clients:1" in client.ask("INFO"), "the producer waits")
+        client.ask("DONE", *client.ask("TAKE", "s")[0][:2])
+        equal(left(), 2)
+        driver.begin("work", "s", concurrency=2)
+        equal(driver.do("epic_wait", "s", "e"), 3)
+        equal([(job[3], json.loads(job[4])) for job in client.ask("TAKE", "after", "COUNT", 9)], [("k", {"all": True})])
+        for n in 1, 2:
+            driver.do("epic_push", "none", "e", n, {})
+        driver.do("epic_forget", "none", "e", 3600)
+        driver.do("epic_cancel", "none", "e")
+        equal(driver.do("epic_wait", "none", "e"), 0)
+        shown = as_map(client.ask("EPIC", "none", "e"))
+        equal((shown["cancelled"], shown["forget-ms"]), (2, 3600000))
+        driver.fails("Cancelled", "epic_push", "none", "e", 3, {})
+
+
+@case
 def calls_of_one_name_have_one_job_and_one_answer(language):
     with memory_server() as server:
         driver = Driver(language, server.url)
@@ -378,15 +435,17 @@ def the_reason_of_a_failure_is_kept(language):
         bad = driver.do("push", "s", {"act": "unencodable"}, attempts=1)
         keyless = driver.do("push", "s", {"act": "count"}, attempts=1)  # a state needs a key
         shown = driver.do("push", "s", {"act": "fail", "times": 9, "reason": "no such town"}, attempts=1)
-        text = driver.do("push", "text", "{no JSON")
-        driver.begin("work", ["s", "text"], concurrency=2)
+        text, strict = driver.do("push", "text", "{no JSON"), driver.do("push", "json", "{no JSON")
+        driver.begin("work", ["s", "text", "json"], concurrency=2)
         holds("no such street", driver.fails("Dead", "wait", job))
         holds("JSON", driver.fails("Dead", "wait", bad))
         holds("key", driver.fails("Dead", "wait", keyless))
         equal(driver.do("wait", text), "")
+        holds("JSON", driver.fails("Dead", "wait", strict))
+        equal(driver.do("job", strict)["attempt"], 1)
         driver.fails("Dead", "wait", shown)
         holds("no such town", json.dumps(driver.do("job", shown)["reasons"]))
-        starts = [driver.next()["body"] for _ in range(5)]
+        starts = [driver.next()["body"] for _ in range(6)]
         check("{no JSON" in starts, starts)
 
 
@@ -454,6 +513,34 @@ def K5_what_outlasts_the_grace_goes_back_uncounted(language):
         equal(driver.next("stopped")["id"], held)
         shown = driver.do("job", held)
         equal((shown["status"], shown["attempt"]), ("waiting", 0))
+
+
+@case
+def what_hangs_is_given_back_and_commits_nothing_later(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        working = driver.begin("work", "s", concurrency=1, grace=0.05)
+        held = driver.do("push", "s", {"act": "hang", "result": "too late"})
+        equal(driver.next()["id"], held)
+        driver.stop(working)
+        driver.do("let", held)
+        equal(driver.next("hung")["id"], held)
+        driver.do("push", "s", {})
+        shown = driver.do("job", held)
+        equal((shown["status"], shown["attempt"]), ("waiting", 0))
+
+
+@case
+def a_worker_is_started_once(language):
+    with memory_server() as server:
+        driver = Driver(language, server.url)
+        driver.begin("work", "s", concurrency=1)
+        job = driver.do("push", "s", {"act": "hold", "result": "once"})
+        equal(driver.next()["id"], job)
+        driver.fails("Usage", "work_again")
+        driver.do("let", job)
+        equal(driver.do("wait", job), "once")
+        check(driver.events.empty())
 
 
 @case
@@ -556,7 +643,9 @@ def tls_is_verified(language):
         driver = Driver(language, url, MILLRACE_CA=certificate)
         driver.begin("work", "s", concurrency=1)
         equal(driver.do("call", "s", {"result": "safe"}), "safe")
-        check("certificate" in Driver(language, url).fails("Unreachable", "cancel", "1").lower())
+        for other in Driver(language, url), Driver(language, url.replace("localhost", "127.0.0.1"), MILLRACE_CA=certificate):
+            holds("certificate", other.fails("Unreachable", "cancel", "1").lower())
+            holds("certificate", other.fails("Unreachable", "work", "s").lower())
 
 
 # ---- Only for Node ------------------------------------------------------------------------------

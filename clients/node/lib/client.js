@@ -59,9 +59,13 @@ class Link {
     this.node = Math.floor(Math.random() * address.nodes.length);
   }
 
+  get up() {
+    return this.wire && !this.wire.closed ? this.wire : undefined;
+  }
+
   /** A connection that is up. Tries each node once; throws the last one's error. */
   async get() {
-    if (this.wire && !this.wire.closed) return this.wire;
+    if (this.up) return this.up;
     this.dialing ??= this.dial().finally(() => {
       this.dialing = undefined;
     });
@@ -98,8 +102,7 @@ class Link {
     for (let pause = PAUSE_LEAST_MS; ; pause = Math.min(2 * pause, PAUSE_MOST_MS)) {
       signal?.throwIfAborted();
       try {
-        const wire = this.wire && !this.wire.closed ? this.wire : await this.get();
-        return await command(wire);
+        return await command(this.up ?? await this.get());
       } catch (error) {
         if (!mayRepeat(error) || this.closed || now() + pause > until) throw error;
         this.logger.info?.(`${error.reason}; trying again`);
@@ -135,6 +138,7 @@ class Millrace {
   #sources = new Map(); // by stage: those that are free
   #calls = new Map(); // by id: a set of calls, for two may have one name
   #workers = new Set();
+  #runs = false;
 
   constructor(url, { token, tls, name, logger } = {}) {
     this.address = addressOf(
@@ -319,6 +323,10 @@ class Millrace {
     return fromBytes(await this.#await(['AWAIT', id], timeout, signal, (r) => r !== null, late));
   }
 
+  await(id, options) {
+    return this.wait(id, options);
+  }
+
   /** Sends a command with WAIT, in pieces, until `over` accepts the reply. */
   #await(words, timeout, signal, over, late) {
     const until = now() + (timeout < 0 ? Infinity : timeout);
@@ -354,11 +362,7 @@ class Millrace {
   }
 
   epic(stage, name) {
-    const over = ({ total, resume, waiting, running }) =>
-      total >= 0 && resume > total && waiting === 0 && running === 0;
-    const wait = (words, timeout, signal, late) =>
-      this.#await(words, timeout, signal, over, late);
-    return new Epic(this, wait, stage, name);
+    return new Epic(this, (...wait) => this.#await(...wait), stage, name);
   }
 
   work(stages, handler, options = {}) {
@@ -374,6 +378,8 @@ class Millrace {
     if (!this.#workers.size) {
       throw new Usage('there is no worker: call m.work(stage, handler) first');
     }
+    if (this.#runs) throw new Usage('run() is working already: stop() makes it return');
+    this.#runs = true;
     const stop = () => this.stop();
     const caught = signals ? ['SIGTERM', 'SIGINT'] : [];
     for (const name of caught) process.once(name, stop);
@@ -383,6 +389,7 @@ class Millrace {
     } finally {
       this.stop();
       await Promise.allSettled(ends());
+      this.#runs = false;
       for (const name of caught) process.off(name, stop);
     }
   }
@@ -428,9 +435,22 @@ class Epic {
     await this.#ask('END', last);
   }
 
-  async wait({ timeout = -1, signal } = {}) {
+  async wait({ left, timeout = -1, signal } = {}) {
     const late = `epic ${this.name} of ${this.stage} has not ended within ${timeout} ms`;
-    return readable(await this.#wait(['EPIC', this.stage, this.name], timeout, signal, late));
+    const words = ['EPIC', this.stage, this.name, ...(left === undefined ? [] : ['LEFT', left])];
+    const over = ({ total, resume, stopped, waiting, running }) => {
+      const isWhole = (total >= 0 && resume > total) || stopped;
+      return left === undefined ? isWhole && waiting + running === 0 : waiting + running <= left;
+    };
+    return readable(await this.#wait(words, timeout, signal, over, late));
+  }
+
+  async skip(number) {
+    await this.#ask('SKIP', number);
+  }
+
+  async forget(ms) {
+    await this.#ask('FORGET', milliseconds(ms, 'forget'));
   }
 
   async thenPush(stage, body = '', { key = '' } = {}) {

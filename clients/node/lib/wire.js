@@ -269,10 +269,10 @@ class Wire {
   flush() {
     const { out, socket } = this;
     this.out = [];
-    if (this.closed) return;
-    socket.cork();
+    if (this.closed || !out.length) return;
+    if (out.length > 1) socket.cork();
     for (const part of out) socket.write(part);
-    socket.uncork();
+    if (out.length > 1) socket.uncork();
   }
 
   look() {
@@ -335,7 +335,9 @@ function connected(address, { host, port, text }) {
     const timer = setTimeout(() => fail('no answer'), GREETING_MS);
     const onError = (error) => {
       const untrusted = socket.authorizationError || /^ERR_TLS_CERT/.test(error.code);
-      if (untrusted) fail(`its certificate is refused: ${error.message}`, true);
+      if (untrusted) fail(
+        `its certificate is refused: ${error.message}; give the authority that signed it with ` +
+        'the option tls: { ca }', true);
       else fail(error.message || error.code);
     };
     socket.once('error', onError);
@@ -350,21 +352,19 @@ function connected(address, { host, port, text }) {
 
 async function greet(wire, address, node, name) {
   const auth = address.secret ? ['AUTH', address.user, address.secret] : [];
-  let hello;
   try {
-    hello = await wire.ask(['HELLO', 3, ...auth, 'SETNAME', name]);
-  } catch (error) {
-    if (error instanceof Usage) {
-      throw new Incompatible(`${node.text} refuses HELLO 3: ${error.reason}`);
+    const hello = await wire.ask(['HELLO', 3, ...auth, 'SETNAME', name]);
+    if (String(hello?.server) !== 'millrace') {
+      throw new Incompatible('it is not a Millrace server');
     }
-    throw error;
+    wire.session = String(hello.id);
+    await wire.ask(['CLIENT', 'CANCELS', 'ON']);
+    while (String(await wire.ask(['INFO', 'persistence'])).includes('loading:1')) await sleep(100);
+  } catch (error) {
+    if (!(error instanceof Usage || error instanceof Incompatible)) throw error;
+    throw new Incompatible(`${node.text} does not speak the protocol of this library: ` +
+      `${error.reason}; connect to a Millrace server of version 0.2 or later`);
   }
-  if (String(hello?.server) !== 'millrace') {
-    throw new Incompatible(`what listens on ${node.text} is not a Millrace server`);
-  }
-  wire.session = String(hello.id);
-  await wire.ask(['CLIENT', 'CANCELS', 'ON']);
-  while (String(await wire.ask(['INFO', 'persistence'])).includes('loading:1')) await sleep(100);
 }
 
 const mayRepeat = (error) =>

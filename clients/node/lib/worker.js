@@ -3,8 +3,9 @@
 'use strict';
 
 const os = require('node:os');
+const { setTimeout: sleep } = require('node:timers/promises');
 const { fromBytes, milliseconds, strictJson, textOf, toBytes } = require('./codec.js');
-const { PAUSE_LEAST_MS, PAUSE_MOST_MS, now, pushWords, trace } = require('./client.js');
+const { PAUSE_LEAST_MS, PAUSE_MOST_MS, pushWords, trace } = require('./client.js');
 const { BadBody, Cancelled, Dead, Denied, Draining, Full, Incompatible, MillraceError, Snooze,
   Usage } =
   require('./errors.js');
@@ -109,8 +110,10 @@ class Worker {
   #closed = false;
   #taking;
   #answers;
-  #waitsInTake = false;
-  #wake; // ends a pause of the loop that takes
+  #takes = false; // a TAKE was sent and not answered
+  #connecting = false;
+  #pause = 0; // before the next attempt to take
+  #over; // called when nothing is taken any more, with an error if that is the reason
   #drained; // called when nothing runs any more
   #beatTimer;
   #beatLease = Infinity; // what the timer was set for
@@ -140,7 +143,6 @@ class Worker {
   stop() {
     if (this.#stopping) return;
     this.#stopping = true;
-    this.#wake?.();
     this.#unblock();
   }
 
@@ -152,8 +154,12 @@ class Worker {
   async #run(auto) {
     let levels;
     try {
+      const over = new Promise((resolve, reject) => {
+        this.#over = (error) => (error ? reject(error) : resolve());
+      });
       if (auto) levels = this.#followLevel();
-      await this.#takeOn();
+      this.#soon();
+      await over;
     } catch (error) {
       this.#client.logger.warn?.(`the worker of ${this.stages.join(' ')} ends: ${error.message}`);
       throw error;
@@ -170,68 +176,85 @@ class Worker {
 
   // ---- Taking ----------------------------------------------------------------------------------
 
-  async #takeOn() {
-    let pause = PAUSE_LEAST_MS;
-    while (!this.#stopping) {
-      const free = this.level - this.#running.size;
-      if (free <= 0) {
-        await this.#pause();
-        continue;
-      }
-      try {
-        for (const row of await this.#take(free)) this.#begin(new Job(this, row));
-        pause = PAUSE_LEAST_MS;
-      } catch (error) {
-        if (!mayRepeat(error) && !(error instanceof Full)) throw error;
-        this.#client.logger.warn?.(`${error.message}; trying again`);
-        await this.#pause(pause);
-        pause = Math.min(2 * pause, PAUSE_MOST_MS);
-      }
-    }
+  #soon() {
+    if (this.#turning) return;
+    this.#turning = true;
+    setImmediate(() => this.#turn());
   }
 
-  /** Until a slot is free or stop() is called, or for this time at most. */
-  async #pause(ms) {
-    let timer;
-    await new Promise((resolve) => {
-      this.#wake = resolve;
-      if (ms) timer = setTimeout(resolve, ms);
-    });
-    this.#wake = undefined;
-    clearTimeout(timer);
+  /** Once in a turn of the event loop in which jobs have ended. Plain commits leave before the
+   *  TAKE, if one is sent, in one write. */
+  #turn() {
+    this.#turning = false;
+    const free = this.level - this.#running.size;
+    if (!this.#takes && !this.#stopping && free > 0) {
+      const wire = this.#taking.up;
+      if (wire) {
+        this.#takes = true;
+        this.#commit(wire);
+        wire.send(['TAKE', ...this.stages, 'COUNT', free, 'WAIT', TAKE_MS, ...this.#lease],
+          (rows) => this.#taken(rows), (error) => this.#lost(error), TAKE_MS);
+        wire.flush();
+      } else {
+        this.#connect();
+      }
+    }
+    if (this.#plain.length) this.#commit(this.#answers.up);
+    if (!this.#running.size && !this.#answering) this.#drained?.();
   }
 
-  async #take(count) {
-    let { wire } = this.#taking;
-    if (!wire || wire.closed) {
-      wire = await this.#taking.get();
-      wire.onClose.add(() => this.#lost()); // leases end with their connection
+  /** Before what follows the reply is read, such as the cancellation of one of its jobs. */
+  #taken(rows) {
+    this.#takes = false;
+    this.#pause = 0;
+    for (const row of rows) this.#begin(new Job(this, row));
+    this.#soon();
+  }
+
+  #lost(error) {
+    this.#takes = false;
+    if (!mayRepeat(error) && !(error instanceof Full)) {
+      this.#over(error);
+      return;
     }
-    if (this.#stopping) return [];
-    this.#waitsInTake = true;
+    this.#client.logger.warn?.(`${error.message}; trying again`);
+    this.#pause = Math.min(Math.max(2 * this.#pause, PAUSE_LEAST_MS), PAUSE_MOST_MS);
+    this.#connect();
+  }
+
+  async #connect() {
+    if (this.#connecting) return;
+    this.#connecting = true;
+    if (this.#pause) await sleep(this.#pause);
+    this.#connecting = false;
+    if (this.#stopping) return;
+    const known = this.#taking.wire;
     try {
-      const rows = await wire.ask(
-        ['TAKE', ...this.stages, 'COUNT', count, 'WAIT', TAKE_MS, ...this.#lease], TAKE_MS);
-      return wire.closed ? [] : rows;
-    } finally {
-      this.#waitsInTake = false;
+      const wire = await this.#taking.get();
+      if (wire !== known) wire.onClose.add(() => this.#cancelRunning());
+      this.#soon();
+    } catch (error) {
+      this.#lost(error);
     }
   }
 
-  #lost() {
+  /** Leases end with their connection. */
+  #cancelRunning() {
     for (const job of this.#running.values()) job.cancel();
+    this.#soon();
   }
 
   /** A TAKE that was sent may arrive after UNBLOCK: so this is repeated until it is answered. */
   async #unblock() {
-    while (this.#waitsInTake) {
+    while (this.#takes) {
       try {
         await this.#answers.ask(['CLIENT', 'UNBLOCK', this.#taking.wire.session]);
       } catch (error) {
         this.#client.logger.debug?.(`unblocking a TAKE: ${error.message}`);
       }
-      await new Promise((resolve) => setTimeout(resolve, UNBLOCK_MS));
+      if (this.#takes) await sleep(UNBLOCK_MS);
     }
+    this.#over();
   }
 
   #pushed([kind, ...ids]) {
@@ -305,56 +328,45 @@ class Worker {
 
   // ---- Answering -------------------------------------------------------------------------------
 
-  #soon() {
-    if (this.#turning) return;
-    this.#turning = true;
-    setImmediate(() => this.#turn());
-  }
-
-  /** Once in a turn of the event loop in which jobs have ended. */
-  #turn() {
-    this.#turning = false;
+  /** Sends plain commits, if possible on this connection. */
+  #commit(wire) {
     const plain = this.#plain;
     this.#plain = [];
     for (let i = 0; i < plain.length; i += COMMITTED_TOGETHER) {
-      this.#commit(plain.slice(i, i + COMMITTED_TOGETHER));
-    }
-    this.#wake?.();
-    if (!this.#running.size && !this.#answering) this.#drained?.();
-  }
-
-  async #commit(jobs) {
-    this.#answering++;
-    const words = ['DONEMANY'];
-    for (const job of jobs) words.push(job.id, job.token);
-    try {
-      const replies = await this.#answers.repeat((wire) => wire.ask(words));
-      replies.forEach((reply, i) => {
-        if (reply instanceof MillraceError) this.#refused(jobs[i], reply);
+      const jobs = plain.slice(i, i + COMMITTED_TOGETHER);
+      const words = ['DONEMANY'];
+      for (const job of jobs) words.push(job.id, job.token);
+      this.#send(words, wire, (replies) => {
+        for (let n = 0; n < jobs.length; n++) {
+          const reply = Array.isArray(replies) ? replies[n] : replies;
+          if (reply instanceof MillraceError) this.#refused(jobs[n], reply);
+        }
       });
-    } catch (error) {
-      for (const job of jobs) this.#refused(job, error);
     }
-    this.#answered();
   }
 
-  async #answer(job, words) {
-    this.#answering++;
-    try {
-      await this.#answers.repeat((wire) => wire.ask(words));
-    } catch (error) {
-      this.#refused(job, error);
-      const isRefused = [Denied, Draining, Full, Usage].some((kind) => error instanceof kind);
+  #answer(job, words) {
+    this.#send(words, this.#answers.up, (reply) => {
+      if (!(reply instanceof MillraceError)) return;
+      this.#refused(job, reply);
+      const isRefused = [Denied, Draining, Full, Usage].some((kind) => reply instanceof kind);
       if (isRefused && words[0] !== 'FAIL') { // what the handler commits is refused
-        this.#answer(job, ['FAIL', job.id, job.token, `${error.name}: ${error.message}`]);
+        this.#answer(job, ['FAIL', job.id, job.token, `${reply.name}: ${reply.message}`]);
       }
-    }
-    this.#answered();
+    });
   }
 
-  #answered() {
-    this.#answering--;
-    if (this.#drained) this.#soon();
+  /** Sends an answer on this connection; after a loss again on the one for answers. */
+  #send(words, wire, done) {
+    this.#answering++;
+    const settle = (reply) => {
+      done(reply);
+      this.#answering--;
+      if (this.#drained) this.#soon();
+    };
+    const again = () => this.#answers.repeat((on) => on.ask(words)).then(settle, settle);
+    if (wire) wire.send(words, settle, (error) => (mayRepeat(error) ? again() : settle(error)));
+    else again();
   }
 
   #refused(job, error) {
@@ -413,7 +425,7 @@ class Worker {
       this.level = Math.min(32, os.cpus().length + 4); // the server does not know LEVEL
       clearInterval(timer);
     }
-    this.#wake?.();
+    this.#soon();
   }
 
   async #drain() {

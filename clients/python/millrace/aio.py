@@ -426,7 +426,8 @@ class Epic:
             open_jobs = reply["waiting"] + reply["running"]
             if left is not None:
                 return bool(open_jobs <= left)
-            return bool(0 <= reply["total"] < reply["resume"] and not open_jobs)
+            whole = 0 <= reply["total"] < reply["resume"] or reply.get("stopped")
+            return bool(whole and not open_jobs)
         words = ("EPIC", self.stage, self.name, *(() if left is None else ("LEFT", left)))
         late = f"epic {self.name} of {self.stage} has not ended within {timeout} s"
         return dict(readable(await self._client.wait_for(words, timeout, over, late)))

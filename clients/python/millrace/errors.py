@@ -27,8 +27,8 @@ class Denied(MillraceError):
     """The token is missing or wrong, or has no right to do this."""
 
 
-class Usage(MillraceError):
-    """The command is wrong; nothing was changed."""
+class Usage(MillraceError, ValueError):
+    """The command or an argument is wrong; nothing was changed."""
 
 
 class TooBig(Usage):

@@ -8,6 +8,7 @@ import time
 from typing import Any, Callable, Coroutine, Dict, Iterable, List, Optional, Tuple, TypeVar, Union
 
 from . import aio
+from .errors import Usage
 
 T = TypeVar("T")
 IDLE_SECONDS = 0.5
@@ -36,6 +37,7 @@ class Millrace:
         self._others = 0  # … and so many threads rely on it
         self._used = 0.0
         self._handlers: List[Tuple[Any, Callable[..., Any], Dict[str, Any]]] = []
+        self._runs = False
         self._stop = threading.Event()
 
     def __enter__(self) -> "Millrace":
@@ -140,7 +142,10 @@ class Millrace:
         """Works until SIGTERM, Ctrl-C or stop(): then what runs is finished, and nothing new is
         taken. Raises what ended a worker before that, such as a wrong token."""
         if not self._handlers:
-            raise ValueError("there is no handler: write @m.worker(\"stage\") above a function")
+            raise Usage("there is no handler: write @m.worker(\"stage\") above a function")
+        if self._runs:
+            raise Usage("run() is working already: stop() makes it return")
+        self._runs = True
         before = {}
         if signals and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -161,6 +166,7 @@ class Millrace:
             for worker in workers:
                 worker.task.result()
         finally:
+            self._runs = False
             for number, handler in before.items():
                 signal.signal(number, handler)
 

@@ -32,16 +32,20 @@ def address_of(url: str, token: Optional[str], context: Optional[ssl.SSLContext]
     """Reads millrace://[user:secret@]host[:port][,host[:port]…], or millraces:// for TLS."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("millrace", "millraces") or not rest:
-        raise ValueError(f"{url!r} is not a URL of Millrace: write millrace://127.0.0.1:7411, or "
-                         "millraces://… for TLS")
+        raise Usage(f"{url!r} is not a URL of Millrace: write millrace://127.0.0.1:7411, or "
+                    "millraces://… for TLS")
     users, _, hosts = rest.rstrip("/").rpartition("@")
     user, _, secret = users.rpartition(":") if ":" in users else ("", "", users)
     nodes = []
     for host in hosts.split(","):
         part = urllib.parse.urlsplit("//" + host)
+        try:
+            port = part.port or 7411
+        except ValueError:
+            raise Usage(f"{url!r} has a port that is no number up to 65535") from None
         if not part.hostname:
-            raise ValueError(f"{url!r} has a host without a name")
-        nodes.append((part.hostname, part.port or 7411))
+            raise Usage(f"{url!r} has a host without a name")
+        nodes.append((part.hostname, port))
     tls = (context or ssl.create_default_context()) if scheme == "millraces" else None
     secret = urllib.parse.unquote(secret) or token or ""
     return Address(tuple(nodes), tls, urllib.parse.unquote(user) or "default", secret)
@@ -125,6 +129,7 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.closed = self._loop.create_future()
         self.is_open = True
+        self.is_manual = False  # its user calls flush
         self.session = ""
         self._on_push = on_push
         self._data = b""
@@ -194,7 +199,7 @@ class Wire(asyncio.Protocol):
         if not self._watched:
             self._watched = True
             self._loop.call_later(SILENCE_SECONDS, self._watch)
-        if not self._out:
+        if not self._out and not self.is_manual:
             self._loop.call_soon(self.flush)
         self._out.append(encode(words))
 
@@ -261,7 +266,7 @@ async def _greet(wire: Wire, address: Address, node: Tuple[str, int], name: str)
     try:
         hello = await wire.ask("HELLO", 3, *auth, "SETNAME", name)
         if not isinstance(hello, dict) or hello.get("server") != b"millrace":
-            raise Incompatible(f"what listens on {where} is not a Millrace server")
+            raise Incompatible("it is not a Millrace server")
         wire.session = str(hello.get("id", ""))
         await wire.ask("CLIENT", "CANCELS", "ON")
         while b"loading:1" in await wire.ask("INFO", "persistence"):

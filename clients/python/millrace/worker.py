@@ -108,7 +108,7 @@ class Worker:
                  handler: Callable[..., Any], *, concurrency: Union[int, str] = "auto",
                  lease: float = 0, grace: float = 30) -> None:
         if concurrency != "auto" and not (isinstance(concurrency, int) and concurrency > 0):
-            raise ValueError(f"concurrency={concurrency!r} is neither a number from 1 nor 'auto'")
+            raise Usage(f"concurrency={concurrency!r} is neither a number from 1 nor 'auto'")
         self.stages = [stages] if isinstance(stages, str) else list(stages)
         self.is_async = inspect.iscoroutinefunction(handler)
         self._client, self._handler, self._grace = client, handler, grace
@@ -194,7 +194,8 @@ class Worker:
         self._pause = 0.0
         for row in reply:
             self._begin(Job(self, row))
-        self._soon()
+        if len(self._running) < self.level:
+            self._soon()
 
     def _lost(self, error: MillraceError) -> None:
         if error.lasting or not isinstance(error, (Unreachable, Stopped, Full)):
@@ -221,6 +222,7 @@ class Worker:
             self._lost(error)
             return
         if wire is not known:
+            wire.is_manual = True
             wire.closed.add_done_callback(lambda _: self._stop_all())
         self._soon()
 

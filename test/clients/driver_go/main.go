@@ -38,6 +38,7 @@ type driver struct {
 	client  *millrace.Client
 	mu      sync.Mutex           // guards what follows, and stdout
 	stops   []context.CancelFunc // of workers
+	worker  *millrace.Worker     // the last one
 	gates   map[string]chan struct{}
 	snoozed map[string]bool
 }
@@ -162,6 +163,10 @@ func (d *driver) answer(r *request) (any, error) {
 		return d.client.Command(ctx, "LEVEL", r.text(0))
 	case "work":
 		return nil, d.work(ctx, r)
+	case "work_again":
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return nil, d.worker.Run(ctx)
 	case "stop":
 		return nil, d.stop()
 	case "let":
@@ -197,6 +202,15 @@ func (d *driver) epic(ctx context.Context, r *request) (any, error) {
 		return progress.Resume, err
 	case "epic_end":
 		return nil, epic.End(ctx, r.number(2))
+	case "epic_left":
+		progress, err := epic.WaitLeft(ctx, r.number(2))
+		return progress.Waiting, err
+	case "epic_then":
+		return nil, epic.Then(ctx, r.text(2), r.Options.Key, r.body(3))
+	case "epic_cancel":
+		return nil, epic.Cancel(ctx)
+	case "epic_forget":
+		return nil, epic.Forget(ctx, time.Duration(r.number(2))*time.Second)
 	case "epic_wait":
 		progress, err := epic.Wait(ctx)
 		return progress.Done, err
@@ -215,6 +229,7 @@ func (d *driver) work(ctx context.Context, r *request) error {
 	ctx, cancel := context.WithCancel(ctx)
 	d.mu.Lock()
 	d.stops = append(d.stops, cancel)
+	d.worker = w
 	d.mu.Unlock()
 	return w.Run(ctx)
 }
@@ -262,6 +277,10 @@ type act struct {
 func (d *driver) handle(ctx context.Context, job *millrace.Job) (any, error) {
 	d.say(map[string]any{"event": "start", "id": job.ID, "stage": job.Stage, "key": job.Key,
 		"body": job.Body.Any(), "attempt": job.Attempt, "meta": job.Meta.Any()})
+	if job.Stage == "json" {
+		var value any
+		return value, job.Body.JSON(&value)
+	}
 	var body act
 	_ = job.Body.JSON(&body)
 	switch body.Act {
@@ -307,9 +326,9 @@ func (d *driver) handle(ctx context.Context, job *millrace.Job) (any, error) {
 		return nil, err
 	case "unencodable":
 		return map[string]any{"a": make(chan int)}, nil
-	case "json":
-		var value any
-		return value, job.Body.JSON(&value)
+	case "hang": // whatever is asked of it
+		<-d.gate(job.ID)
+		d.say(map[string]any{"event": "hung", "id": job.ID})
 	}
 	return body.Result, nil
 }
