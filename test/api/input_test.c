@@ -10,7 +10,7 @@ static int nothing(mr_job *job, void *arg) {
     return 0;
 }
 
-static void nobody(mr_id id, int status, mr_bytes body, void *arg) {
+static void ignore_end(mr_id id, int status, mr_bytes body, void *arg) {
     (void)id, (void)status, (void)body, (void)arg;
 }
 
@@ -32,7 +32,7 @@ static void refuse_engine(mr *m) {
     refused(MR_EINVAL, mr_push(m, "s", mr_str("x"), NULL, &id));
     refused(MR_EINVAL, mr_push_many(m, "s", &item, 1, NULL, &id, &n));
     refused(MR_EINVAL, mr_call(m, "s", mr_str("x"), NULL, NULL));
-    refused(MR_EINVAL, mr_call_start(m, "s", mr_str("x"), NULL, nobody, NULL, &id));
+    refused(MR_EINVAL, mr_call_start(m, "s", mr_str("x"), NULL, ignore_end, NULL, &id));
     refused(MR_EINVAL, mr_await(m, 1, 0, NULL));
     refused(MR_EINVAL, mr_cancel(m, 1));
     refused(MR_EINVAL, mr_stage_wait_empty(m, "s", 0));
@@ -379,7 +379,7 @@ static int live_once(mr *m) {
     if (err >= 0)
         err = mr_await(m, id, 0, NULL);
     if (err >= 0)
-        err = mr_call_start(m, "called", mr_str("x"), NULL, nobody, NULL, &id);
+        err = mr_call_start(m, "called", mr_str("x"), NULL, ignore_end, NULL, &id);
     if (err >= 0)
         err = mr_cancel(m, id);
     mr_worker *w = NULL;

@@ -176,13 +176,13 @@ static void *wait_for_work(void *arg) {
     return (void *)(intptr_t)mr_take(arg, "nothing", &o, &job);
 }
 
-static struct gate told = GATE;
-static int told_status;
+static struct gate notified = GATE;
+static int notified_status;
 
 static void note_stopped(mr_id id, int status, mr_bytes body, void *arg) {
     (void)id, (void)body, (void)arg;
-    told_status = status;
-    gate_pass(&told);
+    notified_status = status;
+    gate_pass(&notified);
 }
 
 static int stops_when_the_disk_fails(const struct store *s) {
@@ -206,8 +206,8 @@ static int stops_when_the_disk_fails(const struct store *s) {
     child_must(mr_stage_look(m, "s", &info) == 0); // reading still works
     pthread_join(thread, &answer);                 // no thread is left waiting
     child_must((intptr_t)answer == MR_ESTOPPED);
-    gate_wait(&told, 1);
-    child_must(told_status == MR_ESTOPPED);
+    gate_wait(&notified, 1);
+    child_must(notified_status == MR_ESTOPPED);
     child_must(mr_close(m) == 0);
     return 0;
 }

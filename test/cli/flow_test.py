@@ -367,10 +367,10 @@ def _():
     bad = [a for a in addresses if a.endswith("nowhere.example")]
     equal(sorted(lines_of("failed.tsv")), sorted(f"failed\t{a}\tthere is no such host" for a in bad))
     equal(sorted(lines_of("sent.tsv")), sorted(f"sent\t{a}" for a in set(addresses) - set(bad)))
-    told = json.loads(r.err.splitlines()[-1])
-    equal((told["flow"], told["complete"], told["exit"], told["read"], told["dead"]),
+    report = json.loads(r.err.splitlines()[-1])
+    equal((report["flow"], report["complete"], report["exit"], report["read"], report["dead"]),
           ("campaign", True, 0, 60, 0), r)
-    equal([n["name"] for n in told["nodes"]][:4], ["source", "create", "stumble", "send"], r)
+    equal([n["name"] for n in report["nodes"]][:4], ["source", "create", "stumble", "send"], r)
 
 
 # Windows as documented: one begins every `slide` values; those that have begun are written at the end.
@@ -633,7 +633,7 @@ def _():
                   "echo $n\nexec cat\n", True)
     simple(["name: a, map: [./step], mode: filter, jobs: 1"])
     r = Flow("plan.yaml")
-    wait_until(lambda: "does it hold back what it writes?" in r.said(), "it is told")
+    wait_until(lambda: "does it hold back what it writes?" in r.said(), "the notice")
     write("go", "")
     r = r.end()
     equal((r.code, sorted(lines_of("out.txt"))), (0, ["1", "2", "3"]), r)
@@ -836,9 +836,9 @@ def _():
     r.process.stdin.flush()
     wait_until(lambda: size_of("out.txt") == len("before\n"), "the line goes through")
     server.kill()
-    wait_until(lambda: "flow: trying again: " in r.said(), "it is told")
+    wait_until(lambda: "flow: trying again: " in r.said(), "the notice")
     server.start()
-    wait_until(lambda: "flow: connected again" in r.said(), "it is told")
+    wait_until(lambda: "flow: connected again" in r.said(), "the notice")
     r.process.stdin.write(b"after\n")
     r.process.stdin.close()
     ended = r.end()
@@ -1206,7 +1206,7 @@ def _():
         pipe.flush()
         wait_until(started, "the command runs")
         os.remove("more")
-    wait_until(lambda: "more: No such file" in r.said(), "it is told")
+    wait_until(lambda: "more: No such file" in r.said(), "the notice")
     r.signal(signal.SIGINT)
     r = r.end()
     equal(r.code, 1, r)

@@ -304,7 +304,7 @@ def _():
     equal(ended(second).out, "1 pushed, 0 dead\n")
 
 
-@case("the server's restart is survived, and told once")
+@case("the server's restart is survived, and reported once")
 def _():
     world = World()
     runner = world.runner()
@@ -312,7 +312,7 @@ def _():
     world.empty()
     world.server.kill()
     world.insert("two", "three")
-    wait_until(lambda: "trying again" in runner.said(), "it is told")
+    wait_until(lambda: "trying again" in runner.said(), "the notice")
     world.server.start()
     world.empty()
     equal(world.bodies(), ["one", "two", "three"])
@@ -320,16 +320,16 @@ def _():
     equal((end.err.count("trying again"), end.err.count("connected again")), (1, 1), end)
 
 
-@case("the database's restart and crash are survived, and told once each")
+@case("the database's restart and crash are survived, and reported once each")
 def _():
     world = World()
     runner = world.runner()
     for number in signal.SIGINT, signal.SIGQUIT:
         world.insert(f"before {number}")
         world.empty()
-        told = runner.said().count("trying again")
+        count = runner.said().count("trying again")
         postgres.stop(number)
-        wait_until(lambda: runner.said().count("trying again") > told, "it is told")
+        wait_until(lambda: runner.said().count("trying again") > count, "the notice")
         postgres.start()
         world.insert(f"after {number}")
         world.empty()
@@ -388,27 +388,27 @@ def _():
     equal(world.drain()["pushed"], 1)
 
 
-@case("what is wrong with the database is told, with the way out")
+@case("what is wrong with the database is reported, with the way out")
 def _():
     world = World(installed=False)
     postgres.sql(f"CREATE ROLE nobody{World.count} LOGIN", database="postgres")
-    nobody = postgres.url(world.name, f"nobody{World.count}")
-    told = lambda *words: (lambda done: (done.returncode, done.stderr))(world.millrace("inbox", *words))
+    unprivileged = postgres.url(world.name, f"nobody{World.count}")
+    run = lambda *words: (lambda done: (done.returncode, done.stderr))(world.millrace("inbox", *words))
     for code, wanted, words in (
-            (4, "GRANT CREATE ON DATABASE", ("install", nobody)),
+            (4, "GRANT CREATE ON DATABASE", ("install", unprivileged)),
             (3, "cannot be used", ("install", f"postgres://postgres@/none?host={top}")),
             (3, "does not exist", ("install", postgres.url("no_such_database"))),
             (2, "is missing", ("install",)), (2, "no URL", ("run", "mysql://x")),
-            (2, "name one database", ("run", nobody, "--db", nobody)),
+            (2, "name one database", ("run", unprivileged, "--db", unprivileged)),
             (2, "--name", ("install", world.url, "--name", "a b"))):
-        got, said = told(*words)
+        got, said = run(*words)
         check(got == code and wanted in said, words, got, said)
-    equal(told("install", world.url)[0], 0)
-    code, said = told("run", nobody)
+    equal(run("install", world.url)[0], 0)
+    code, said = run("run", unprivileged)
     check(code == 4 and "needs USAGE on schema millrace" in said, code, said)
     world.sql("UPDATE millrace.inbox_about SET version = 9")
     for command in "install", "run":
-        code, said = told(command, world.url)
+        code, said = run(command, world.url)
         check(code == 1 and "has version 9" in said, code, said)
     equal(world.millrace("inbox", "run", world.url, "--at", "file:./x").returncode, 2)
 

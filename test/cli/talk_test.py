@@ -947,9 +947,9 @@ def _():
 
 @case("an unreachable server is named, without the secret, with the command that starts one")
 def _():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # bound, and does not listen
-        where = f"127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound, and does not listen
+        where = f"127.0.0.1:{closed.getsockname()[1]}"
         fails(3, f"cannot reach a server at {where}: Connection refused", "stages",
               url=f"millrace://{where}")
         fails(3, f"started with: millrace serve --listen {where}", "stages", url=f"millrace://{where}")
@@ -968,9 +968,9 @@ def _():
 def greeted(listener):
     """The next connection, whose greeting was read and answered as a server does."""
     connection, _ = listener.accept()
-    heard = b""
-    while not heard.endswith(b"persistence\r\n"):
-        heard += connection.recv(4096)
+    received = b""
+    while not received.endswith(b"persistence\r\n"):
+        received += connection.recv(4096)
     connection.sendall(b"%1\r\n$6\r\nserver\r\n$8\r\nmillrace\r\n+OK\r\n$9\r\nloading:0\r\n")
     return connection
 
@@ -1037,13 +1037,13 @@ def _():
                 (f"millrace://{where}", {"MILLRACE_TOKEN": "hush"}, b"default\r\n$4\r\nhush")):
             process = start("stages", url=url, env=env)
             connection, _ = listener.accept()
-            heard = b""
-            while b"hush\r\n" not in heard:
-                heard += connection.recv(4096)
+            received = b""
+            while b"hush\r\n" not in received:
+                received += connection.recv(4096)
             connection.sendall(b"-WRONGPASS that is not the secret\r\n")
             ended = Ended(process)
             connection.close()
-            check(b"HELLO" in heard and b"AUTH" in heard and sent in heard, heard)
+            check(b"HELLO" in received and b"AUTH" in received and sent in received, received)
             check(ended.code == 4 and b"not the secret" in ended.err, ended)
             check(b"hush" not in ended.err + ended.out, ended)
         process = start("stages", url=f"millrace://hush@{where}")

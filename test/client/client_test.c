@@ -239,8 +239,8 @@ struct forgetful {
 
 static void forget_once(int fd, int number, void *arg) {
     struct forgetful *f = arg;
-    char *heard = number == 0 ? f->first : f->second;
-    if (!fake_greet(fd) || !fake_receive(fd, f->command, heard, sizeof f->first))
+    char *received = number == 0 ? f->first : f->second;
+    if (!fake_greet(fd) || !fake_receive(fd, f->command, received, sizeof f->first))
         return;
     if (number == 0) {
         fake_say(fd, f->instead);
@@ -393,13 +393,13 @@ static void F2_a_drop_of_an_unknown_epic_is_an_error(void **state) {
 }
 
 static void load_slowly(int fd, int number, void *arg) {
-    char heard[2048];
+    char received[2048];
     (void)number, (void)arg;
     if (!fake_hello(fd))
         return;
     for (int i = 0; i < 3; i++) { // asked again until it has loaded
         fake_say(fd, i < 2 ? "$9\r\nloading:1\r\n" : "$9\r\nloading:0\r\n");
-        if (!fake_receive(fd, i < 2 ? "INFO" : "PUSH", heard, sizeof heard))
+        if (!fake_receive(fd, i < 2 ? "INFO" : "PUSH", received, sizeof received))
             return;
     }
     fake_say(fd, "$1\r\n1\r\n");
@@ -442,16 +442,16 @@ static void X_a_server_that_lost_its_memory_is_given_new_numbers(void **state) {
 
 // ---- Leases -------------------------------------------------------------------------------------
 
-struct told {
+struct lease_stop {
     struct gate began, stopped;
     int attempts[8];
 };
 
-#define TOLD                                                                                       \
+#define LEASE_STOP                                                                                 \
     { .began = GATE, .stopped = GATE }
 
 static int run_until_stopped(mr_job *job, void *arg) {
-    struct told *t = arg;
+    struct lease_stop *t = arg;
     t->attempts[t->began.count] = (int)mr_job_attempt(job);
     bool first = t->began.count == 0;
     gate_pass(&t->began);
@@ -462,7 +462,7 @@ static int run_until_stopped(mr_job *job, void *arg) {
 }
 
 static void note_stop(mr_job *job, void *arg) {
-    struct told *t = arg;
+    struct lease_stop *t = arg;
     assert_true(mr_job_stopped(job));
     gate_pass(&t->stopped);
 }
@@ -473,18 +473,18 @@ static void F1_D5_a_lost_connection_stops_what_runs_and_it_runs_again(void **sta
     struct serving server = { 0 };
     serving_start(&server, store.url, 0);
     mr *m = open_at(server.url);
-    struct told told = TOLD;
+    struct lease_stop stops = LEASE_STOP;
     mr_worker *w = NULL;
     mr_work_options o = { .jobs = 1, .on_stop = note_stop };
-    must(mr_work(m, "s", run_until_stopped, &told, &o, &w));
+    must(mr_work(m, "s", run_until_stopped, &stops, &o, &w));
     mr_id id = push(m, "s", "k", "x");
-    gate_wait(&told.began, 1);
+    gate_wait(&stops.began, 1);
     serving_end(&server, SIGKILL);
-    gate_wait(&told.stopped, 1);
+    gate_wait(&stops.stopped, 1);
     serving_start(&server, store.url, server.port);
     must(mr_await(m, id, MR_FOREVER, NULL));
-    assert_int_equal(told.began.count, 2);
-    assert_int_equal(told.attempts[1], 2);
+    assert_int_equal(stops.began.count, 2);
+    assert_int_equal(stops.attempts[1], 2);
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
     serving_end(&server, SIGKILL);
@@ -496,14 +496,14 @@ static void F3_a_server_that_hangs_stops_work_before_its_lease_ends(void **state
     struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = open_at(server.url);
-    struct told told = TOLD;
+    struct lease_stop stops = LEASE_STOP;
     mr_worker *w = NULL;
     mr_work_options o = { .jobs = 1, .on_stop = note_stop, .lease_ms = 500 };
-    must(mr_work(m, "s", run_until_stopped, &told, &o, &w));
+    must(mr_work(m, "s", run_until_stopped, &stops, &o, &w));
     mr_id id = push(m, "s", "k", "x");
-    gate_wait(&told.began, 1);
+    gate_wait(&stops.began, 1);
     kill(server.pid, SIGSTOP);
-    gate_wait(&told.stopped, 1);
+    gate_wait(&stops.stopped, 1);
     kill(server.pid, SIGCONT);
     must(mr_await(m, id, MR_FOREVER, NULL));
     must(mr_worker_stop(w, MR_FOREVER));
@@ -765,7 +765,7 @@ static void D1_unused_lanes_are_closed(void **state) {
 struct funeral {
     mr *m;
     mr_id last;
-    int told;
+    int notified;
 };
 
 // The last is dropped while the first is notified; each is dropped when it is notified.
@@ -774,7 +774,7 @@ static int bury(mr_id id, mr_bytes key, const char *reason, void *arg) {
     (void)key;
     assert_string_equal(reason, "no");
     assert_true(id < f->last);
-    if (f->told++ == 0)
+    if (f->notified++ == 0)
         must(mr_drop(f->m, f->last));
     must(mr_drop(f->m, id));
     return 0;
@@ -797,7 +797,7 @@ static void F13_dead_jobs_are_listed_page_by_page(void **state) {
         }
     receive_all(t.engine);
     must(mr_dead(f.m, "s", bury, &f));
-    assert_int_equal(f.told, MANY - 1);
+    assert_int_equal(f.notified, MANY - 1);
     assert_int_equal(look(f.m, "s").dead, 0);
     must(mr_close(f.m));
     taking_stop(&t);

@@ -178,8 +178,8 @@ def the_command_line_shows_and_changes_the_same():
     equal({line[0]: line[2] for line in lines[1:4]}, dict.fromkeys((first, second, third), "serves"))
     equal(lines[5][:4], ["SHARD", "OWNER", "STATE", "EPOCH"])
     equal([(line[0], line[2]) for line in lines[6:]], [(str(i), "serves") for i in range(SHARDS)])
-    told = json.loads(millrace("cluster", "status", *at, "--json").stdout)
-    equal((told["cluster"], told["state"], len(told["nodes"]), len(told["shards"])), ("main", "ok", 3, SHARDS))
+    status = json.loads(millrace("cluster", "status", *at, "--json").stdout)
+    equal((status["cluster"], status["state"], len(status["nodes"]), len(status["shards"])), ("main", "ok", 3, SHARDS))
     for shard in range(SHARDS):
         moved = millrace("cluster", "move", str(shard), second, *at)
         equal((moved.returncode, moved.stdout), (0, f"shard {shard} goes to {second}\n"), moved.stderr)

@@ -194,7 +194,7 @@ def F34_H2_calls_and_their_callers_may_be_on_different_nodes():
         waiter.send("AWAIT", job, "WAIT", -1)
         worker.ask("DONE", job, token, "RESULT", "reply")
         equal([caller.receive(), waiter.receive()], ["reply", "reply"])
-        caller.send("CALL", name, "nobody wants it")
+        caller.send("CALL", name, "unwanted")
         (job, token, *_), = worker.ask("TAKE", name, "WAIT", -1)
         caller.close()
         wait_until(lambda: worker.ask("BEAT", job, token) == [job], "the worker learns that the call is cancelled")

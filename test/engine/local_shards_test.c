@@ -479,7 +479,7 @@ static void call_again(mr_id id, int status, mr_bytes result, void *arg) {
     atomic_fetch_add(&c->ended, err == 0);
 }
 
-// Nobody works, so every call ends at its deadline; the engine is busy until the last one has.
+// No worker runs, so every call ends at its deadline; the engine is busy until the last one has.
 static void X_an_engine_does_not_close_between_the_calls_of_a_chain(void **state) {
     (void)state;
     struct chain c = { .m = open_shards("mem:", SHARDS) };

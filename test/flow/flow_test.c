@@ -646,7 +646,7 @@ static int never_b(mr_pair p, mr_flow_out *out, void *arg) {
     return MR_EDEAD;
 }
 
-// Nobody waits for attempts that would end in the same way.
+// No time is spent on attempts that would end in the same way.
 static void what_will_never_do_dies_at_once(void **state) {
     static const char *const blocks[] = { "a b c", NULL };
     struct text text = { .blocks = blocks };
@@ -707,8 +707,8 @@ static void graphs_that_can_not_be_are_refused(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_flow *f = with_words(m, "bad", &t);
-    must(mr_flow_merge(f, "a", "text nobody", NULL));
-    cannot_be("operator a takes from 'nobody', but there is no such operator", f);
+    must(mr_flow_merge(f, "a", "text missing", NULL));
+    cannot_be("operator a takes from 'missing', but there is no such operator", f);
     f = with_words(m, "bad", &t);
     must(mr_flow_merge(f, "a", "text b", NULL));
     must(mr_flow_merge(f, "b", "a", NULL));

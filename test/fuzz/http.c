@@ -20,7 +20,7 @@ static struct world {
     struct session *session; // NULL: it has ended
     struct web *web;
     uv_loop_t loop;
-    uint64_t now_ms, heard;
+    uint64_t now_ms, received;
 } w;
 
 static uint64_t now(void *arg) {
@@ -44,8 +44,8 @@ static void leave(void) {
 
 static void receive(struct session *s) {
     for (mr_bytes ready; (ready = front_ready(s)).size; front_sent(s, ready.size)) {
-        assert(w.heard || ready.size < 9 || memcmp(ready.data, "HTTP/1.1 ", 9) == 0);
-        w.heard += ready.size;
+        assert(w.received || ready.size < 9 || memcmp(ready.data, "HTTP/1.1 ", 9) == 0);
+        w.received += ready.size;
     }
     if (front_is_over(s))
         leave();
@@ -78,7 +78,7 @@ static void begin(void) {
         w.web = web;
     }
     w.now_ms = 1000;
-    w.heard = 0;
+    w.received = 0;
     series_finish(w.web->series);
     struct group_options options = { .log = { .inline_writer = true },
                                      .limits = { .max_room_bytes = 4096, .max_jobs = 200 },

@@ -34,7 +34,7 @@ enum { PLAIN = sizeof words / sizeof *words };
 struct client {
     struct host *host; // the loop of its connection
     struct session *session;
-    struct buffer heard;
+    struct buffer received;
     bool unread;
 };
 
@@ -99,18 +99,18 @@ static void note(char *out, size_t size, mr_bytes text) {
 
 static void hear(struct client *c) {
     static const struct response_limits limits = { VALUES, 1 << 16, 1 << 24, 1 << 28 };
-    while (c->heard.size) {
+    while (c->received.size) {
         struct response reader = { 0 };
         uint32_t count;
         ptrdiff_t used =
-            response_read(&reader, &limits, c->heard.data, c->heard.size, values, &count);
+            response_read(&reader, &limits, c->received.data, c->received.size, values, &count);
         assert(used > 0);
         if (count >= 10 && values[0].type == RESPONSE_ARRAY && values[1].count == 9) {
             note(w.id, sizeof w.id, values[2].bytes);
             note(w.token, sizeof w.token, values[3].bytes);
         }
-        memmove(c->heard.data, c->heard.data + used, c->heard.size - (size_t)used);
-        c->heard.size -= (size_t)used;
+        memmove(c->received.data, c->received.data + used, c->received.size - (size_t)used);
+        c->received.size -= (size_t)used;
     }
 }
 
@@ -118,13 +118,13 @@ static void leave(struct client *c) {
     host_begin(c->host);
     session_destroy(c->session);
     c->session = NULL;
-    buffer_finish(&c->heard);
+    buffer_finish(&c->received);
 }
 
 static void client_read(struct client *c) {
     mr_bytes ready = session_ready(c->session);
     if (ready.size && !c->unread) {
-        int err = buffer_append(&c->heard, ready.data, ready.size);
+        int err = buffer_append(&c->received, ready.data, ready.size);
         assert(err == 0);
         session_sent(c->session, ready.size);
         hear(c);

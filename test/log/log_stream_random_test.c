@@ -438,7 +438,7 @@ static void a_doubt_taken_for_a_yes_is_found(void **state) {
 }
 
 // The append had happened, and is sent again: a store with a fence refuses that, because the tail
-// is another; so the log stops although nobody else has claimed its stream.
+// is another; so the log stops although no other log has claimed its stream.
 static void a_doubt_taken_for_a_no_is_found(void **state) {
     (void)state;
     expect_found(SIM_DOUBT_IS_NO, "stopped without a cause");

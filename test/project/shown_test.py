@@ -64,8 +64,8 @@ def joined(lines):
 def shown_by_help():
     overview = ok("millrace help")
     for name in re.findall(r"^  ((?:auth|cluster|inbox|schedule|store) \w+|(?!millrace)[a-z]+) ", overview, re.M):
-        told = ok(f"millrace help {name}").split("\nExamples:\n")[1]
-        lines = [line[2:] for line in told.splitlines() if not line.startswith("      ")]
+        printed = ok(f"millrace help {name}").split("\nExamples:\n")[1]
+        lines = [line[2:] for line in printed.splitlines() if not line.startswith("      ")]
         for line in joined(line.strip() for line in lines):
             yield f"help {name}", line
 
@@ -339,9 +339,9 @@ for shown in [*shown_by_help(), *(found for page in pages for found in shown_by(
 def _():
     names = re.findall(r"^\.SS millrace ((?:auth|cluster|inbox|store) \w+|\w+)", ok("millrace help --man"), re.M)
     for name in names:
-        check(any(told.startswith(f"help {name}:") for told, _ in cases), name)
+        check(any(place.startswith(f"help {name}:") for place, _ in cases), name)
     for page in "README.md", "docs/flows.md", "docs/operating.md", "docs/security.md":
-        check(any(told.startswith(page) for told, _ in cases), page)
+        check(any(place.startswith(page) for place, _ in cases), page)
 
 
 main()

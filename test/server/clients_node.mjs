@@ -61,7 +61,7 @@ async function connect() {
 
 const send = await connect();
 for await (const line of createInterface({ input: process.stdin })) {
-    const told = (e) => tell({ error: e.message, name: e.name, class: e.constructor.name });
-    send(JSON.parse(line)).then((reply) => tell({ reply }), told);
+    const fail = (e) => tell({ error: e.message, name: e.name, class: e.constructor.name });
+    send(JSON.parse(line)).then((reply) => tell({ reply }), fail);
 }
 process.exit(0);

@@ -173,9 +173,9 @@ own_cases = []
 
 def waiting(stage):
     """How many jobs of it wait."""
-    told = subprocess.run([MILLRACE, "stages", "--at", server.url, "--json"],
+    printed = subprocess.run([MILLRACE, "stages", "--at", server.url, "--json"],
                           capture_output=True, text=True, check=True).stdout
-    return next(s["waiting"] for s in json.loads(told) if s["name"] == stage)
+    return next(s["waiting"] for s in json.loads(printed) if s["name"] == stage)
 
 
 def own_case(name, *kinds):

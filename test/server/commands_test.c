@@ -1419,9 +1419,9 @@ static void D6_a_push_of_many_waits_for_room_after_a_turn(void **state) {
     while (d->clients[0].session->wait.kind)
         turn(d);
     ask(d, 1, "STAGES NAME s", "[[*\"waiting\" :5000*]]");
-    struct buffer *heard = &d->clients[0].received;
-    assert_memory_equal(heard->data, "*6000", 5);
-    heard->size = 0;
+    struct buffer *received = &d->clients[0].received;
+    assert_memory_equal(received->data, "*6000", 5);
+    received->size = 0;
 }
 
 struct walked {

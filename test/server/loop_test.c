@@ -93,7 +93,7 @@ static int dial(const struct running *r) {
 }
 
 // False: the server has closed the connection.
-static bool tell(int fd, const void *bytes, size_t size) {
+static bool send_exactly(int fd, const void *bytes, size_t size) {
     while (size) {
         ssize_t sent = send(fd, bytes, size, MSG_NOSIGNAL);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -106,7 +106,7 @@ static bool tell(int fd, const void *bytes, size_t size) {
     return true;
 }
 
-static bool hear(int fd, void *to, size_t size) {
+static bool receive_exactly(int fd, void *to, size_t size) {
     while (size) {
         ssize_t got = recv(fd, to, size, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -120,16 +120,17 @@ static bool hear(int fd, void *to, size_t size) {
 }
 
 static bool ask(int fd, const char *line, const char *reply) {
-    char heard[256];
+    char received[256];
     size_t size = strlen(reply);
-    return tell(fd, line, strlen(line)) && hear(fd, heard, size) && memcmp(heard, reply, size) == 0;
+    return send_exactly(fd, line, strlen(line)) && receive_exactly(fd, received, size) &&
+           memcmp(received, reply, size) == 0;
 }
 
 // A line of an answer; "" when the connection is closed.
 static const char *hear_line(int fd) {
     static char line[8192];
     size_t used = 0;
-    while (used < sizeof line - 1 && hear(fd, line + used, 1) && line[used] != '\n')
+    while (used < sizeof line - 1 && receive_exactly(fd, line + used, 1) && line[used] != '\n')
         used++;
     line[used] = 0;
     return line;
@@ -147,7 +148,7 @@ static int work_far_ahead(const struct running *r) {
         snprintf(large, sizeof large, "TAKE s WAIT -1\r\n*2\r\n$4\r\nECHO\r\n$%d\r\n", 200000);
     memset(large + head, 'x', 200000);
     memcpy(large + head + 200000, "\r\n", 2);
-    tell(fd, large, (size_t)head + 200000 + 2);
+    send_exactly(fd, large, (size_t)head + 200000 + 2);
     return fd;
 }
 
@@ -168,8 +169,8 @@ static void echo_much(const struct running *r) {
     int head = snprintf(large, sizeof large, "*2\r\n$4\r\nECHO\r\n$%d\r\n", LARGE);
     memset(large + head, 'y', LARGE);
     memcpy(large + head + LARGE, "\r\n", 2);
-    if (tell(fd, large, (size_t)head + LARGE + 2))
-        hear(fd, echoed, 2 + 7 + 2 + LARGE);
+    if (send_exactly(fd, large, (size_t)head + LARGE + 2))
+        receive_exactly(fd, echoed, 2 + 7 + 2 + LARGE);
     close(fd);
 }
 
@@ -184,7 +185,7 @@ static void F51_no_memory_costs_a_connection_at_most(void **state) {
         int worker = work_far_ahead(&r);
         push_surely(&r);
         if (hear_line(worker)[0]) // the job; else it was sent away
-            hear(worker, echoed, 200000);
+            receive_exactly(worker, echoed, 200000);
         close(worker);
         echo_much(&r);
         int fd = dial(&r);
@@ -219,8 +220,8 @@ static int serve_with_few(rlim_t more) {
         if (err == 0 &&
             setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)next + more, 1024 }) == 0)
             err = server_run(&o);
-        bool told = err == 0 || strstr(error_text(), "too many open files");
-        _exit(told ? -err : 127);
+        bool as_expected = err == 0 || strstr(error_text(), "too many open files");
+        _exit(as_expected ? -err : 127);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
@@ -240,25 +241,25 @@ static void T22_replies_are_sent_before_the_server_ends(void **state) {
     (void)state;
     enum { BODY = 16 << 20 }; // more than a connection holds
     static const char head[] = "*2\r\n$4\r\nECHO\r\n$16777216\r\n", reply[] = "$16777216\r\n";
-    char *body = malloc(BODY + 2), *heard = malloc(BODY + 2), begin[sizeof reply - 1];
+    char *body = malloc(BODY + 2), *received = malloc(BODY + 2), begin[sizeof reply - 1];
     struct running r;
     memset(body, 'z', BODY);
     memcpy(body + BODY, "\r\n", 2);
     server_start(&r, -1);
     int fd = dial(&r);
-    assert_true(tell(fd, head, sizeof head - 1) && tell(fd, body, BODY + 2));
-    assert_true(hear(fd, begin, sizeof begin)); // it is being sent
+    assert_true(send_exactly(fd, head, sizeof head - 1) && send_exactly(fd, body, BODY + 2));
+    assert_true(receive_exactly(fd, begin, sizeof begin)); // it is being sent
     kill(getpid(), SIGTERM);
     for (int other; (other = dial_or_not(&r)) >= 0;) // until the server has handled the signal
         close(other);
-    assert_true(hear(fd, heard, BODY + 2));
-    assert_memory_equal(heard, body, BODY + 2);
+    assert_true(receive_exactly(fd, received, BODY + 2));
+    assert_memory_equal(received, body, BODY + 2);
     assert_string_equal(hear_line(fd), "");
     pthread_join(r.thread, NULL);
     assert_int_equal(r.err, 0);
     close(fd);
     free(body);
-    free(heard);
+    free(received);
 }
 
 // ---- A store that is not in memory --------------------------------------------------------------
@@ -277,14 +278,14 @@ enum { FAR = 50, FAR_BODY = 5000 };
 
 // Every line of an answer to TAKE that is as long as a body.
 static void expect_far_bodies(int fd) {
-    for (int heard = 0; heard < FAR;) {
+    for (int count = 0; count < FAR;) {
         const char *line = hear_line(fd);
         assert_true(line[0]); // it is still connected
         if (strlen(line) <= FAR_BODY)
             continue;
-        assert_int_equal(line[0], 'a' + heard % 26);
+        assert_int_equal(line[0], 'a' + count % 26);
         assert_int_equal(strspn(line, (char[]){ line[0], 0 }), FAR_BODY);
-        heard++;
+        count++;
     }
 }
 
@@ -301,7 +302,7 @@ static void C7_bodies_come_from_the_disk_as_they_do_from_memory(void **state) {
         int head = snprintf(line, sizeof line, "PUSH s ");
         memset(line + head, 'a' + i % 26, FAR_BODY);
         memcpy(line + head + FAR_BODY, " KEY k\r\n", 8);
-        assert_true(tell(fd, line, (size_t)head + FAR_BODY + 8));
+        assert_true(send_exactly(fd, line, (size_t)head + FAR_BODY + 8));
         hear_line(fd);
         hear_line(fd);
     }
@@ -309,13 +310,13 @@ static void C7_bodies_come_from_the_disk_as_they_do_from_memory(void **state) {
         nftw(store.dir, drop_from_memory, 16, FTW_PHYS);
         int taker = dial(&r);
         const char *take = "TAKE s COUNT 50 BATCH 50 WAIT -1\r\n";
-        assert_true(tell(taker, take, strlen(take)));
+        assert_true(send_exactly(taker, take, strlen(take)));
         if (i == 1)
             expect_far_bodies(taker);
         close(taker); // which gives them back
     }
     nftw(store.dir, drop_from_memory, 16, FTW_PHYS);
-    assert_true(tell(fd, "JOB 40 BODY\r\n", 13));
+    assert_true(send_exactly(fd, "JOB 40 BODY\r\n", 13));
     server_stop(&r);
     close(fd);
     store_remove(&store);
@@ -328,7 +329,7 @@ static void F50_a_half_closed_socket_gets_its_replies(void **state) {
     struct running r;
     server_start_at(&r, store.dir, -1);
     int fd = dial(&r);
-    assert_true(tell(fd, "PUSH s a\r\n", 10));
+    assert_true(send_exactly(fd, "PUSH s a\r\n", 10));
     assert_int_equal(shutdown(fd, SHUT_WR), 0);
     assert_string_equal(hear_line(fd), "$1\r");
     assert_string_equal(hear_line(fd), "1\r");
@@ -343,7 +344,7 @@ static void F50_a_half_closed_socket_gets_its_replies(void **state) {
 // Takes one job; true if this is its first attempt. Its id and token are read.
 static bool take_first_attempt(int fd, const char *take, char id[64], char token[64]) {
     bool first = false;
-    assert_true(tell(fd, take, strlen(take)));
+    assert_true(send_exactly(fd, take, strlen(take)));
     assert_string_equal(hear_line(fd), "*1\r");
     long fields = strtol(hear_line(fd) + 1, NULL, 10);
     for (long i = 0; i < fields; i++) {
@@ -399,18 +400,18 @@ static void U20_U21_a_stop_gives_running_jobs_back_uncounted(void **state) {
 static void C1_a_long_pipeline_is_answered_line_by_line(void **state) {
     (void)state;
     enum { LINES = 20000, ROOM = 32 };
-    char *said = malloc((size_t)LINES * ROOM), wanted[ROOM], heard[ROOM];
+    char *said = malloc((size_t)LINES * ROOM), wanted[ROOM], received[ROOM];
     size_t size = 0;
     struct running r;
     server_start(&r, -1);
     int fd = dial(&r);
     for (int i = 0; i < LINES; i++)
         size += (size_t)snprintf(said + size, ROOM, "ECHO line-%05d\r\n", i);
-    assert_true(tell(fd, said, size));
+    assert_true(send_exactly(fd, said, size));
     for (int i = 0; i < LINES; i++) {
         int length = snprintf(wanted, sizeof wanted, "$10\r\nline-%05d\r\n", i);
-        assert_true(hear(fd, heard, (size_t)length));
-        assert_memory_equal(heard, wanted, (size_t)length);
+        assert_true(receive_exactly(fd, received, (size_t)length));
+        assert_memory_equal(received, wanted, (size_t)length);
     }
     close(fd);
     free(said);
@@ -428,7 +429,7 @@ static void D1_a_worker_is_shown_with_its_address(void **state) {
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
     snprintf(expected, sizeof expected, "127.0.0.1:%u\r", ntohs(at.sin_port));
     assert_true(ask(fd, "TAKE s\r\n", "*0\r\n"));
-    assert_true(tell(fd, "WORKERS\r\n", 9));
+    assert_true(send_exactly(fd, "WORKERS\r\n", 9));
     while (strcmp(hear_line(fd), "address\r") != 0)
         continue;
     hear_line(fd);

@@ -303,7 +303,7 @@ static void rule13_notes_are_sent_again_after_a_reset(void **state) {
 // The former owner has said that b is over its high mark, but neither was durable.
 static void rule13_a_former_owner_holds_no_stage(void **state) {
     (void)state;
-    for (int told = 0; told < 2; told++) {
+    for (int resets = 0; resets < 2; resets++) {
         struct peer_set *s = begin_with_mark();
         peer_set_set(s, STAGE_B, "high-mark", "10000"); // the default: there is no news of it
         peer_set_settle(s);
@@ -316,7 +316,7 @@ static void rule13_a_former_owner_holds_no_stage(void **state) {
         deliver_all(s, TO, FROM);
         assert_true(is_held(s));
         peer_set_replace(s, TO, true);
-        if (told)
+        if (resets)
             peer_set_reset_all(s);
         else
             peer_set_set(s, STAGE_D, "high-mark", "5"); // any message has the new epoch

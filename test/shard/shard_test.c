@@ -488,7 +488,7 @@ static void head_rig_damage(struct head_rig *h, uint64_t offset) {
     sim_disk_touch(h->sim, first_segment);
 }
 
-static void expect_damage_told(struct rig *r) {
+static void expect_damage_reported(struct rig *r) {
     const char *where;
     assert_int_equal(shard_damage(r->shard, &where), 1);
     assert_non_null(strstr(where, "/store/0000000000000000.seg: damaged at offset"));
@@ -511,7 +511,7 @@ static void U9_the_cleaner_restores_a_damaged_head(void **state) {
         assert_int_equal(read_body(r, h.damaged), MR_ECORRUPT);
         assert_int_equal(work_until_trimmed(r, body), 0);
         assert_true(log_head(r) > 0);
-        expect_damage_told(r);
+        expect_damage_reported(r);
         bool sum = offset >= FRAME_BODY_SUM && offset < FRAME_BODY_SUM_END;
         for (int i = 0; i < 2; i++) {
             assert_int_equal(read_body(r, h.before), 0);
@@ -537,7 +537,7 @@ static void U9_the_cleaner_waits_at_a_head_that_it_cannot_restore(void **state) 
     uint64_t head = log_head(r);
     assert_int_equal(work_until_trimmed(r, body), MR_ECORRUPT);
     assert_int_equal(log_head(r), head);
-    expect_damage_told(r);
+    expect_damage_reported(r);
     assert_int_equal(read_body(r, h.before), 0);
     assert_int_equal(read_body(r, h.behind), 0);
     begin(r);
@@ -546,7 +546,7 @@ static void U9_the_cleaner_waits_at_a_head_that_it_cannot_restore(void **state) 
     end(r);
     assert_int_equal(work_until_trimmed(r, body), 0);
     assert_true(log_head(r) > head);
-    expect_damage_told(r); // still once
+    expect_damage_reported(r); // still once
     rig_reopen(r);
     assert_int_equal(read_body(r, h.before), 0);
     head_rig_end(&h);

@@ -157,7 +157,7 @@ static inline mr_stage_info look(mr *m, const char *stage) {
 static inline void let_pass(mr *m, int64_t ms) {
     mr_job *job = NULL;
     mr_take_options o = { .wait_ms = ms };
-    assert_int_equal(mr_take(m, "nobody-pushes-here", &o, &job), MR_EAGAIN);
+    assert_int_equal(mr_take(m, "never-pushed", &o, &job), MR_EAGAIN);
 }
 
 // ---- A directory for a store ------------------------------------------------------------------

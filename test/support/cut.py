@@ -61,7 +61,7 @@ class Cut:
             threading.Thread(target=self.join, args=(client,), daemon=True).start()
 
     def join(self, client):
-        self.ways["up"].wait()  # nobody answers behind a cut
+        self.ways["up"].wait()  # nothing answers behind a cut
         try:
             target = self.connect()
         except OSError:

@@ -347,7 +347,7 @@ static bool say_to_both(struct lockstep *t, const struct command *c) {
 }
 
 // The first waiting pusher is notified of room as soon as there is some.
-static bool nobody_overlooked(struct lockstep *t) {
+static bool no_pusher_overlooked(struct lockstep *t) {
     for (int s = 0; s < STAGES; s++) {
         int first = model_first_pusher(t->model, s);
         if (first >= 0 && t->model->stages[s].draining)
@@ -390,7 +390,7 @@ static bool push_again(struct lockstep *t) {
             return good;
         slot->arrival = before.arrival;
     }
-    return nobody_overlooked(t);
+    return no_pusher_overlooked(t);
 }
 
 // When a stage that is empty is forgotten is left to the core.

@@ -2,7 +2,8 @@
 // that they look at.
 //
 // All calls happen one after another, in one order that every node sees. The clock moves only when
-// it is told to. Faults: the store is unavailable for all, or for one board. Any thread.
+// sim_board_advance is called. Faults: the store is unavailable for all, or for one board. Any
+// thread.
 #ifndef TEST_SUPPORT_SIM_BOARD_H
 #define TEST_SUPPORT_SIM_BOARD_H
 
@@ -13,7 +14,7 @@
 
 struct sim_board;
 
-// A store of so many shards, which nobody has claimed, without notes. Destroyed after its boards
+// A store of so many shards, which no node has claimed, without notes. Destroyed after its boards
 // were closed.
 struct sim_board *sim_board_create(uint32_t shards);
 void sim_board_destroy(struct sim_board *);

@@ -349,7 +349,7 @@ static void expect_cause(const struct sim_place *p) {
     shard_look(group_shard(p->group, p->shard), &log);
     sim_store_look(p->node->all->store, p->shard, &stored);
     if (strstr(log.stopped, "has claimed") && stored.epoch <= log.epoch)
-        sim_nodes_fail(p->node->all, "the log of shard %u has stopped, but nobody has claimed it",
+        sim_nodes_fail(p->node->all, "the log of shard %u has stopped, but no node has claimed it",
                        p->shard);
 }
 

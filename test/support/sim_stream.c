@@ -25,7 +25,7 @@ struct sim_change {
 
 struct sim_shard {
     uint64_t epoch, owner, number; // owner, number: of the last claim
-    const char *name;              // whom that has named; NULL: nobody, or it was released
+    const char *name;              // whom that has named; NULL: none, or it was released
     uint64_t seen_ms;              // when its owner has last claimed, appended or beaten
     uint64_t tail, trimmed, bytes;
     struct sim_change **batches; // appends that are not trimmed, ascending
@@ -192,7 +192,7 @@ static void late_run(struct sim_store *s, bool all) {
         }
         struct sim_change *c = s->late[i];
         s->late[i] = s->late[--s->late_count];
-        (void)change_run(s, c); // nobody waits for the answer
+        (void)change_run(s, c); // no caller waits for the answer
     }
 }
 

@@ -189,8 +189,8 @@ static struct world {
     struct web *web;
     uv_loop_t loop;
     uint64_t now_ms;
-    char heard[64 << 10];
-    size_t heard_size;
+    char received[64 << 10];
+    size_t received_size;
     uint32_t answered; // requests
 } w;
 
@@ -213,13 +213,13 @@ static void turn(void *arg) {
             struct session *s = list_entry(w.host.ready.next, struct session, of_ready);
             list_remove(&s->of_ready);
             for (mr_bytes ready; (ready = front_ready(s)).size; front_sent(s, ready.size))
-                if (w.heard_size + ready.size < sizeof w.heard) {
-                    memcpy(w.heard + w.heard_size, ready.data, ready.size);
-                    w.heard_size += ready.size;
+                if (w.received_size + ready.size < sizeof w.received) {
+                    memcpy(w.received + w.received_size, ready.data, ready.size);
+                    w.received_size += ready.size;
                 }
         }
     } while (w.host.in_turn || !list_empty(&w.host.touched) || !list_empty(&w.host.resuming));
-    w.heard[w.heard_size] = 0;
+    w.received[w.received_size] = 0;
 }
 
 static void open_world(void) {
@@ -291,7 +291,7 @@ static void next_turn(void) {
 
 static size_t responses(void) {
     size_t count = 0;
-    for (const char *at = w.heard; (at = strstr(at, "HTTP/1.1 200")) != NULL; at++)
+    for (const char *at = w.received; (at = strstr(at, "HTTP/1.1 200")) != NULL; at++)
         count++;
     return count;
 }
@@ -474,12 +474,12 @@ static const char *response_to(struct session *s, const char *path, const char *
     int size = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s%s%s\r\n", path,
                         secret ? "Authorization: Bearer " : "", secret ? secret : "",
                         secret ? "\r\n" : "");
-    w.heard_size = 0;
+    w.received_size = 0;
     say(s, text, (size_t)size);
     turn(NULL);
     while (!list_empty(&w.host.backlog))
         next_turn();
-    return w.heard;
+    return w.received;
 }
 
 static void expect_response(struct session *s, const char *path, const char *secret,

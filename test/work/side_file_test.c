@@ -113,8 +113,8 @@ static void expect_emitted_meta(mr *m, const char *body, const char *meta) {
     must(mr_done(job));
 }
 
-// G12: a command finds the metadata of its job in its environment, and passes it on if it is told
-// to.
+// G12: a command finds the metadata of its job in its environment, and passes it on if that is
+// chosen.
 static void G12_metadata_reaches_commands_and_emits_by_choice(void **state) {
     (void)state;
     mr *m = open_mem();

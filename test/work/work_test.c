@@ -544,7 +544,7 @@ static void call_from_callback(mr_id id, int status, mr_bytes body, void *arg) {
     must(mr_await(b->m, id, 0, NULL));
     ask(b->m, "echo", "from a callback"); // waits, in the engine's own thread
     mr_push_options o = { .deadline_ms = 20 };
-    refused(MR_EEXPIRED, mr_call(b->m, "nobody-works-here", mr_str("x"), &o, NULL));
+    refused(MR_EEXPIRED, mr_call(b->m, "without-workers", mr_str("x"), &o, NULL));
     refused(MR_EBUSY, mr_close(b->m));
     gate_pass(&b->done);
 }
