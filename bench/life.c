@@ -1,9 +1,10 @@
 // The life of a job in one thread, without the library around it: push, take, done on one shard
 // with the memory log, while a backlog of jobs is queued.
 //
-//     life [KEYS [LIVE [LIVES [REPEATS [A_TURN [GROUPS]]]]]]     KEYS 0: jobs without a key
-//
+//     life [KEYS [LIVE [LIVES [REPEATS [A_TURN [GROUPS [SCHEDULES]]]]]]]     KEYS 0: jobs without a
+//                                                                            key
 // GROUPS: the stage has `group on`, and that many groups share the keys; 0: it has none.
+// SCHEDULES: that many schedules are there, and none is due before next year.
 // Two turns, as if producer and worker were two: push; take, read the body, done, clean. A_TURN
 // lives share them, as a server's clients share the turns of its loop: then the clock is read less
 // often.
@@ -91,6 +92,18 @@ static void fill(struct run *r, uint64_t live) {
         step_push(r);
 }
 
+static void add_schedules(struct run *r, uint64_t count) {
+    const uint64_t year_ms = UINT64_C(365) * 24 * 3600 * 1000;
+    char name[32];
+    for (uint64_t n = 0; n < count; n++) {
+        snprintf(name, sizeof name, "n%" PRIu64, n);
+        struct schedule_spec spec = { .stage = mr_str("bench"),
+                                      .name = mr_str(name),
+                                      .every_ms = year_ms + n };
+        try(ticks_set(shard_ticks(r->shard), &spec), "schedule");
+    }
+}
+
 int main(int argc, char **argv) {
     uint64_t live = argument(argc, argv, 2, 1000), lives = argument(argc, argv, 3, 1000000);
     uint64_t repeats = argument(argc, argv, 4, 3), a_turn = argument(argc, argv, 5, 1);
@@ -104,6 +117,7 @@ int main(int argc, char **argv) {
         keys_divide(&r.keys, groups);
         try(core_set(r.core, mr_str("bench"), mr_str("group"), mr_str("on")), "group");
     }
+    add_schedules(&r, argument(argc, argv, 7, 0));
     fill(&r, live);
     for (uint64_t repeat = 0; repeat < repeats; repeat++) {
         struct lap start = lap_begin();
