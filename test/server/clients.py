@@ -196,6 +196,37 @@ class RedisPy(Client):
         super().__init__(python_with_redis(), os.path.join(ROOT, "test/server/clients_python.py"), str(port))
 
 
+# Clients that only the examples use: what they need, and what they send at connect.
+
+
+class RedisPyAlone:
+    name, handshake, needs = "redis-py", [], None
+
+
+class RedisRb:
+    name, handshake, needs = "redis-rb", [], ["ruby", "-e", "require 'redis'"]
+
+
+class PhpRedis:
+    name, handshake, needs = "phpredis", [], ["php", "-r", "new Redis();"]
+
+
+class Redigo:
+    name, handshake, needs = "redigo", [], ["go", "version"]
+
+
+REDIGO = "/usr/share/gocode"  # where Debian has it
+
+
+@functools.cache
+def redigo_program(name):
+    """Builds a program of examples/redigo without a network; where it is."""
+    out = os.path.join(BUILD, f"redigo_{name}")
+    subprocess.run(["go", "build", "-o", out, "."], cwd=os.path.join(ROOT, "examples/redigo", name), check=True,
+                   env={"HOME": BUILD, **os.environ, "GO111MODULE": "off", "GOPATH": REDIGO})
+    return out
+
+
 def end_clients(*but):
     """Ends all that run, but those."""
     for client in [c for c in running if c not in but]:
@@ -275,6 +306,13 @@ def why_missing(client):
         return None if shutil.which("redis-cli") else "there is no redis-cli"
     if client is RedisPy:
         return None if python_with_redis() else "there is no redis-py with clusters"
+    if client is RedisPyAlone:
+        return None if python_with_redis() else "there is no redis-py"
+    if client is Redigo and not os.path.exists(os.path.join(REDIGO, "src/github.com/gomodule/redigo")):
+        return "there is no redigo"
+    if client in (RedisRb, PhpRedis, Redigo):
+        there = shutil.which(client.needs[0]) and subprocess.run(client.needs, capture_output=True).returncode == 0
+        return None if there else f"there is no {client.needs[0]} with {client.name}"
     if client is Hiredis:
         built = os.path.exists(os.path.join(BUILD, "test/clients_hiredis"))
         return None if built else "hiredis was not there when this was built"

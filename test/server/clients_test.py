@@ -12,8 +12,9 @@ import sys
 import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
-from clients import (NODE, ROOT, SPOKEN, Hiredis, Ioredis5, Ioredis6, NodeRedis5, NodeRedis6,
-                     RedisCli, Refused, end_clients, read, why_missing)
+from clients import (NODE, ROOT, SPOKEN, Hiredis, Ioredis5, Ioredis6, NodeRedis5, NodeRedis6, PhpRedis, Redigo,
+                     RedisCli, RedisPyAlone, RedisRb, Refused, end_clients, python_with_redis, read, redigo_program,
+                     why_missing)
 from proxy import Proxy
 from served import Server
 from tap import BUILD, MILLRACE, TIMEOUT_S, check, equal, top
@@ -364,14 +365,19 @@ def example(name, *arguments):
     """The command line of an example, by where it is."""
     if name.endswith(".mjs"):
         return ["node", os.path.join(NODE, name), *arguments]
+    if name.startswith("redigo/"):
+        return [redigo_program(name.split("/")[1]), *arguments]
     folder = os.path.join(ROOT, "examples") if "/" in name else os.path.join(BUILD, "examples")
-    return [os.path.join(folder, name), *arguments]
+    interpreter = {".py": python_with_redis, ".rb": lambda: "ruby", ".php": lambda: "php"}.get(os.path.splitext(name)[1])
+    return [*([interpreter()] if interpreter else []), os.path.join(folder, name), *arguments]
 
 
 def address(name, port):
     """The arguments that give an example the address of the server."""
-    if name.endswith(".mjs"):
+    if name.endswith((".mjs", ".py", ".rb")) or name.startswith("redigo/"):
         return f"redis://127.0.0.1:{port}"
+    if name.endswith(".php"):
+        return f"127.0.0.1:{port}"
     return f"millrace://127.0.0.1:{port}" if name.startswith("remote") else str(port)
 
 
@@ -424,6 +430,31 @@ for row in EXAMPLES:
     add_example(*row)
 
 
+# As above. A lost reply makes one job: redis-rb sends the push again itself, with the others the producer does.
+OTHERS = [("python/redis_worker.py", "python/redis_producer.py", 0, RedisPyAlone),
+          ("ruby/worker.rb", "ruby/producer.rb", 0, RedisRb),
+          ("php/worker.php", "php/producer.php", -signal.SIGTERM, PhpRedis),
+          ("redigo/worker", "redigo/producer", 0, Redigo)]
+
+
+def add_other(worker, producer, code, kind):
+    @own_case(f"{kind.name}: its examples work, and a push whose reply was lost is one job", kind)
+    def _():
+        own = Server("--store", "mem:")
+        proxy = Proxy(own, lose=b"PUSH")
+        equal(greeted(worker, producer, own.port, proxy.port), code)
+        said = words_of(proxy.said)
+        equal(said[:len(kind.handshake)], kind.handshake)
+        pushes = [words for words in said if words[0] == "PUSH"]
+        equal((len(pushes), said[len(kind.handshake)]), (2, pushes[0]))
+        equal(pushes[0], pushes[1])
+        own.stop()
+
+
+for row in OTHERS:
+    add_other(*row)
+
+
 @own_case("U15: docs/clients.md's program for Node ends, every time", NodeRedis5)
 def _():
     own = Server("--store", "mem:")
@@ -441,6 +472,8 @@ def _():
     rows = {cells[1].strip(): cells for cells in (
         line.split("|") for line in read(os.path.join(ROOT, "docs/clients.md")).decode().splitlines())
         if len(cells) == 8}
+    for *_, kind in OTHERS:
+        check([n for n in rows if n.startswith(kind.name)], f"no row of {kind.name}")
     for kind in dict.fromkeys(kind for kind, _ in SPOKEN):
         name = next((n for n in rows if n.startswith(kind.name)), None)
         check(name, f"no row of {kind.name}")
