@@ -60,7 +60,7 @@ test: setup all
 
 bench: all
 	@tools/setup bench || echo "What is missing is skipped." >&2
-	@bench/run && bench/servers && bench/cluster
+	@bench/run && bench/servers && bench/cluster && bench/clients
 
 lint: all
 	@tools/setup test check
