@@ -91,6 +91,11 @@ static bool is_value(const char *next) {
     return next && strcmp(next, "--") != 0;
 }
 
+static bool option_repeats(const struct cli_option *o) {
+    size_t size = strlen(o->value);
+    return size > 3 && strcmp(o->value + size - 3, "...") == 0;
+}
+
 // `next` is the word behind, or NULL. Returns how many words were used; 0: it was refused.
 static int arguments_option_read(struct input *in, const char *word, const char *next) {
     const struct cli_command *c = in->command;
@@ -105,6 +110,11 @@ static int arguments_option_read(struct input *in, const char *word, const char 
     in->values[i] = value || !is_value(next) ? value : next;
     if (!in->values[i])
         return arguments_refuse(c, "a value is missing behind", option_name(&c->options[i]));
+    if (option_repeats(&c->options[i])) {
+        if (in->repeated_count == CLI_REPEATED)
+            return arguments_refuse(c, "there are too many of", option_name(&c->options[i]));
+        in->repeated[in->repeated_count++] = in->values[i];
+    }
     return value ? 1 : 2;
 }
 
@@ -160,6 +170,15 @@ static bool refuse_undivided(const struct cli_command *c, int argc, char **argv,
     return false;
 }
 
+// Whether an option takes the place of the command.
+static bool is_replaced(const struct cli_command *c, int argc, char **argv) {
+    size_t size = c->instead ? strlen(c->instead) : 0;
+    for (int i = 0; size && i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strncmp(argv[i], c->instead, size) == 0 && (!argv[i][size] || argv[i][size] == '='))
+            return true;
+    return false;
+}
+
 // ---- The whole line ---------------------------------------------------------------------------
 
 // The command behind --, which has to be there.
@@ -174,7 +193,8 @@ bool input_read(const struct cli_command *c, int argc, char **argv, struct input
     struct input in = { .command = c };
     int count = 0;
     bool options = true;
-    int divider = c->runs_command ? divider_place(c, argc, argv) : -1;
+    bool runs_command = c->runs_command && !is_replaced(c, argc, argv);
+    int divider = runs_command ? divider_place(c, argc, argv) : -1;
     if (divider >= 0)
         return refuse_undivided(c, argc, argv, divider);
     for (int i = 0; i < argc;) {
@@ -199,7 +219,7 @@ bool input_read(const struct cli_command *c, int argc, char **argv, struct input
             argv[count++] = argv[i++]; // arguments gather at the front of argv
         }
     }
-    if (count < c->least || (c->runs_command && !in.words))
+    if (count < c->least || (runs_command && !in.words))
         return missing(c);
     in.list = (const char *const *)argv;
     in.count = count;

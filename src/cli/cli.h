@@ -30,11 +30,12 @@ enum cli_exit {
 #define CLI_URL "millrace://" CLI_LISTEN
 
 enum { CLI_ARGUMENTS = 3, CLI_OPTIONS = 28, CLI_ANY = -1 }; // the last option is an empty one
+enum { CLI_REPEATED = 32 };   // values of an option that may be given several times
 enum { CLI_HELP_LINE = 128 }; // bytes of a line of a table in the help
 
 struct cli_option {
     const char *name;  // "--from"; if it has several: "-j, -P, --jobs"
-    const char *value; // "POSITION"; NULL: it takes none
+    const char *value; // "POSITION"; NULL: it takes none; "NAME...": it may be given several times
     const char *doc;
 };
 
@@ -43,9 +44,10 @@ struct input;
 struct cli_command {
     const char *name; // one or two words
     const char *arguments;
-    int least, most;   // arguments; most CLI_ANY: any number
-    bool runs_command; // everything behind -- is one
-    const char *doc;   // one line, without a full stop
+    int least, most;     // arguments; most CLI_ANY: any number
+    bool runs_command;   // everything behind -- is one
+    const char *instead; // an option that takes the place of -- and the command; NULL: none
+    const char *doc;     // one line, without a full stop
     const char *help;
     // Writes line `index` of a table that follows the help; false: there is none.
     bool (*help_row)(size_t index, char *out, size_t size);
@@ -72,9 +74,11 @@ struct input {
     const char *const *list;              // all of them …
     int count;                            // … and how many
     const char *values[CLI_OPTIONS];      // of the row's options; NULL: not given
-    const char *const *words;             // of the command behind --, ended by NULL
-    const char *file;                     // of options (config.h); NULL: none
-    int lines[CLI_OPTIONS];               // where an option stands in it; 0: it was a flag
+    const char *const *words; // of the command behind --, ended by NULL; NULL: see `instead`
+    const char *repeated[CLI_REPEATED]; // values of the option that may be given several times …
+    int repeated_count;                 // … of which a row has one at most
+    const char *file;                   // of options (config.h); NULL: none
+    int lines[CLI_OPTIONS];             // where an option stands in it; 0: it was a flag
 };
 
 // Reads `argv` by the row of `command`. False: it does not fit, and the reason was printed.

@@ -265,11 +265,12 @@ static const struct cli_command work_commands[] = {
     },
     {
         .name = "work",
-        .arguments = "STAGE... -- COMMAND...",
+        .arguments = "STAGE... (-- COMMAND... | --http URL)",
         .least = 1,
         .most = CLI_ANY,
         .runs_command = true,
-        .doc = "take jobs and run a command for each",
+        .instead = "--http",
+        .doc = "take jobs; run a command or send a request for each",
         .help = "Takes jobs of the stages, in the order in which these are given, and runs the\n"
                 "command for each job. It finds by itself how many commands at once are fastest.\n"
                 "The body is the command's stdin, or replaces {}; {key} and {id} are the job's.\n"
@@ -289,19 +290,32 @@ static const struct cli_command work_commands[] = {
                 "running are killed when it has ended, also in another session (setsid), unless\n"
                 "they have cleared their environment or changed the user.\n"
                 "\n"
+                "With --http each job is sent to URL by POST instead, its body as the body of the\n"
+                "request, with headers Millrace-Id, -Stage, -Key, -Attempt, -Deadline-Ms, -Meta\n"
+                "and the traceparent of the metadata. A response 2xx commits, and its body is the\n"
+                "result; 429 and 503 give the job back for as long as Retry-After says, and no\n"
+                "attempt counts; other 4xx, except 408 and 425, make it dead; everything else is\n"
+                "a failed attempt. A request ends with its job, or after --timeout (30s).\n"
+                "Redirects are not followed. See docs/webhooks.md.\n"
+                "\n"
                 "After Ctrl-C no more jobs are taken and running ones may finish; a second Ctrl-C\n"
                 "ends those, and their jobs are given back. Exits 130 then, 2 if there is no such\n"
                 "command, 3 without an engine.\n",
         .examples = "millrace work mail -- ./send\n"
                     "    ./send reads a job's body from stdin\n"
                     "millrace work urgent mail --jobs 4 --timeout 30s -- ./send --to {key}\n"
-                    "millrace work thumbs --shell -- 'convert - -scale 100 png:- | base64'\n",
+                    "millrace work thumbs --shell -- 'convert - -scale 100 png:- | base64'\n"
+                    "millrace work mail --http http://localhost:8080/jobs\n"
+                    "millrace work mail --http https://app.example/jobs --header @secret.txt\n"
+                    "    secret.txt has lines such as Authorization: Bearer ...\n",
         .options = { AT,
                      JOBS,
                      { "--timeout", "DURATION", "an attempt may take this long" },
                      { "--lease", "DURATION", "the lease of a job (policy of the stage)" },
                      { "--batch", "N", "jobs of one key taken together (1)" },
-                     { "--shell", NULL, "the command is a script for sh" } },
+                     { "--shell", NULL, "the command is a script for sh" },
+                     { "--http", "URL", "send each job to it instead of running a command" },
+                     { "--header", "LINE...", "'NAME: VALUE' of requests; @FILE: a line each" } },
         .run = work_run,
     },
     {

@@ -1,9 +1,12 @@
-// millrace work: pulls jobs from an engine and runs a command for each. The library's worker pulls,
-// tunes, beats and drains; this file runs the processes and ends their jobs.
+// millrace work: pulls jobs from an engine and runs a command, or sends a request, for each. The
+// library's worker pulls, tunes, beats and drains; this file runs the processes or requests and
+// ends their jobs.
 //
 //     body ─► stdin or {} ─► command ─► stdout: the result; exit 0: committed, else a failed
 //     attempt
+//     body ─► POST ─► response: the result; 2xx: committed, else see delivery.h
 #include "base/limits.h"
+#include "cli/delivery.h"
 #include "cli/engine.h"
 #include "cli/exec_job.h"
 #include "cli/interrupts.h"
@@ -28,6 +31,7 @@ struct working {
     struct engine_state engine;
     mr_worker *worker;
     struct job_execs execs;
+    struct deliveries *deliveries; // NULL: commands are run
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
@@ -111,8 +115,62 @@ static int work_run_command(struct working *w, mr_job *job) {
     return err;
 }
 
+// ---- A job that is sent -----------------------------------------------------------------------
+
+static void report_attempt(const mr_job *job, const char *what, const char *reason) {
+    complain("work: job %" PRIu64 " of %s %s (attempt %u): %s", mr_job_id(job), mr_job_stage(job),
+             what, mr_job_attempt(job), reason);
+}
+
+// The receiver will never accept it.
+static int fail_for_good(struct working *w, mr_job *job, const struct delivery_result *r) {
+    report_attempt(job, "is dead", r->reason);
+    atomic_fetch_add(&w->failed, 1);
+    (void)mr_fail(job, r->reason, MR_NEVER); // if that fails, its lease ends
+    return MR_LATER;
+}
+
+static int end_delivery(struct working *w, mr_job *job, struct delivery_result *r) {
+    mr_bytes said = { 0 };
+    int err = spool_bytes(&r->body, &said);
+    if (r->end != DELIVERY_DONE && r->end != DELIVERY_LATER)
+        (void)mr_job_set_output(job, said); // without memory it is not shown
+    switch (r->end) {
+    case DELIVERY_DONE:
+        err = err < 0 ? err : mr_job_set_result(job, said);
+        if (err < 0)
+            return fail(w, job, mr_error(), DELIVERY_REASON);
+        atomic_fetch_add(&w->done, 1);
+        return 0;
+    case DELIVERY_LATER:
+        report_attempt(job, "is sent again later", r->reason);
+        return release(job, r->later_ms);
+    case DELIVERY_DEAD:
+        return fail_for_good(w, job, r);
+    case DELIVERY_STOPPED:
+        return atomic_load(&w->ending) ? release(job, 0) : fail(w, job, r->reason, 0);
+    case DELIVERY_FAILED:
+        break;
+    }
+    return fail(w, job, r->reason, DELIVERY_REASON);
+}
+
+static int work_deliver(struct working *w, mr_job *job) {
+    struct delivery_result r;
+    int err = delivery_post(w->deliveries, job, &r);
+    if (err < 0)
+        return fail(w, job, mr_error(), DELIVERY_REASON);
+    err = end_delivery(w, job, &r);
+    delivery_result_finish(&r);
+    return err;
+}
+
+// ---- Either -----------------------------------------------------------------------------------
+
 static int work_job(mr_job *job, void *arg) {
     struct working *w = arg;
+    if (w->deliveries)
+        return work_deliver(w, job);
     int err = work_run_command(w, job);
     if (job_execs_are_refused(&w->execs, err))
         complain("work: no command can be started: %s; trying again", mr_error());
@@ -123,7 +181,10 @@ static int work_job(mr_job *job, void *arg) {
 
 static void stop_job(mr_job *job, void *arg) {
     struct working *w = arg;
-    exec_stop_any(w->execs.execs, job);
+    if (w->deliveries)
+        delivery_stop_any(w->deliveries, job);
+    else
+        exec_stop_any(w->execs.execs, job);
 }
 
 // ---- The worker -------------------------------------------------------------------------------
@@ -157,7 +218,10 @@ static void work_drain(struct working *w) {
         if (!work_is_interrupted(w, 0) || atomic_exchange(&w->ending, true))
             continue;
         complain("work: ending what runs");
-        execs_stop_any(w->execs.execs);
+        if (w->deliveries)
+            deliveries_stop_any(w->deliveries);
+        else
+            execs_stop_any(w->execs.execs);
     }
 }
 
@@ -183,6 +247,21 @@ static enum cli_exit work_on(struct working *w) {
     return CLI_INTERRUPTED;
 }
 
+static bool work_read_http(const struct input *in, struct working *w) {
+    if (in->words || input_option(in, "--shell")) {
+        complain("work: either --http or a command, not both");
+        return false;
+    }
+    struct delivery_options o = { .url = input_option(in, "--http"),
+                                  .headers = in->repeated,
+                                  .header_count = in->repeated_count,
+                                  .timeout_ms = w->timeout_ms };
+    if (deliveries_open(&o, &w->deliveries) >= 0)
+        return true;
+    complain("work: %s", mr_error());
+    return false;
+}
+
 // False: an option is refused, and the reason was printed.
 static bool work_read_options(const struct input *in, struct working *w, mr_work_options *out,
                               const char **shell) {
@@ -196,6 +275,12 @@ static bool work_read_options(const struct input *in, struct working *w, mr_work
         !input_count(in, "--batch", 1000, &batch))
         return false;
     out->batch = (uint32_t)batch;
+    if (input_option(in, "--http"))
+        return work_read_http(in, w);
+    if (in->repeated_count) {
+        complain("work: --header belongs to --http");
+        return false;
+    }
     if (input_option(in, "--shell")) { // the word is a script
         shell[0] = "sh", shell[1] = "-c", shell[2] = in->words[0], shell[3] = "sh";
         if (in->words[1]) {
@@ -229,7 +314,7 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     int err = work_open_engine(in, w);
     if (err < 0)
         return engine_unopened("work", &w->address, err);
-    err = job_execs_open(&w->execs);
+    err = w->deliveries ? 0 : job_execs_open(&w->execs);
     if (err >= 0)
         err = mr_work(w->engine.engine, in->list[0], work_job, w, &o, &w->worker);
     if (err >= 0)
@@ -248,6 +333,7 @@ enum cli_exit work_run(const struct input *in) {
     if (mr_close(w.engine.engine) < 0)
         complain("work: %s", mr_error());
     job_execs_close(&w.execs);
+    deliveries_close(w.deliveries);
     template_close(&w.template);
     if (w.signals >= 0)
         close(w.signals);

@@ -5,12 +5,14 @@ paths of the system and numbers of jobs are put in their places. It must exit wi
 is ended (serve, work) must do its work first."""
 import atexit
 import functools
+import http.server
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from nats import Nats, why_no_nats
@@ -100,6 +102,7 @@ def make_files():
     schedules = re.search(r"^    reports:.*\n(?:    .*\n)+", read("docs/schedules.md"), re.M)[0]
     write("schedules.yaml", re.sub(r"^    ", "", schedules, flags=re.M))
     write("millrace.conf", ok("millrace help --config"))
+    write("secret.txt", "Authorization: Bearer secret\n")
     ok("openssl req -x509 -newkey rsa:2048 -nodes -keyout server.key -out server.pem -days 2 "
        "-subj /CN=localhost")
 
@@ -143,6 +146,7 @@ def prepare(line):
             "--jobs 1000000": "--jobs 1000", "https://mill.example:7412": web,
             "curl -s ": "curl -sf ",  # a refusal is a failure
             "localhost:7412": web.replace("http://", ""),
+            "http://localhost:8080/jobs": receiver_url(), "https://app.example/jobs": receiver_url(),
             **{number: make_job(line) for number in ("4711", "4712") if number in line},
             **dict.fromkeys(re.findall(r"millraces?://[\w.]+:7411", line), server.url)}
 
@@ -191,6 +195,25 @@ def until(words, stage, options, happens):
     equal(worker.returncode, 130, words, said)
 
 
+class Receiver(http.server.BaseHTTPRequestHandler):
+    """What jobs are sent to."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@functools.cache
+def receiver_url():
+    receiver = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{receiver.server_port}/jobs"
+
+
 def run_inside(line):
     quoted = line.replace("'", r"'\''")
     words = f"millrace work inside --shell -- '{quoted}'"
@@ -201,7 +224,11 @@ def run_inside(line):
 
 
 def run_work(line):
+    """Why it was skipped, or None."""
+    if "--http" in line and "this build has no HTTP" in bash("millrace work mail --http ftp://x/").stderr:
+        return "this build has no libcurl"
     until_done(line.rstrip("& "), line.split()[2])
+    return None
 
 
 def run_with_token(line):
