@@ -42,9 +42,21 @@ function passOn(child) {
         });
 }
 
+// A signal for npx ends npm and the shell that it has started, but not this: it notices that its parent has changed.
+function endWithNpx(child) {
+    const parent = process.ppid;
+    if (process.env.npm_command !== 'exec') return;
+    const timer = setInterval(() => {
+        if (process.ppid === parent) return;
+        child.kill('SIGTERM');
+        clearInterval(timer);
+    }, 250);
+}
+
 function run(command, args) {
     const child = spawn(command, args, { stdio: 'inherit' });
     passOn(child);
+    endWithNpx(child);
     child.on('error', (error) => {
         console.error(`millrace: ${command} cannot be started: ${error.message}`);
         process.exit(126);
