@@ -794,6 +794,33 @@ def _():
     check(b"partwhole\r\n" in seen, seen)
 
 
+@case("G11: below the bar, running lines whose commands say how far they are: five at most, taken off when they end")
+def _():
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "MILLRACE": MILLRACE}
+    script = WAIT + 'set -- $1; "$MILLRACE" progress $2 $3 $4; wait_file go'
+    r = Run("--jobs", "7", "--key-field", "1", *sh(script), stderr=theirs, env=environment)
+    os.close(theirs)
+    r.feed(b"ann 3 12 pages\nbob 7 0\n")
+    seen = read_until(ours, rb" at once\x1b\[K\r\n  ann \[#####\.{15}\] 3 of 12 pages\x1b\[K\r\n  bob 7\x1b\[K")
+    r.feed(b"".join(b"more%d 1 2\n" % n for n in range(5)))
+    lines = rb"(\r\n  (?!ann|bob)\w+ \[#{10}\.{10}\] 1 of 2\x1b\[K)"
+    seen = read_until(ours, rb"at once\x1b\[K(\r\n  [^\r\n]*\x1b\[K){5}\r\x1b\[5A", seen)
+    check(not re.search(rb"at once\x1b\[K(\r\n  [^\r\n]*\x1b\[K){6}", seen) and re.search(lines, seen), seen)
+    before = len(seen)
+    with open("go", "w"):
+        pass
+    r.process.stdin.close()
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:
+        pass  # the other side is closed
+    equal(r.end().code, 0, seen)
+    os.close(ours)
+    check(b"\x1b[J" in seen[before:] and seen.endswith((b"\x1b[J", b"\x1b[K")), seen)
+
+
 # ---- Journals ----------------------------------------------------------------------------------
 
 

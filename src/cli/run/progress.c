@@ -53,10 +53,12 @@ static int bar_add_running(const mr_job_info *job, void *arg) {
         progress_add(lines->to, "\n  %.40s ", line_shown(key, job->key));
     else
         progress_add(lines->to, "\n  job %" PRIu64 " ", job->id);
-    if (job->progress_total)
+    if (job->progress_total) {
         progress_add_bar(lines->to, (double)job->progress_done / (double)job->progress_total);
+        progress_add(lines->to, " ");
+    }
     progress_add(
-        lines->to, " %s",
+        lines->to, "%s",
         progress_words(words, job->progress_done, job->progress_total, mr_str(job->progress_text)));
     return ++lines->count == SHOWN_RUNNING;
 }
