@@ -92,8 +92,12 @@ static int field_end(struct form *f, int err) {
     return err == MR_ENOMEM ? no_memory() : err;
 }
 
-// Names are compared with those of the same object only.
-static int refuse_twice(const struct form *f, const struct form_field *x) {
+// Names are compared with those of the same object only. Their number has a bound, since each is
+// compared with all before it.
+static int refuse_twice(struct form *f, const struct form_field *x) {
+    uint32_t *names = x->item ? &f->members : &f->names;
+    if (++*names > WEB_NAMES)
+        return error_set(MR_EINVAL, "an object has at most %d members", WEB_NAMES);
     for (const struct form_field *other = x; other > f->fields;) {
         other--;
         if (other->item == x->item && bytes_equal(form_name(f, other), form_name(f, x)))
@@ -284,6 +288,7 @@ static int item_opens(struct form *f, struct form_json *j) {
     j->list_name_size = j->name_size;
     j->is_item = true;
     f->items++;
+    f->members = 0;
     return err;
 }
 

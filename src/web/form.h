@@ -37,9 +37,10 @@ struct form_field {
 struct form {
     struct form_field *fields;
     uint32_t count, capacity;
-    uint32_t inner;     // objects in lists, and their members
-    uint32_t items;     // objects in lists
-    struct buffer text; // names and values of all fields
+    uint32_t inner;          // objects in lists, and their members
+    uint32_t items;          // objects in lists
+    uint32_t names, members; // that were compared: of the form, of its latest object in a list
+    struct buffer text;      // names and values of all fields
 };
 
 void form_finish(struct form *); // valid after a failure, and for an empty form

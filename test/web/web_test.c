@@ -155,6 +155,31 @@ static void U5_objects_in_lists_have_members_and_bytes_may_be_wrapped(void **sta
         expect_json(wrong[i], NULL);
 }
 
+// Names are compared with each other: their number has a bound, in lists too.
+static void expect_names(const char *before, const char *behind) {
+    struct buffer text = { 0 };
+    char found[2048], name[16];
+    size_t calls;
+    for (int names = WEB_NAMES; names <= WEB_NAMES + 1; names++) {
+        buffer_clear(&text);
+        assert_int_equal(buffer_append(&text, before, strlen(before)), 0);
+        for (int i = 0; i < names; i++) {
+            int size = snprintf(name, sizeof name, "%s\"n%d\":1", i ? "," : "", i);
+            assert_int_equal(buffer_append(&text, name, (size_t)size), 0);
+        }
+        assert_int_equal(buffer_append(&text, behind, strlen(behind)), 0);
+        int err = read_in((char *)text.data, text.size, 100, found, sizeof found, &calls);
+        assert_int_equal(err, names == WEB_NAMES ? 1 : MR_EINVAL);
+    }
+    buffer_finish(&text);
+}
+
+static void U5_the_names_of_an_object_have_a_bound(void **state) {
+    (void)state;
+    expect_names("{", "}");
+    expect_names("{\"emits\":[{\"a\":1},{", "}]}");
+}
+
 static void U5_json_has_bounds(void **state) {
     (void)state;
     struct buffer text = { 0 };
@@ -734,6 +759,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(U5_json_is_read_in_steps_of_any_size),
         cmocka_unit_test(U5_objects_in_lists_have_members_and_bytes_may_be_wrapped),
+        cmocka_unit_test(U5_the_names_of_an_object_have_a_bound),
         cmocka_unit_test(U5_json_has_bounds),
         cmocka_unit_test(U5_a_large_body_is_read_over_many_turns),
         cmocka_unit_test(U4_large_responses_share_their_turns),
