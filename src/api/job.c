@@ -145,7 +145,8 @@ mr_bytes mr_job_meta(const mr_job *job) {
 }
 
 mr_bytes mr_job_state(const mr_job *job) {
-    return job ? buffer_bytes(&job->state) : (mr_bytes){ 0 };
+    // An empty buffer may still have the bytes of another job's state.
+    return job && job->state.size ? buffer_bytes(&job->state) : (mr_bytes){ 0 };
 }
 
 uint32_t mr_job_attempt(const mr_job *job) {

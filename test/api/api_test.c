@@ -446,6 +446,24 @@ static void E_a_commit_carries_result_state_and_emits_together(void **state) {
     must(mr_close(m));
 }
 
+// A job may reuse the memory of one that had a state.
+static void E_a_key_without_a_state_has_none_of_another_key(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_job *job;
+    for (int i = 0; i < 3; i++) {
+        push(m, "s", "k", "x");
+        job = take(m, "s", "x");
+        must(mr_job_set_state(job, mr_str("kept")));
+        must(mr_done(job));
+    }
+    push(m, "s", "l", "y");
+    job = take(m, "s", "y");
+    assert_null(mr_job_state(job).data);
+    must(mr_done(job));
+    must(mr_close(m));
+}
+
 static void expect_meta(const mr_job *job, const char *body, mr_bytes meta) {
     assert_string_equal(mr_job_body(job).data, body); // a 0 byte follows it, as without META
     assert_int_equal(mr_job_body(job).size, strlen(body));
@@ -803,6 +821,7 @@ int main(void) {
         cmocka_unit_test(G9_a_job_is_released_for_a_while),
         cmocka_unit_test(rule15_one_key_is_paused),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
+        cmocka_unit_test(E_a_key_without_a_state_has_none_of_another_key),
         cmocka_unit_test(G12_metadata_reaches_the_worker_unchanged),
         cmocka_unit_test(G6_jobs_of_a_stage_are_cancelled_by_status_and_key),
         cmocka_unit_test(G11_a_worker_says_how_far_it_is),
