@@ -2,7 +2,7 @@
 #
 #:   make            builds into build/; says which packages are missing, and installs none
 #:   make setup      installs the Debian packages that building and testing need
-#:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60), also on a server with its page
+#:   make demo       builds, then shows three acts on one panel: processors, waiting, kills (DEMO_SECONDS=60)
 #:   make cluster    builds, then runs three nodes on PostgreSQL with a standby, to play with; CLUSTER_SECONDS ends it
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it

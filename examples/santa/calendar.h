@@ -20,6 +20,7 @@ struct calendar {
     int first[BATCHES_MOST + 1]; // letter of each batch; the last entry is `letters`
     int street[LETTERS_MOST];
     uint32_t value; // of every letter: the number to factorise
+    double wait_s;  // above 0: letters wait for so long instead, and need no processor
 };
 
 // Draws batches for a way of so many seconds; `value` is left to be filled in.
@@ -29,5 +30,12 @@ void calendar_draw(struct calendar *, double seconds);
 // a backlog grows, and dissolves when no more arrive. Returns how long a letter takes alone;
 // negative: no threads to find out with.
 double calendar_plan(struct calendar *, double seconds, int processors);
+
+// Letters that wait, and arrive during all of the time: `at_once` at once would keep up with them.
+void calendar_draw_busy(struct calendar *, double seconds, int at_once);
+
+// Letters that wait, for ways of so many seconds together: one at once for each processor would
+// take half of that. Returns how long a letter waits.
+double calendar_plan_waits(struct calendar *, double seconds, int processors);
 
 #endif

@@ -1,12 +1,14 @@
 // An elf: a worker that answers letters of a server; it finds the number of concurrent letters by
-// itself. Several elves may run at once, and start and stop at any time.
+// itself. Several elves may run at once, and start, stop and be killed at any time.
 //
-//     elf URL     prints "ready", then for each letter: "begin SECONDS LETTER KEY",
-//                 "end SECONDS LETTER right|wrong"
+//     elf URL             prints "ready", then a line for each letter that it begins
+//     elf URL collect     prints all answers, one a line, "STREET NUMBER LETTER", and removes them
 //
-// After SIGTERM it finishes the letters that it has begun.
+// An answer is a job that the letter's commit pushes. NUMBER is counted in the state of the street,
+// which the same commit changes: so each letter has one answer, and the answers of a street are
+// numbered in the order of their letters, even if letters are begun twice because an elf was
+// killed. After SIGTERM it finishes the letters that it has begun.
 #include "clock.h"
-#include "factors.h"
 
 #include <millrace.h>
 #include <signal.h>
@@ -15,41 +17,59 @@
 
 static int answer(mr_job *job, void *arg) {
     (void)arg;
-    uint32_t factors[FACTORS_MOST];
-    char result[16], text[48] = { 0 };
-    mr_bytes key = mr_job_key(job), body = mr_job_body(job);
-    memcpy(text, body.data, body.size < sizeof text ? body.size : sizeof text - 1);
-    char *value_at = text;
-    long letter = strtol(text, &value_at, 10);
-    uint32_t value = (uint32_t)strtoul(value_at, NULL, 10);
-    printf("begin %.6f %ld %.*s\n", now_s(), letter, (int)key.size, (const char *)key.data);
-    int count = factorize(value, factors);
-    bool right = count == 1 && factors[0] == value; // it is a prime
-    printf("end %.6f %ld %s\n", now_s(), letter, right ? "right" : "wrong");
-    snprintf(result, sizeof result, "%d factors", count);
-    return mr_job_set_result(job, mr_str(result));
+    char number[24], text[64];
+    mr_bytes street = mr_job_key(job);
+    char *wait_at;
+    long letter = strtol(mr_job_body(job).data, &wait_at, 10);
+    printf("begin %.*s %ld\n", (int)street.size, (const char *)street.data, letter);
+    sleep_until(now_s() + strtod(wait_at, NULL) / 1000);
+    const char *before = mr_job_state(job).data;
+    snprintf(number, sizeof number, "%ld", before ? strtol(before, NULL, 10) + 1 : 1);
+    snprintf(text, sizeof text, "%.*s %s %ld", (int)street.size, (const char *)street.data, number,
+             letter);
+    int err = mr_job_set_state(job, mr_str(number));
+    return err < 0 ? err : mr_job_emit(job, "answers", mr_str(text), NULL);
+}
+
+static int collect(mr *engine) {
+    mr_take_options batch = { .batch = 100 };
+    mr_job *job;
+    int err;
+    while ((err = mr_take(engine, "answers", &batch, &job)) == 0) {
+        puts(mr_job_body(job).data);
+        err = mr_done(job);
+        if (err < 0)
+            return err;
+    }
+    return err == MR_EAGAIN ? 0 : err;
+}
+
+static int work(mr *engine) {
+    mr_worker *worker;
+    sigset_t end;
+    int signal;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    int err = mr_work(engine, "letters", answer, NULL, NULL, &worker);
+    if (err < 0)
+        return err;
+    puts("ready"); // SIGTERM is waited for
+    sigwait(&end, &signal);
+    return mr_worker_stop(worker, MR_FOREVER);
 }
 
 int main(int argc, char **argv) {
     mr *engine = NULL;
-    mr_worker *worker = NULL;
     mr_options who = { .name = "elf" };
-    // A lease that outlives any pause (Ctrl-Z) keeps each letter with its first elf.
-    mr_work_options options = { .lease_ms = 3600 * 1000 };
     sigset_t end;
-    int signal;
-    if (argc != 2)
-        return fprintf(stderr, "elf URL\n"), 2;
+    if (argc < 2 || argc > 3 || (argc == 3 && strcmp(argv[2], "collect") != 0))
+        return fprintf(stderr, "elf URL [collect]\n"), 2;
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
     sigprocmask(SIG_BLOCK, &end, NULL); // before there are threads, which inherit it
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (mr_open(argv[1], &who, &engine) < 0 ||
-        mr_work(engine, "letters", answer, NULL, &options, &worker) < 0)
-        return fprintf(stderr, "elf: %s\n", mr_error()), 1;
-    puts("ready"); // SIGTERM is waited for
-    sigwait(&end, &signal);
-    if (mr_worker_stop(worker, MR_FOREVER) < 0 || mr_close(engine) < 0)
+    if (mr_open(argv[1], &who, &engine) < 0 || (argc == 3 ? collect : work)(engine) < 0 ||
+        mr_close(engine) < 0)
         return fprintf(stderr, "elf: %s\n", mr_error()), 1;
     return 0;
 }

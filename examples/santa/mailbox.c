@@ -117,6 +117,11 @@ static int answer(mr_job *in_hand, void *arg) {
     uint32_t factors[FACTORS_MOST];
     memcpy(&job, mr_job_body(in_hand).data, sizeof job);
     note_start(m, &job);
+    if (m->calendar->wait_s > 0) {
+        sleep_until(now_s() + m->calendar->wait_s);
+        note_end(m, &job, true);
+        return 0;
+    }
     int count = factorize(job.value, factors);
     note_end(m, &job, count == 1 && factors[0] == job.value);
     return 0;

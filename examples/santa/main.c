@@ -5,7 +5,8 @@
 //     fixed       one letter for each processor: each is fast, the others wait
 //     tuned       the worker finds out by itself how many at once complete the most
 //
-//     santa [DIR]     DIR gets the plots; DEMO_SECONDS=60 is the approximate time in all
+//     santa [DIR]         DIR gets the plots; DEMO_SECONDS=60 is the approximate time in all
+//     santa --io [DIR]    the same with letters that wait for an answer from elsewhere
 //
 // It ends with charts, a table and a summary that was checked; 0 only if that holds.
 #include "charts.h"
@@ -14,9 +15,10 @@
 #include <millrace.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-static const double least_s = 2, most_s = 3600;
+static const double least_s = 1, most_s = 3600;
 
 static int processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -39,6 +41,14 @@ static int plan(struct calendar *c, double seconds) {
     return letter_s < 0 ? -1 : 0;
 }
 
+static int plan_waits(struct calendar *c, double seconds) {
+    double letter_s = calendar_plan_waits(c, seconds, processors());
+    printf("%d letters on %d streets, in %d batches, one every %.2f secs. Each waits %.2f secs\n"
+           "for an answer from elsewhere, and needs none of the %d processors meanwhile.\n",
+           c->letters, STREETS, c->batches, c->interval_s, letter_s, processors());
+    return 0;
+}
+
 static int run(struct way ways[WAYS], const struct calendar *c) {
     ways[0].jobs = (uint32_t)c->letters;
     ways[1].jobs = (uint32_t)processors();
@@ -59,10 +69,14 @@ int main(int argc, char **argv) {
         { .name = "tuned", .means = "as many at once as the worker finds to suit" },
     };
     double seconds = seconds_wished();
+    bool waits = argc > 1 && strcmp(argv[1], "--io") == 0;
+    argc -= waits;
+    argv += waits;
     if (argc > 2 || seconds < 0)
-        return fprintf(stderr, "santa [DIR], with DEMO_SECONDS from %g to %g\n", least_s, most_s),
+        return fprintf(stderr, "santa [--io] [DIR], with DEMO_SECONDS from %g to %g\n", least_s,
+                       most_s),
                2;
-    if (plan(&calendar, seconds) < 0)
+    if ((waits ? plan_waits : plan)(&calendar, seconds) < 0)
         return perror("no threads"), 1;
     if (run(ways, &calendar) < 0)
         return fprintf(stderr, "%s\n", mr_error()), 1;
