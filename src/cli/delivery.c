@@ -14,12 +14,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { LOOK_MS = 1000 };
 
 struct deliveries {
     CURLM *multi;
     struct curl_slist *headers; // of the command line
+    struct sign_key key;        // its size is 0: requests are not signed
     const char *url;            // borrowed
     int64_t timeout_ms;
     pthread_t thread;
@@ -153,6 +155,8 @@ static int add_header_line(const char *line, void *list) {
 
 static int copy_headers(const struct deliveries *all, struct transfer *d) {
     int err = job_headers(d->job, add_header_line, &d->headers);
+    if (err >= 0 && all->key.size)
+        err = sign_headers(&all->key, d->job, time(NULL), add_header_line, &d->headers);
     for (struct curl_slist *at = all->headers; err >= 0 && at; at = at->next)
         err = add_header_line(at->data, &d->headers);
     return err;
@@ -169,7 +173,9 @@ static int transfer_begin(const struct deliveries *all, struct transfer *d) {
     int64_t timeout_ms = d->timeout_ms = timeout_of(all, d->job);
     int64_t connect_ms = timeout_ms < DELIVERY_CONNECT_MS ? timeout_ms : DELIVERY_CONNECT_MS;
     int err = copy_headers(all, d);
-    CURL *easy = d->easy = err < 0 ? NULL : curl_easy_init();
+    if (err < 0)
+        return err;
+    CURL *easy = d->easy = curl_easy_init();
     if (!easy)
         return error_set(MR_ENOMEM, "no memory for a request");
     CURLcode code = 0;
@@ -309,9 +315,14 @@ static int url_check(const char *text) {
     CURLUcode code = url ? curl_url_set(url, CURLUPART_URL, text, 0) : CURLUE_OUT_OF_MEMORY;
     if (code == CURLUE_OK)
         code = curl_url_get(url, CURLUPART_SCHEME, &scheme, 0);
+    char *user = NULL;
+    bool has_secret = curl_url_get(url, CURLUPART_USER, &user, 0) == CURLUE_OK;
+    curl_free(user);
     bool is_http = scheme && (!strcmp(scheme, "http") || !strcmp(scheme, "https"));
     curl_free(scheme);
     curl_url_cleanup(url);
+    if (has_secret)
+        return error_set(MR_EINVAL, "other users can see a secret in a URL: use --header @FILE");
     return is_http ? 0
                    : error_set(MR_EINVAL,
                                "'%.200s' is not a URL that begins with http:// or "
@@ -327,7 +338,9 @@ static int option_headers(struct deliveries *all, const struct delivery_options 
         err = header_option_read(o->headers[i], add_header_line, &all->headers);
     for (struct curl_slist *at = all->headers; at; at = at->next)
         typed = typed || curl_strnequal(at->data, type, strcspn(type, " "));
-    return err < 0 || typed ? err : add_header_line(type, &all->headers);
+    if (err >= 0 && !typed)
+        err = add_header_line(type, &all->headers);
+    return err < 0 || !o->sign_key ? err : sign_key_read(o->sign_key, &all->key);
 }
 
 // Signals are for other threads, also where this one and those of libcurl are the first ones.

@@ -39,11 +39,12 @@ struct delivery_options {
     const char *url;
     const char *const *headers; // "NAME: VALUE" of each request, or "@FILE": a line for each
     int header_count;
-    int64_t timeout_ms; // of a request with its response; 0: DELIVERY_TIMEOUT_MS
+    const char *sign_key; // the file with the key that signs requests; NULL: none
+    int64_t timeout_ms;   // of a request with its response; 0: DELIVERY_TIMEOUT_MS
 };
 
-// MR_EINVAL: the URL or a header is wrong, or this build has no libcurl; MR_EIO, MR_ENOMEM. Before
-// there are other threads; the one that it makes gets no signals.
+// MR_EINVAL: the URL, a header or the key is wrong, or this build has no libcurl; MR_EIO,
+// MR_ENOMEM. Before there are other threads; the one that it makes gets no signals.
 int deliveries_open(const struct delivery_options *, struct deliveries **out);
 
 // None may be running. Takes NULL.

@@ -3,6 +3,8 @@
 
 #include "base/errors.h"
 #include "base/limits.h"
+#include "base/text.h"
+#include "tls/digest.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -31,7 +33,8 @@ static bool is_set_by_us(const char *line, size_t name) {
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (strlen(ours[i]) == name && strncasecmp(line, ours[i], name) == 0)
             return true;
-    return name >= 9 && strncasecmp(line, "millrace-", 9) == 0;
+    return (name >= 9 && strncasecmp(line, "millrace-", 9) == 0) ||
+           (name >= 8 && strncasecmp(line, "webhook-", 8) == 0);
 }
 
 static int header_check(const char *line) {
@@ -166,4 +169,54 @@ int job_headers(const mr_job *job, int (*each)(const char *, void *), void *arg)
         err = each(line, arg);
     }
     return err < 0 || !meta.size ? err : trace_headers(meta, each, arg);
+}
+
+// ---- Signatures ---------------------------------------------------------------------------------
+
+int sign_key_read(const char *path, struct sign_key *out) {
+    static const char prefix[] = "whsec_";
+    struct sign_key key = { 0 };
+    char line[2 * SIGN_KEY_MOST] = "";
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return error_set(MR_EIO, "%s cannot be read: %s", path, strerror(errno));
+    bool is_read = fgets(line, sizeof line, file) != NULL;
+    fclose(file);
+    line[strcspn(line, "\r\n")] = 0;
+    size_t size = strlen(line), behind = sizeof prefix - 1;
+    bool is_base64 = size > behind && memcmp(line, prefix, behind) == 0;
+    mr_bytes text = { line + (is_base64 ? behind : 0), size - (is_base64 ? behind : 0) };
+    if (!is_read || text.size > SIGN_KEY_MOST)
+        return error_set(MR_EINVAL, "%s has no key of at most %d bytes in its first line", path,
+                         SIGN_KEY_MOST);
+    memcpy(key.bytes, text.data, text.size);
+    key.size = text.size;
+    if (is_base64 && !text_base64_read(text, key.bytes, &key.size))
+        return error_set(MR_EINVAL, "what %s has behind whsec_ is not base64", path);
+    if (key.size < SIGN_KEY_LEAST)
+        return error_set(MR_EINVAL, "the key in %s has less than %d bytes", path, SIGN_KEY_LEAST);
+    uint8_t trial[DIGEST_SIZE];
+    int err = digest_sign((mr_bytes){ key.bytes, key.size }, NULL, 0, trial);
+    if (err < 0)
+        return err;
+    *out = key;
+    return 0;
+}
+
+int sign_headers(const struct sign_key *key, const mr_job *job, int64_t now_s,
+                 int (*each)(const char *, void *), void *arg) {
+    char before[64], line[128], letters[64] = "";
+    uint8_t digest[DIGEST_SIZE];
+    snprintf(before, sizeof before, "%" PRIu64 ".%" PRId64 ".", mr_job_id(job), now_s);
+    mr_bytes parts[] = { mr_str(before), mr_job_body(job) };
+    int err = digest_sign((mr_bytes){ key->bytes, key->size }, parts, 2, digest);
+    if (err < 0)
+        return err;
+    text_base64((mr_bytes){ digest, sizeof digest }, letters);
+    snprintf(line, sizeof line, "webhook-id: %" PRIu64, mr_job_id(job));
+    err = each(line, arg);
+    snprintf(line, sizeof line, "webhook-timestamp: %" PRId64, now_s);
+    err = err < 0 ? err : each(line, arg);
+    snprintf(line, sizeof line, "webhook-signature: v1,%s", letters);
+    return err < 0 ? err : each(line, arg);
 }

@@ -315,7 +315,8 @@ static const struct cli_command work_commands[] = {
                      { "--batch", "N", "jobs of one key taken together (1)" },
                      { "--shell", NULL, "the command is a script for sh" },
                      { "--http", "URL", "send each job to it instead of running a command" },
-                     { "--header", "LINE...", "'NAME: VALUE' of requests; @FILE: a line each" } },
+                     { "--header", "LINE...", "'NAME: VALUE' of requests; @FILE: a line each" },
+                     { "--sign-key", "FILE", "sign requests (Standard Webhooks) with its key" } },
         .run = work_run,
     },
     {

@@ -255,6 +255,7 @@ static bool work_read_http(const struct input *in, struct working *w) {
     struct delivery_options o = { .url = input_option(in, "--http"),
                                   .headers = in->repeated,
                                   .header_count = in->repeated_count,
+                                  .sign_key = input_option(in, "--sign-key"),
                                   .timeout_ms = w->timeout_ms };
     if (deliveries_open(&o, &w->deliveries) >= 0)
         return true;
@@ -277,8 +278,8 @@ static bool work_read_options(const struct input *in, struct working *w, mr_work
     out->batch = (uint32_t)batch;
     if (input_option(in, "--http"))
         return work_read_http(in, w);
-    if (in->repeated_count) {
-        complain("work: --header belongs to --http");
+    if (in->repeated_count || input_option(in, "--sign-key")) {
+        complain("work: --header and --sign-key belong to --http");
         return false;
     }
     if (input_option(in, "--shell")) { // the word is a script

@@ -2,7 +2,9 @@
 """work_http_test.py BUILD: `millrace work --http` with a receiver that answers as each case wants: what a request
 has, what each response means, order, tuning, cancellation, timeouts, large responses, a receiver that is gone, and
 the end of the worker. Speaks TAP; nothing waits for time to pass, but timeouts that are tested do take theirs."""
+import base64
 import contextlib
+import hmac
 import http.server
 import os
 import signal
@@ -148,6 +150,19 @@ def a_request_has_the_job_and_its_response_is_the_result():
         request = receiver.next(2)
         equal((request.body, request.headers["traceparent"], request.headers["Millrace-Key"],
                request.headers["Millrace-Deadline-Ms"]), (b"", trace, None, None))
+
+
+@case
+def requests_are_signed_with_a_key():
+    plain, coded = b"a key of 18 bytes!", bytes(range(24))
+    for number, (text, key) in enumerate(((plain, plain), (b"whsec_" + base64.b64encode(coded) + b"\r\n", coded))):
+        with working("signed", lambda r: r.answer(), "--sign-key", write("key", text.decode())) as (receiver, _):
+            job = client.ask("PUSH", "signed", f"body {number}")
+            equal(result(job), "")
+            given = {name: receiver.next().headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature")}
+            signed = f"{job}.{given['timestamp']}.body {number}".encode()
+            equal((given["id"], given["signature"]),
+                  (job, "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()))
 
 
 # C3: also where each job is a request: one of a key at a time, in order, retries too.
@@ -321,7 +336,12 @@ def wrong_options_are_refused():
                         (["--http", "http://x/", "--header", "Content-Length: 3"], "by each delivery"),
                         (["--http", "http://x/", "--header", "millrace-id: 3"], "by each delivery"),
                         (["--http", "http://x/", "--header", "@/nowhere"], "cannot be read"),
-                        (["--http"], "value is missing"), (["--header", "A: b", "--", "cat"], "belongs to --http"),
+                        (["--http", "http://x/", "--header", "webhook-id: 3"], "by each delivery"),
+                        (["--http", "http://user:secret@x/"], "--header @FILE"),
+                        (["--http", "http://x/", "--sign-key", "/nowhere"], "cannot be read"),
+                        (["--http", "http://x/", "--sign-key", write("short", "short\n")], "less than 16"),
+                        (["--http", "http://x/", "--sign-key", write("wrong", "whsec_*\n")], "not base64"),
+                        (["--http"], "value is missing"), (["--header", "A: b", "--", "cat"], "belong to --http"),
                         ([], "argument is missing")):
         ended = subprocess.run([MILLRACE, "work", "s", *words], capture_output=True, text=True, check=False,
                                env={**os.environ, "MILLRACE_URL": server.url}, timeout=TIMEOUT_S)

@@ -103,6 +103,7 @@ def make_files():
     write("schedules.yaml", re.sub(r"^    ", "", schedules, flags=re.M))
     write("millrace.conf", ok("millrace help --config"))
     write("secret.txt", "Authorization: Bearer secret\n")
+    write("hooks.key", "whsec_YSBrZXkgZm9yIHRlc3RzIG9ubHk=\n")
     ok("openssl req -x509 -newkey rsa:2048 -nodes -keyout server.key -out server.pem -days 2 "
        "-subj /CN=localhost")
 
