@@ -112,11 +112,11 @@ static void print_json(const struct pasting *p, const char *url, const char *pag
 static void print_sample(const struct pasting *p) {
     char line[LINE];
     const struct sample_hint *hint;
-    printf("\nStages of the sample, and what to try:\n");
+    printf("\nStages of the sample, and what to try:\n\n");
     for (size_t i = 0; (hint = sample_hint(i)) != NULL; i++)
-        printf("\n  %-9s %s\n            %s\n", hint->stage, hint->about,
+        printf("  %-9s %s\n            %s\n", hint->stage, hint->about,
                paste(p, hint->command, line));
-    printf("\n  all of it %s\n", paste(p, "top", line));
+    printf("  all       %s\n", paste(p, "top", line));
 }
 
 static void print_lines(const struct pasting *p, const char *page, bool sample) {
