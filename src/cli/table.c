@@ -306,7 +306,7 @@ static const struct cli_command work_commands[] = {
                     "millrace work urgent mail --jobs 4 --timeout 30s -- ./send --to {key}\n"
                     "millrace work thumbs --shell -- 'convert - -scale 100 png:- | base64'\n"
                     "millrace work mail --http http://localhost:8080/jobs\n"
-                    "millrace work mail --http https://app.example/jobs --header @secret.txt\n"
+                    "millrace work mail --http https://app.example/ --header @secret.txt\n"
                     "    secret.txt has lines such as Authorization: Bearer ...\n",
         .options = { AT,
                      JOBS,

@@ -147,7 +147,7 @@ def prepare(line):
             "--jobs 1000000": "--jobs 1000", "https://mill.example:7412": web,
             "curl -s ": "curl -sf ",  # a refusal is a failure
             "localhost:7412": web.replace("http://", ""),
-            "http://localhost:8080/jobs": receiver_url(), "https://app.example/jobs": receiver_url(),
+            "http://localhost:8080/jobs": receiver_url(), "https://app.example/": receiver_url(),
             **{number: make_job(line) for number in ("4711", "4712") if number in line},
             **dict.fromkeys(re.findall(r"millraces?://[\w.]+:7411", line), server.url)}
 
