@@ -21,7 +21,9 @@ test('the overview shows stages, why their jobs wait and how to change that', as
     await world.client.ask('PAUSE', 'over.paused');
     const page = await open('#/');
     await page.sees('No worker takes its jobs');
-    await page.sees('millrace work over.idle -- COMMAND');
+    await page.sees(
+        `millrace work over.idle --at millrace://127.0.0.1:${world.server.port} -- COMMAND`,
+    );
     await row(page, 'over.paused').getByRole('button', { name: 'Resume' }).click();
     await page.sees('over.paused is resumed', '.notices');
     await row(page, 'over.paused').filter({ hasText: 'No worker' }).waitFor();
@@ -32,16 +34,17 @@ test('the overview shows stages, why their jobs wait and how to change that', as
     await page.leave();
 });
 
-test('an empty server shows what to do next', async () => {
+test('U12: an empty server shows what to do next, with its address', async () => {
     const empty = await Server.start(['--store', 'mem:']);
     const page = await openPage(empty.address, '#/');
-    await page.sees('millrace push mail hello');
+    const at = `--at millrace://127.0.0.1:${empty.port}`;
+    await page.sees(`millrace push mail hello ${at}`);
     for (const [hash, text] of [
         ['#/dead', 'No dead letter'],
-        ['#/workers', 'millrace work'],
-        ['#/flows', 'millrace flow'],
-        ['#/epics', '--epic'],
-        ['#/schedules', 'millrace schedule'],
+        ['#/workers', `millrace work mail ${at} -- cat`],
+        ['#/flows', `millrace flow words.yaml ${at}`],
+        ['#/epics', `--epic june ${at}`],
+        ['#/schedules', `--tz Europe/Berlin ${at}`],
         ['#/nowhere', 'There is no such view'],
         ['#/stage/absent', 'There is no stage absent'],
         ['#/job/99999', 'There is no job 99999'],

@@ -1,6 +1,7 @@
 // Why a stage does not start its waiting jobs, in a sentence, and the action that changes it. The server's
 // field held-by has the reason in one word.
 import { count, counted } from './format.js';
+import { atOption, workCommand } from './server.js';
 
 export const stagePath = (name) => `#/stage/${encodeURIComponent(name)}`;
 export const deadPath = (name) => `#/dead?stage=${encodeURIComponent(name)}`;
@@ -14,7 +15,7 @@ const HELD = {
   draining: (s) => ['Draining: it runs the jobs that it has and refuses pushes.', RESUME],
   'no-worker': (s) => [
     'No worker takes its jobs.',
-    { command: `millrace work ${s.name} -- COMMAND` },
+    { command: workCommand(s.name) },
   ],
   limit: (s) => [
     'It runs as many jobs at once as its policy allows.',
@@ -46,7 +47,7 @@ const HELD = {
   ],
   'paused-keys': (s) => [
     'The keys of its jobs are paused.',
-    { command: `millrace resume ${s.name} --key KEY` },
+    { command: `millrace resume ${s.name} --key KEY ${atOption()}` },
   ],
   stopped: () => ['The log has stopped: no job is started until the server is restarted.', null],
   downstream: () => ['A stage that its jobs emit to has too many waiting jobs.', null],

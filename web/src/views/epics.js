@@ -7,6 +7,7 @@ import { count, duration } from '../format.js';
 import { whyCell } from '../parts.js';
 import { poller } from '../poll.js';
 import { progress } from '../progress.js';
+import { commandHint } from '../server.js';
 import { linkColumn, liveTable } from '../table.js';
 import { stagePath } from '../why.js';
 
@@ -53,7 +54,7 @@ export function epicsView() {
     key: (e) => `${e.stage} ${e.name}`,
     empty: [
       'There is no epic. This pushes each line of a file as a job, and continues where it stopped if it is run again: ',
-      el('code', 'millrace push mail --lines letters.txt --epic june'),
+      commandHint((at) => `millrace push mail --lines letters.txt --epic june ${at}`),
     ],
     columns: [
       { head: 'Epic', text: (e) => e.name },

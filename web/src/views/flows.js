@@ -8,6 +8,7 @@ import { findFlows, flowState, operatorName, sourcesOf } from '../flows.js';
 import { outcomeColumns, tag } from '../parts.js';
 import { poller } from '../poll.js';
 import { progress } from '../progress.js';
+import { commandHint } from '../server.js';
 import { store } from '../store.js';
 import { linkColumn, liveTable } from '../table.js';
 import { stagePath } from '../why.js';
@@ -70,15 +71,15 @@ function flowPanel(first) {
   };
 }
 
-const NONE = [
+const nothing = () => [
   'There is no flow. Stages are shown as a flow when jobs of one emit jobs of another, or when a file describes them: ',
-  el('code', 'millrace flow words.yaml --at millrace://HOST:7411'),
+  commandHint((at) => `millrace flow words.yaml ${at}`),
 ];
 
 export function flowsView() {
   const panels = new Map();
   const list = el('div.stack'),
-    none = el('section.panel', el('p.empty', NONE)),
+    none = el('section.panel', el('p.empty', nothing())),
     said = el('p.error', { role: 'alert' }),
     left = el('p.soft');
   const filter = el('input', { type: 'search', placeholder: 'part of a name', oninput: update });

@@ -4,6 +4,7 @@ import { el, field, fragment, link, panel, setShown, setText } from '../dom.js';
 import { bytes, compact, count, counted, duration, rate } from '../format.js';
 import { figures, outcomeColumns } from '../parts.js';
 import { spark } from '../spark.js';
+import { commandHint } from '../server.js';
 import { store, waitingOf } from '../store.js';
 import { linkColumn, liveTable } from '../table.js';
 import { stagePath } from '../why.js';
@@ -120,7 +121,7 @@ function stageTable() {
       'There is no stage yet: the first job of a stage makes it. ',
       link('Push a test job', '#/push'),
       ', or in a shell: ',
-      el('code', 'millrace push mail hello'),
+      commandHint((at) => `millrace push mail hello ${at}`),
     ],
     columns: [
       linkColumn(

@@ -7,6 +7,7 @@ import { button, el, fragment, needs, panel, setShown, setText } from '../dom.js
 import { count, duration, short, timeIn } from '../format.js';
 import { tag } from '../parts.js';
 import { poller } from '../poll.js';
+import { commandHint } from '../server.js';
 import { linkColumn, liveTable, stageColumn } from '../table.js';
 
 const ROWS = 200; // shown
@@ -63,7 +64,9 @@ export function schedulesView() {
     key: (s) => `${s.stage} ${s.name}`,
     empty: [
       'There is no schedule. This one pushes a job every night: ',
-      el('code', "millrace schedule reports nightly all --cron '30 2 * * *' --tz Europe/Berlin"),
+      commandHint(
+        (at) => `millrace schedule reports nightly all --cron '30 2 * * *' --tz Europe/Berlin ${at}`,
+      ),
     ],
     columns: [
       { head: 'Schedule', text: (s) => short(s.name, 60) },

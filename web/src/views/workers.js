@@ -7,6 +7,7 @@ import { button, el, fragment, link, needs, panel, setShown, setText } from '../
 import { bytes, count, counted, duration } from '../format.js';
 import { poller } from '../poll.js';
 import { progressColumn } from '../progress.js';
+import { commandHint } from '../server.js';
 import { store } from '../store.js';
 import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
 import { stagePath } from '../why.js';
@@ -26,16 +27,16 @@ function stageLinks() {
   };
 }
 
-const NO_WORKER = [
+const noWorker = () => [
   'No worker is connected. In a shell, this one runs a command for each job of the stage mail: ',
-  el('code', 'millrace work mail -- cat'),
+  commandHint((at) => `millrace work mail ${at} -- cat`),
 ];
 
 function workerTable() {
   return liveTable({
     label: 'Workers',
     key: (w) => w.id,
-    empty: NO_WORKER,
+    empty: noWorker(),
     columns: [
       { head: 'Worker', text: (w) => w.name || `#${w.id}` },
       { head: 'Address', text: (w) => w.address || '–' },
