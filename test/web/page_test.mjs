@@ -6,6 +6,7 @@ import path from 'node:path';
 import { Client, Server, runAll, startBrowser, top, world } from './page_support.mjs';
 import './page_views.mjs';
 import './page_history.mjs';
+import './page_push.mjs';
 import './page_flows.mjs';
 import './page_faults.mjs';
 import './page_looks.mjs';

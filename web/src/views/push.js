@@ -1,7 +1,10 @@
-// Pushes a job by hand, to try a worker or a stage.
-import { sentence } from '../api.js';
-import { act } from '../calls.js';
-import { el, field, fragment, link, needs, panel, select } from '../dom.js';
+// Pushes a job by hand, to try a worker or a stage, and shows the same push as a program would make it.
+import { sentence, token } from '../api.js';
+import { act, look } from '../calls.js';
+import { codeBlock } from '../copy.js';
+import { el, field, fragment, link, needs, panel, select, setShown, tabs } from '../dom.js';
+import { serverPlace, workCommand } from '../server.js';
+import { snippets } from '../snippets.js';
 import { store } from '../store.js';
 import { stagePath } from '../why.js';
 
@@ -45,6 +48,49 @@ function stageInput(chosen) {
   return { input, names };
 }
 
+// The push in each language, of which one is shown: { node, update(job) }.
+function codePanel() {
+  const code = codeBlock('the push');
+  const names = snippets({ stage: '', body: '' }, serverPlace(), false).map((s) => s.name);
+  let chosen = names[0],
+    current = {};
+  function update(job) {
+    current = job;
+    const all = snippets({ ...job, stage: job.stage || 'STAGE' }, serverPlace(), token.get() !== '');
+    code.set(all.find((s) => s.name === chosen).text);
+  }
+  const choose = (name) => {
+    chosen = name;
+    update(current);
+  };
+  const choices = names.map((name) => [name, name]);
+  return {
+    node: panel(['The same push elsewhere', tabs('Language', choices, chosen, choose)], code.node),
+    update,
+  };
+}
+
+// What to start, if no worker takes the jobs of the stage.
+function workerHint() {
+  const code = codeBlock('the command'),
+    text = el('p.warn');
+  const node = el('div.stack', { role: 'status' }, text, code.node);
+  setShown(node, false);
+  return {
+    node,
+    hide: () => setShown(node, false),
+    async show(name) {
+      const { stage } = await look.stage(name);
+      if (stage.workers > 0) return;
+      text.replaceChildren(
+        `No worker takes jobs of ${name}, so this one waits. Start one in a shell; COMMAND gets the body on its standard input:`,
+      );
+      code.set(workCommand(name));
+      setShown(node, true);
+    },
+  };
+}
+
 export function pushView(_, query) {
   const stage = stageInput(query.get('stage') ?? '');
   const key = el('input', { maxlength: 1024, autocomplete: 'off', spellcheck: 'false' });
@@ -55,23 +101,27 @@ export function pushView(_, query) {
   const deadline = time('Deadline', 'not started by then: it expires');
   const send = needs('push', el('button.primary', { type: 'submit' }, 'Push'));
   const said = el('p', { role: 'status' });
+  const hint = workerHint(),
+    code = codePanel();
+
+  const job = () =>
+    clean({
+      stage: stage.input.value,
+      body: body.value,
+      key: key.value,
+      once: once.value,
+      delay: delay.ms(),
+      deadline: deadline.ms(),
+      attempts: attempts.value === '' ? undefined : Number(attempts.value),
+    });
 
   async function push(event) {
     event.preventDefault();
     send.disabled = true;
     said.replaceChildren();
+    hint.hide();
     try {
-      const { id } = await act.push(
-        clean({
-          stage: stage.input.value,
-          body: body.value,
-          key: key.value,
-          once: once.value,
-          delay: delay.ms(),
-          deadline: deadline.ms(),
-          attempts: attempts.value === '' ? undefined : Number(attempts.value),
-        }),
-      );
+      const { id } = await act.push(job());
       said.className = 'good';
       said.append(
         'Pushed as ',
@@ -80,6 +130,7 @@ export function pushView(_, query) {
         link(stage.input.value, stagePath(stage.input.value)),
         '.',
       );
+      await hint.show(stage.input.value).catch(() => {}); // the job was pushed all the same
     } catch (error) {
       said.className = 'error';
       said.append(sentence(error));
@@ -89,7 +140,7 @@ export function pushView(_, query) {
 
   const form = el(
     'form',
-    { onsubmit: push },
+    { onsubmit: push, oninput: () => code.update(job()) },
     el(
       'div.fields',
       field('Stage', stage.input, 'made if it is new'),
@@ -102,10 +153,16 @@ export function pushView(_, query) {
     ),
     field('Body', body),
     el('div.row', send, said),
+    hint.node,
   );
   return {
     title: 'Push',
-    node: fragment(el('div.title', el('h1', 'Push a test job')), panel('The job', form)),
+    node: fragment(
+      el('div.title', el('h1', 'Push a test job')),
+      panel('The job', form),
+      code.node,
+    ),
+    update: () => code.update(job()), // the address of the server is known with the first snapshot
   };
 }
 
