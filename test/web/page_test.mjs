@@ -7,6 +7,7 @@ import { Client, Server, runAll, startBrowser, top, world } from './page_support
 import './page_views.mjs';
 import './page_history.mjs';
 import './page_push.mjs';
+import './page_trouble.mjs';
 import './page_flows.mjs';
 import './page_faults.mjs';
 import './page_looks.mjs';

@@ -1,12 +1,13 @@
-// All stages, why their jobs wait, and the health of the server.
+// All stages, what is wrong with them, why their jobs wait, and the health of the server.
 import { sentence } from '../api.js';
-import { el, field, fragment, link, panel, setShown, setText } from '../dom.js';
+import { el, field, fragment, link, panel, setShown, setText, tabs } from '../dom.js';
 import { bytes, compact, count, counted, duration, rate } from '../format.js';
 import { figures, outcomeColumns } from '../parts.js';
 import { spark } from '../spark.js';
 import { commandHint } from '../server.js';
 import { store, waitingOf } from '../store.js';
 import { linkColumn, liveTable } from '../table.js';
+import { inOrderOfName, inOrderOfTrouble, troublesOf } from '../trouble.js';
 import { stagePath } from '../why.js';
 import { overviewPlots } from './stage_plots.js';
 
@@ -113,6 +114,54 @@ function trend() {
   return { node: line.node, set: (stage) => line.set(waitingOf(stage.name)) };
 }
 
+function troubleTags() {
+  const node = el('span.tags');
+  let shown = '';
+  return {
+    node,
+    set(stage) {
+      const found = troublesOf(stage);
+      const text = found.map((t) => t.text).join('\n');
+      if (text === shown) return;
+      shown = text;
+      node.replaceChildren(...found.map((t) => el(`span.tag.${t.kind}`, t.text)));
+    },
+  };
+}
+
+// ---- The order of stages ------------------------------------------------------------------------
+
+const ORDER_NAME = 'millrace-order';
+
+// Rows stay where they are while the pointer or the focus is on them, so that no click goes to another row; new
+// stages come last then.
+function stageOrder(table, changed) {
+  let order = localStorage.getItem(ORDER_NAME) === 'name' ? 'name' : 'trouble',
+    last = [];
+  const choices = [
+    ['trouble', 'By trouble'],
+    ['name', 'By name'],
+  ];
+  return {
+    node: tabs('Order of stages', choices, order, (next) => {
+      order = next;
+      localStorage.setItem(ORDER_NAME, next);
+      last = [];
+      changed();
+    }),
+    sort(stages) {
+      const sorted = order === 'name' ? inOrderOfName(stages) : inOrderOfTrouble(stages);
+      if (table.node.querySelector('tbody:is(:hover, :focus-within)')) {
+        const places = new Map(last.map((name, i) => [name, i]));
+        const place = (s) => places.get(s.name) ?? last.length;
+        sorted.sort((a, b) => place(a) - place(b));
+      }
+      last = sorted.map((s) => s.name);
+      return sorted;
+    },
+  };
+}
+
 function stageTable() {
   return liveTable({
     label: 'Stages',
@@ -129,6 +178,7 @@ function stageTable() {
         (s) => s.name,
         (s) => stagePath(s.name),
       ),
+      { head: 'Trouble', make: troubleTags },
       { head: 'Waiting', number: true, text: (s) => count(s.waiting) },
       { head: 'Trend', title: 'Waiting jobs in the last two minutes', make: trend },
       {
@@ -160,21 +210,23 @@ export function overview() {
   const left = el('p.soft'),
     said = el('p.error', { role: 'alert' });
   const find = field('Find a stage', filter);
+  const order = stageOrder(table, update);
   const plots = overviewPlots((error) => setText(said, error ? sentence(error) : ''));
 
   function update() {
     const wanted = filter.value.trim();
-    const found = store.stages.filter((s) => s.name.includes(wanted));
+    const found = order.sort(store.stages.filter((s) => s.name.includes(wanted)));
     strip.update();
     condition.update();
     if (store.at || store.stages.length) table.update(found.slice(0, MOST));
     setShown(table.node, store.at > 0);
+    setShown(order.node, store.stages.length > 1);
     setShown(find, store.stages.length > 10 || wanted !== '');
     setText(left, leftOut(found.length));
     plots.tick();
   }
 
-  const stages = panel('Stages', find, table.node, left);
+  const stages = panel(['Stages', order.node], find, table.node, left);
   return {
     title: 'Overview',
     node: fragment(
