@@ -152,7 +152,7 @@ test('U12: buttons that the token may not use are not offered', async () => {
     await offersNothing(page, '#/', ['Resume', 'Push']);
     await offersNothing(page, '#/stage/held', ['Resume', 'Drain…', 'Push a job']);
     await offersNothing(page, `#/job/${id}`, ['Cancel…', 'Drop…']);
-    await offersNothing(page, '#/dead', ['Retry', 'Drop', 'Retry all that match…', 'Select all shown']);
+    await offersNothing(page, '#/dead', ['Retry', 'Drop', 'Retry…', 'Drop…', 'Retry all that match…', 'Select all shown']);
     await offersNothing(page, '#/push?stage=held', ['Push']);
     await offersNothing(page, '#/schedules', ['Pause', 'Push now', 'Drop…']);
     await page.press('Forget token', '.bar');

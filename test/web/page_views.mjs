@@ -264,19 +264,22 @@ test('a dead job is retried, and dropped', async () => {
 
 // ---- Dead letters ------------------------------------------------------------------------------
 
+const letter = (page, text) =>
+    page.locator('[aria-label="Dead letters"] tbody tr').filter({ hasText: text }).first();
+
 test('dead letters are found by stage, key and reason', async () => {
     await bury('grave.a', 2, 'out of paper');
     await bury('grave.b', 2, 'out of ink', 'q');
     const page = await open('#/dead?stage=grave.a');
-    await row(page, 'out of paper').waitFor();
+    await letter(page, 'out of paper').waitFor();
     equal(await page.locator('[aria-label="Dead letters"] tbody tr').count(), 2);
     await page.getByLabel('Stage').selectOption('');
-    await row(page, 'out of ink').waitFor();
-    await page.getByLabel('Reason').fill('of ink');
+    await letter(page, 'out of ink').waitFor();
+    await page.getByLabel('Reason', { exact: true }).fill('of ink');
     await page.sheds('out of paper', 'tbody tr');
     await page.getByLabel('Key').fill('q1');
-    await row(page, 'q0').waitFor({ state: 'detached' });
-    await row(page, 'q1').getByRole('link').first().click();
+    await letter(page, 'q0').waitFor({ state: 'detached' });
+    await letter(page, 'q1').getByRole('link').first().click();
     await page.sees('out of ink');
     await page.leave();
 });
@@ -294,10 +297,11 @@ test('the first 5,000 dead letters are examined, this is shown, and a button exa
         );
     const page = await open('#/dead?stage=many.dead');
     await page.sees('The first 100 are shown');
-    await page.getByLabel('Reason').fill('luck');
+    await page.sees('The first 5,000 of 6,000 dead letters were looked at');
+    await page.getByLabel('Reason', { exact: true }).fill('luck');
     await page.sees('None of the first 5,000 of 6,000 dead letters match');
     await page.press('Search further');
-    await row(page, 'out of luck').filter({ hasText: 'k5400' }).waitFor();
+    await letter(page, 'out of luck').filter({ hasText: 'k5400' }).waitFor();
     await page.sheds('of the first');
     equal(await page.getByRole('button', { name: 'Search further' }).isVisible(), false);
     await page.press('Drop all that match');
@@ -309,9 +313,9 @@ test('the first 5,000 dead letters are examined, this is shown, and a button exa
 test('one, some and all dead letters are retried or dropped, and counted first', async () => {
     const [first, second, third] = await bury('yard', 6, 'lost');
     const page = await open('#/dead?stage=yard');
-    await row(page, first).getByRole('button', { name: 'Retry' }).click();
+    await letter(page, first).getByRole('button', { name: 'Retry' }).click();
     await page.sees(`Job ${first} is queued again`, '.notices');
-    await row(page, first).waitFor({ state: 'detached' });
+    await letter(page, first).waitFor({ state: 'detached' });
     for (const id of [second, third]) await page.getByLabel(`Select job ${id}`).check();
     await page.press('Drop 2 selected jobs');
     await page.agree('Drop 2 dead jobs');

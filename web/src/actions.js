@@ -215,6 +215,23 @@ export async function selectedAct(ids, verb) {
   );
 }
 
+const AT_ONCE = 1000; // ids in a request
+
+// Acts on the jobs of a group of dead letters (reasons.js): those that the page has looked at.
+export async function groupAct(verb, { ids, reason }) {
+  const where = ` with the reason “${short(reason || 'none', 60)}”`;
+  if (!(await askAboutMany(verb, ids.length, where))) return false;
+  return tryAction(
+    async () => {
+      let done = 0;
+      for (let from = 0; from < ids.length; from += AT_ONCE)
+        done += (await act.jobs(ids.slice(from, from + AT_ONCE), verb)).count;
+      return done;
+    },
+    (done) => `${counted(done, 'job')} ${doneWith(verb, done)}.`,
+  );
+}
+
 // Cancels all jobs of a stage that have this status and, if it is not empty, this key, after counting them
 // and asking for confirmation.
 export async function cancelAct(name, status, key) {

@@ -1,18 +1,20 @@
-// Dead letters: jobs that have used up their attempts. They are filtered by stage, key and reason, and retried
-// or dropped: one, a selection, or all that match, after counting them.
-import { selectedAct, jobAct, matchingAct } from '../actions.js';
+// Dead letters: jobs that have used up their attempts. They are filtered by stage, key and reason, grouped by
+// reason, and retried or dropped: one, a selection, a group, or all that match, after counting them.
+import { groupAct, selectedAct, jobAct, matchingAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, field, fragment, needs, panel, select, setShown, setText } from '../dom.js';
 import { count, counted, duration, short } from '../format.js';
 import { poller } from '../poll.js';
+import { fold, groupByReason, lastReason } from '../reasons.js';
 import { store } from '../store.js';
 import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
 
 const ROWS = 100; // shown
 const PAGE = 1000,
   PAGES = 5; // examined at first, and added by each press of the button
-const LOOK_MS = 4000; // between two examinations of that many pages
+const LOOK_MS = 4000; // between two examinations, for each page of them
+const GROUPS = 20; // shown
 
 function checkbox(chosen, changed) {
   return (get) => {
@@ -24,7 +26,7 @@ function checkbox(chosen, changed) {
       },
     });
     return {
-      node: box,
+      node: needs('admin', box),
       set(job) {
         box.setAttribute('aria-label', `Select job ${job.id}`);
         box.checked = chosen.has(job.id);
@@ -50,7 +52,6 @@ function rowButtons(refresh) {
 }
 
 const NOTHING = 'No dead letter matches. A job is listed here when its last attempt has failed.';
-const lastReason = (job) => job.reasons?.at(-1)?.text ?? '';
 
 function deadTable(chosen, changed, refresh) {
   return liveTable({
@@ -70,14 +71,14 @@ function deadTable(chosen, changed, refresh) {
   });
 }
 
-// The server lists by stage only, so keys and reasons are filtered here. Returns the first jobs that match, the
-// number of jobs examined, and whether those were all.
+// The server lists by stage only, so keys and reasons are filtered here. Returns the jobs that match, the number
+// of jobs examined, and whether those were all.
 async function find({ stage, key, reason }, pages, signal) {
   const fits = (j) => (!key || j.key === key) && (!reason || lastReason(j).includes(reason));
   const found = [];
   let looked = 0,
     from = '';
-  while (looked < pages * PAGE && found.length <= ROWS) {
+  while (looked < pages * PAGE) {
     const page = await look.dead({ stage, from, count: PAGE }, signal);
     looked += page.length;
     for (const job of page) if (fits(job)) found.push(job);
@@ -89,7 +90,7 @@ async function find({ stage, key, reason }, pages, signal) {
 
 // A sentence about which part of the list is shown; '': all of it.
 function partShown({ found, looked, all }, { stage, key, reason }) {
-  const most = store.stages.reduce((n, s) => n + (!stage || s.name === stage ? s.dead : 0), 0);
+  const most = deadOf(stage);
   const of = most > looked ? ` of ${count(most)}` : '';
   if (found.length > ROWS)
     return `The first ${count(ROWS)} are shown; “all that match” includes the others.`;
@@ -99,6 +100,76 @@ function partShown({ found, looked, all }, { stage, key, reason }) {
     `${found.length === 1 ? 'matches' : 'match'}; “all that match” examines all of them.`
   );
 }
+
+// ---- Groups -------------------------------------------------------------------------------------
+
+function groupButtons(shown, show, refresh) {
+  return (get) => {
+    const act = (verb) => async () => (await groupAct(verb, get())) && refresh();
+    const only = button('Show', () => show(get().reason), 'small');
+    return {
+      node: el(
+        'div.row.tight',
+        only,
+        needs(
+          'admin',
+          el(
+            'div.row.tight',
+            button('Retry…', act('retry'), 'small'),
+            button('Drop…', act('drop'), 'small.danger'),
+          ),
+        ),
+      ),
+      set: (group) => only.setAttribute('aria-pressed', shown() === group.reason),
+    };
+  };
+}
+
+// The newest job of a group, with its reason as it is.
+function example() {
+  const to = el('a'),
+    text = el('span');
+  return {
+    node: el('span', to, ' ', text),
+    set({ newest }) {
+      setText(to, newest.id);
+      to.setAttribute('href', `#/job/${newest.id}`);
+      setText(text, short(lastReason(newest)));
+    },
+  };
+}
+
+const stagesText = ({ stages }) =>
+  stages.size > 3 ? counted(stages.size, 'stage') : [...stages].join(', ');
+
+// `shown()` is the group whose jobs are listed, or null; show(reason) changes it.
+function groupTable(shown, show, refresh) {
+  return liveTable({
+    label: 'Reasons',
+    key: (g) => g.reason,
+    empty: NOTHING,
+    columns: [
+      { head: 'Jobs', number: true, text: (g) => count(g.ids.length) },
+      { head: 'Newest', number: true, title: 'Dead for', text: (g) => duration(g.newest['age-ms']) },
+      { head: 'Reason', wide: true, text: (g) => g.reason || '(none)' },
+      { head: 'Stages', text: stagesText },
+      { head: 'Example', make: example },
+      { head: '', make: groupButtons(shown, show, refresh) },
+    ],
+  });
+}
+
+function groupsText(groups, { looked, all }, { stage }) {
+  const dead = deadOf(stage);
+  const more = groups.length > GROUPS ? ` The ${GROUPS} most frequent of ${count(groups.length)} reasons are shown.` : '';
+  if (all) return more.trim();
+  return `The first ${count(looked)} of ${count(Math.max(dead, looked))} dead letters were looked at.${more}`;
+}
+
+const deadOf = (stage) =>
+  store.stages.reduce((n, s) => n + (!stage || s.name === stage ? s.dead : 0), 0);
+
+// ---- The view -----------------------------------------------------------------------------------
 
 // The form with the filter; calls `changed()` when the user changes it.
 function filterForm(query, changed) {
@@ -154,12 +225,16 @@ export function deadView(_, query) {
   const chosen = new Set();
   const form = filterForm(query, () => {
     pages = PAGES;
+    only = null;
     loading.now();
   });
   const said = el('p.error', { role: 'alert' }),
     left = el('p.soft');
   const refresh = () => loading.now();
   const table = deadTable(chosen, changed, refresh);
+  const reasons = groupTable(() => only, (reason) => choose(only === reason ? null : reason), refresh),
+    examined = el('p.soft');
+  const every = button('Show jobs of every reason', () => choose(null), 'small');
   const some = (verb, kind) =>
     button(
       '',
@@ -194,51 +269,78 @@ export function deadView(_, query) {
     'small',
   );
   let listed = [],
+    only = null, // the reason whose jobs are listed; null: all
+    seen = { found: [], looked: 0, all: true },
     pages = PAGES;
+
+  function choose(reason) {
+    only = reason;
+    show();
+  }
+
+  function show() {
+    const groups = groupByReason(seen.found);
+    if (only !== null && !groups.some((g) => g.reason === only)) only = null;
+    const found = only === null ? seen.found : seen.found.filter((j) => fold(lastReason(j)) === only);
+    const filter = form.value();
+    listed = found.slice(0, ROWS);
+    for (const id of chosen) if (!listed.some((j) => j.id === id)) chosen.delete(id);
+    reasons.update(groups.slice(0, GROUPS));
+    setText(examined, groupsText(groups, seen, filter));
+    table.update(listed);
+    setText(
+      left,
+      only === null
+        ? partShown(seen, filter)
+        : found.length > ROWS
+          ? `The first ${count(ROWS)} of ${count(found.length)} with this reason are shown.`
+          : '',
+    );
+    setShown(every, only !== null);
+    setShown(further, !seen.all);
+    for (const part of [table, reasons])
+      setText(part.nothing, seen.all ? NOTHING : 'None of the jobs examined so far matches.');
+    changed();
+  }
 
   function changed() {
     setText(retrySome, `Retry ${counted(chosen.size, 'selected job')}`);
     setText(dropSome, `Drop ${counted(chosen.size, 'selected job')}`);
     setShown(retrySome, chosen.size > 0);
     setShown(dropSome, chosen.size > 0);
-    setShown(retryAll, chosen.size === 0);
-    setShown(dropAll, chosen.size === 0);
+    setShown(retryAll, chosen.size === 0 && only === null);
+    setShown(dropAll, chosen.size === 0 && only === null);
     chooseAll.disabled = listed.length === 0;
     retryAll.disabled = dropAll.disabled = listed.length === 0 && further.hidden;
   }
 
   const loading = poller(
     async (signal) => {
-      const filter = form.value();
-      const seen = await find(filter, pages, signal);
-      listed = seen.found.slice(0, ROWS);
-      for (const id of chosen) if (!listed.some((j) => j.id === id)) chosen.delete(id);
-      table.update(listed);
-      setText(left, partShown(seen, filter));
-      setShown(further, !seen.all && seen.found.length <= ROWS);
-      setText(table.nothing, seen.all ? NOTHING : 'None of the jobs examined so far matches.');
-      changed();
+      seen = await find(form.value(), pages, signal);
+      show();
       setText(said, '');
     },
     (error) => {
       if (error.code !== 'GONE') setText(said, sentence(error)); // GONE: a job of the list was retried or dropped meanwhile
     },
-    () => (LOOK_MS * pages) / PAGES,
+    () => LOOK_MS * Math.max(1, seen.looked / PAGE),
   );
 
   setShown(further, false);
+  setShown(every, false);
   changed();
   return {
     title: 'Dead letters',
     node: fragment(
       el('div.title', el('h1', 'Dead letters')),
       panel('Filter', form.node),
+      panel('Reasons', reasons.node, el('div.row', examined, further)),
       panel(
         'Jobs',
         needs('admin', el('div.row', retrySome, dropSome, retryAll, dropAll, chooseAll)),
         said,
         table.node,
-        el('div.row', left, further),
+        el('div.row', left, every),
       ),
     ),
     update() {
