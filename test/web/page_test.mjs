@@ -9,6 +9,7 @@ import './page_history.mjs';
 import './page_push.mjs';
 import './page_trouble.mjs';
 import './page_flows.mjs';
+import './page_graph.mjs';
 import './page_faults.mjs';
 import './page_looks.mjs';
 

@@ -1,9 +1,10 @@
-// Flows: the operators of each in order, with their jobs and the progress of the sources. Stages are part of the
+// Flows: each as a graph and as a table of its operators in order, with their jobs and the progress of the sources. Stages are part of the
 // stream of events, epics are requested; the server counts both, however many jobs wait.
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { el, field, fragment, link, setShown, setText } from '../dom.js';
-import { count, counted } from '../format.js';
+import { el, field, fragment, link, plain, setShown, setText } from '../dom.js';
+import { compact, count, counted } from '../format.js';
+import { graph } from '../graph.js';
 import { findFlows, flowState, operatorName, sourcesOf } from '../flows.js';
 import { outcomeColumns, tag } from '../parts.js';
 import { poller } from '../poll.js';
@@ -11,7 +12,7 @@ import { progress } from '../progress.js';
 import { commandHint } from '../server.js';
 import { store } from '../store.js';
 import { linkColumn, liveTable } from '../table.js';
-import { stagePath } from '../why.js';
+import { stagePath, whyHeld } from '../why.js';
 
 const MOST = 30; // flows shown
 
@@ -51,22 +52,50 @@ function operatorTable(flow) {
   });
 }
 
+const DRAWN = 60; // stages of a graph
+
+// What stands in the box of a stage.
+function stageBox(flow, name) {
+  const s = flow().operators.find((o) => o.name === name);
+  const waiting = s.waiting + s.delayed;
+  const numbers = [
+    s.dead && `${compact(s.dead)} dead`,
+    waiting && `${compact(waiting)} waiting`,
+    s.running && `${compact(s.running)} running`,
+  ].filter(Boolean);
+  const more = numbers.slice(0, 2).join(' · ') || `${compact(s.done)} done`;
+  const { held, sentence: why } = whyHeld(s);
+  const itself = (s.feeds ?? []).includes(name) ? ' ↻' : '';
+  return {
+    text: plain(operatorName(flow(), s)) + itself,
+    more,
+    kind: s.dead ? 'dead' : held && waiting ? 'held' : s.running ? 'busy' : 'idle',
+    href: stagePath(name),
+    title: plain(`${name}: ${[...numbers, `${compact(s.done)} done`].join(', ')}. ${why}`),
+  };
+}
+
 // One flow: { node, update(flow, epics) }.
 function flowPanel(first) {
   let current = first;
   const get = () => current;
   const state = tag(),
     sources = sourceTable(get),
-    operators = operatorTable(get);
+    operators = operatorTable(get),
+    picture = graph(`Graph of ${first.name}`, (name) => stageBox(get, name));
+  const frame = el('div.drawing', { tabindex: 0, role: 'region', 'aria-label': `Graph of ${first.name}` }, picture.node);
   const heading = el('h2', first.name, ' ', state.node);
   return {
-    node: el('section.panel', { 'aria-label': first.name }, heading, sources.node, operators.node),
+    node: el('section.panel', { 'aria-label': first.name }, heading, frame, sources.node, operators.node),
     update(flow, epics) {
       current = flow;
       const read = sourcesOf(flow, epics);
       state.set(flowState(flow, read));
       sources.update(read);
       operators.update(flow.operators);
+      setShown(frame, flow.operators.length <= DRAWN);
+      if (flow.operators.length <= DRAWN)
+        picture.update(flow.operators, frame.clientWidth || document.body.clientWidth - 80);
     },
   };
 }
