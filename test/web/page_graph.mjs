@@ -53,7 +53,7 @@ test('E1: a flow is drawn; a box leads to its stage, by keyboard, too; names sta
     await graph.locator('a').nth(3).waitFor();
     equal(await graph.locator('.edge').count(), 3);
     await graph.locator('a.dead').filter({ hasText: 'parse ↻' }).filter({ hasText: '1 dead' }).waitFor();
-    await graph.locator('a', { hasText: 'a-stage-with-a-name-tha…' }).waitFor();
+    await graph.locator('a', { hasText: 'a-stage-with-a-name-…' }).waitFor();
     await page.shot('graph');
     const title = await graph.getByRole('link', { name: /^g\/count: 1 waiting/ }).getAttribute('aria-label');
     check(title.includes('No worker takes its jobs'), title);

@@ -1,5 +1,5 @@
 // How the page looks and is used: on a phone, in the dark, by keyboard; and how much of it is sent.
-import { bury, check, deadCount, equal, open, push, row, test, world } from './page_support.mjs';
+import { bury, check, deadCount, equal, open, push, test, world } from './page_support.mjs';
 
 const VIEWS = ['#/', '#/stage/looks', '#/dead', '#/workers', '#/flows', '#/epics', '#/schedules', '#/push'];
 
@@ -115,13 +115,14 @@ test('light and dark follow the system, or the choice, and can be read', async (
 test('the keyboard is enough', async () => {
     await bury('keys', 1, 'out of paper');
     const page = await open('#/dead?stage=keys');
-    await row(page, 'out of paper').waitFor();
+    const letter = page.locator('[aria-label="Dead letters"] tbody tr').first();
+    await letter.waitFor();
     await page.evaluate(() => document.activeElement.blur());
     await page.keyboard.press('Tab');
     equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content');
     await page.keyboard.press('Enter');
     equal(await page.evaluate(() => document.activeElement.id), 'main');
-    await row(page, 'out of paper').getByRole('button', { name: 'Drop' }).focus();
+    await letter.getByRole('button', { name: 'Drop' }).focus();
     await page.keyboard.press('Enter');
     await page.locator('dialog').waitFor();
     equal(await page.evaluate(() => document.activeElement.textContent), 'Leave it');

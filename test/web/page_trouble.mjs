@@ -120,8 +120,8 @@ test('dead letters are grouped by reason; a group is shown, retried and dropped 
     const groups = page.locator('[aria-label="Reasons"] tbody tr'),
         jobs = page.locator('[aria-label="Dead letters"] tbody tr');
     await groups.nth(2).waitFor();
-    equal(await groups.locator('td:nth-child(1)').allTextContents(), ['3', '2', '1']);
-    equal(await groups.nth(0).locator('td:nth-child(3)').textContent(), 'lost packet #');
+    equal(await groups.locator('td:nth-child(2)').allTextContents(), ['3', '2', '1']);
+    equal(await groups.nth(0).locator('td:nth-child(1)').textContent(), 'lost packet #');
     await groups.nth(0).filter({ hasText: 'lost packet 100' }).waitFor(); // the example
     await groups.nth(1).filter({ hasText: '<img src=x' }).waitFor();
     equal(await page.locator('main img').count(), 0);

@@ -97,8 +97,8 @@ export function place({ layers }, room) {
 
 const round = (n) => Math.round(n * 10) / 10;
 
-// A curve from box to box through the passages, as the path of an SVG.
-function curve({ path, back }, down) {
+// A curve from box to box through the passages, or back beside all boxes, as the path of an SVG.
+function curve({ path, back }, side, down) {
   const half = (down ? HEIGHT : WIDTH) / 2;
   const point = (along, across) => (down ? [across, along] : [along, across]).map(round).join(' ');
   const [first, last] = [path[0], path.at(-1)];
@@ -106,8 +106,12 @@ function curve({ path, back }, down) {
   const [a0, c0] = of(first),
     [a1, c1] = of(last);
   if (back) {
-    const side = Math.max(c0, c1) + (down ? WIDTH : HEIGHT) / 2 + GAP;
-    return `M${point(a0 + half, c0)}C${point(a0 + half + STEP, side)} ${point(a1 - half - STEP, side)} ${point(a1 - half - 7, c1)}`;
+    // Beside all boxes: out, around, along, and in again.
+    const out = STEP / 2;
+    return [
+      `M${point(a0 + half, c0)}C${point(a0 + half + out, c0)} ${point(a0 + half + out, side)} ${point(a0 + half - out, side)}`,
+      `L${point(a1 - half + out, side)}C${point(a1 - half - out, side)} ${point(a1 - half - out, c1)} ${point(a1 - half - 7, c1)}`,
+    ].join('');
   }
   let d = `M${point(a0 + half, c0)}`,
     [a, c] = [a0 + half, c0];
@@ -133,7 +137,7 @@ function arrow({ to }, down) {
   });
 }
 
-const LETTERS = 24; // of a name that fit into a box
+const LETTERS = 21; // of a name that fit into a box; what is wider is clipped
 const cut = (text) => (text.length > LETTERS ? `${text.slice(0, LETTERS - 1)}…` : text);
 
 // `stageBox(name)` gives { text, more, kind, href, title } of a stage. Returns { node, update(stages, room) }; only
@@ -153,8 +157,7 @@ export function graph(label, stageBox) {
       { transform: `translate(${round(x - WIDTH / 2)} ${round(y - HEIGHT / 2)})` },
       title,
       rect,
-      first,
-      second,
+      svg('svg', { width: WIDTH - 8, height: HEIGHT }, first, second),
     );
     return {
       link,
@@ -173,13 +176,15 @@ export function graph(label, stageBox) {
   function draw(stages, room) {
     const shape = layersOf(stages),
       { width, height, down } = place(shape, room);
-    const size = [round(width + 24), round(height + 44)]; // loops lead around the boxes
+    const side = (down ? width : height) + GAP;
+    const loops = shape.edges.some((e) => e.back) ? 2 * GAP : 0; // they lead around the boxes
+    const size = [round(width + 24 + (down ? loops : 0)), round(height + 24 + (down ? 0 : loops))];
     node.setAttribute('viewBox', `-12 -12 ${size.join(' ')}`);
     node.setAttribute('width', size[0]);
     node.setAttribute('height', size[1]);
     boxes = shape.layers.flat().filter((n) => n.name).map(makeBox);
     node.replaceChildren(
-      ...shape.edges.map((e) => svg('path', { class: e.back ? 'edge back' : 'edge', d: curve(e, down) })),
+      ...shape.edges.map((e) => svg('path', { class: e.back ? 'edge back' : 'edge', d: curve(e, side, down) })),
       ...shape.edges.map((e) => arrow(e, down)),
       ...boxes.map((b) => b.link),
     );

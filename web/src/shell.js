@@ -168,8 +168,10 @@ function makeNavigation() {
         const own = a.getAttribute('href').slice(1);
         const here =
           own === '/' ? path === '/' || path.startsWith('/stage/') : path.startsWith(own);
-        if (here) a.setAttribute('aria-current', 'page');
-        else a.removeAttribute('aria-current');
+        if (here) {
+          a.setAttribute('aria-current', 'page');
+          a.scrollIntoView({ block: 'nearest', inline: 'nearest' }); // on a narrow screen the links scroll
+        } else a.removeAttribute('aria-current');
       }
     },
   };

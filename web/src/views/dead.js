@@ -149,9 +149,9 @@ function groupTable(shown, show, refresh) {
     key: (g) => g.reason,
     empty: NOTHING,
     columns: [
+      { head: 'Reason', wide: true, text: (g) => g.reason || '(none)' },
       { head: 'Jobs', number: true, text: (g) => count(g.ids.length) },
       { head: 'Newest', number: true, title: 'Dead for', text: (g) => duration(g.newest['age-ms']) },
-      { head: 'Reason', wide: true, text: (g) => g.reason || '(none)' },
       { head: 'Stages', text: stagesText },
       { head: 'Example', make: example },
       { head: '', make: groupButtons(shown, show, refresh) },

@@ -79,7 +79,7 @@ const levelPlot = () =>
   plot({
     title: 'Throughput by level',
     empty: 'Drawn when jobs are done while others wait.',
-    unit: 'jobs done per second, while jobs waited, in the last ten minutes',
+    unit: 'per second while jobs waited, last ten minutes',
     format: perSecond,
     across: { label: 'level', format: counted },
     series: [{ label: 'done', colour: '--green', points: true }],
