@@ -314,6 +314,18 @@ static void handle(struct sim *s, struct event e) {
     complete(s, &e);
 }
 
+// The processors are idle while fewer are in flight than a knee allows.
+static bool feed_idle(struct sim *s, double until_s) {
+    const struct zoo *z = s->zoo;
+    if (z->idle_s == 0 || s->now_s + z->idle_s > until_s || s->in_flight < level_now(s) ||
+        s->in_flight > z->curves[s->phase].a / 2)
+        return false;
+    s->work += z->idle_s * speed(s);
+    s->now_s += z->idle_s;
+    feed_tuner(s, (struct tuner_event){ .kind = TUNER_IDLE }, 0);
+    return true;
+}
+
 // Moves to the next thing that happens. The station's speed holds until then.
 static void advance(struct sim *s) {
     double end_s = s->events ? s->now_s + (s->heap[0].at - s->work) / speed(s) : INFINITY;
@@ -323,6 +335,8 @@ static void advance(struct sim *s) {
         arrive(s);
         return;
     }
+    if (feed_idle(s, end_s))
+        return;
     s->now_s = end_s;
     s->work = s->heap[0].at;
     handle(s, heap_pop(s));

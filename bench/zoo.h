@@ -5,7 +5,7 @@
 #ifndef BENCH_ZOO_H
 #define BENCH_ZOO_H
 
-#include "work/tuner.h"
+#include "tune/tuner.h"
 
 enum zoo_kind {
     ZOO_KNEE,  // a: jobs that run at full speed; b: overhead of each one more
@@ -30,6 +30,7 @@ struct zoo {
     uint32_t most;        // bound of the level
     double rate;          // arrivals a second, at random; 0: there is always work
     double on_s, off_s;   // arrivals come in bursts, with pauses; 0: all the time
+    double idle_s;        // how often idle processors are noticed, on a knee; 0: never
     double share;         // of the best throughput that is expected in the second half
     double completions;   // within which it is expected to get there
 };

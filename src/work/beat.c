@@ -1,6 +1,7 @@
 // The beater: one thread that keeps the leases of a worker, a third of their time at a time. It
 // sleeps until the earliest lease needs a beat; a thread that takes a job wakes it only when that
-// is earlier, which happens once for every busy period.
+// is earlier, which happens once for every busy period. Until the first jobs have ended it also
+// watches whether they leave the machine idle.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "work/state.h"
@@ -13,9 +14,10 @@ static void *beater_thread(void *arg) {
     struct worker *w = arg;
     pthread_mutex_lock(&w->lock);
     while (!w->beater_stops) {
-        uint64_t at = atomic_load(&w->beat_at_ms);
+        uint64_t look_at = worker_watch_idle(w), at = atomic_load(&w->beat_at_ms);
+        w->watches = look_at != UINT64_MAX;
         if (monotonic_ms() < at) {
-            worker_sleep(w, &w->beat_due, at);
+            worker_sleep(w, &w->beat_due, at < look_at ? at : look_at);
             continue;
         }
         atomic_store(&w->beat_at_ms, UINT64_MAX);
@@ -32,7 +34,8 @@ static void *beater_thread(void *arg) {
 
 void beater_note(struct worker *w, const mr_job *job) {
     uint64_t due = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
-    if (due >= atomic_load_explicit(&w->beat_at_ms, memory_order_acquire))
+    if (due >= atomic_load_explicit(&w->beat_at_ms, memory_order_acquire) &&
+        (!atomic_load_explicit(&w->asks_idle, memory_order_relaxed) || atomic_load(&w->watches)))
         return;
     pthread_mutex_lock(&w->lock);
     if (due < atomic_load(&w->beat_at_ms))

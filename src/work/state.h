@@ -34,6 +34,7 @@ struct worker {
     pthread_mutex_t tuner_lock; // guards the tuner; taken with no other, or after `lock`
     struct tuner tuner;
     _Atomic uint32_t level, limit; // of the tuner; what the system allows
+    atomic_bool asks_idle;         // the tuner asks for TUNER_IDLE
 
     _Atomic uint32_t active; // threads that take or run
     _Atomic uint32_t taking; // of them, those that take
@@ -49,7 +50,9 @@ struct worker {
     uint32_t calls;      // threads that are to go on: parked ones, or on the way there
     pthread_cond_t called;
 
-    bool beats; // the beater runs
+    uint32_t idle_looks; // at the machine in a row that found it idle; 0 also if none is looked for
+    bool beats;          // the beater runs
+    atomic_bool watches; // … and looks at the machine
     pthread_t beater;
     pthread_cond_t beat_due;
     _Atomic uint64_t beat_at_ms; // when the next lease wants a beat; read without the lock
@@ -85,6 +88,9 @@ void worker_limit(struct worker *, uint32_t threads);
 // A job was committed, begun then (0: not known). Returns the present, or 0 if the level is fixed.
 uint64_t worker_completed(struct worker *, uint64_t started_ns);
 void worker_starved(struct worker *); // there was room for a job, and none to be had
+// With the lock: looks whether the machine is idle though as many jobs are in flight as may be.
+// Returns when to look again; UINT64_MAX: it is of no use.
+uint64_t worker_watch_idle(struct worker *);
 
 // ---- beat.c: leases ---------------------------------------------------------------------------
 

@@ -1,8 +1,12 @@
 // The tuner in its worker: fed by the threads, one at a time; its level is read without a lock.
 #include "base/clock.h"
+#include "work/idle.h"
 #include "work/state.h"
 
 #include <unistd.h>
+
+// Time between looks at the machine, and how many in a row have to find it idle.
+enum { LOOK_MS = 4, LOOKS = 2 };
 
 static uint32_t processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -20,6 +24,9 @@ void worker_tune(struct worker *w) {
     w->most = o->kind == TUNER_FIXED ? w->tuner.level : w->tuner.options.most;
     atomic_init(&w->limit, w->most);
     atomic_init(&w->level, tuner_level(&w->tuner));
+    atomic_init(&w->asks_idle, tuner_asks_idle(&w->tuner));
+    if (!w->options.is_idle)
+        w->options.is_idle = machine_is_idle;
 }
 
 uint32_t worker_level(const struct worker *w) {
@@ -36,7 +43,22 @@ static void worker_feed_tuner(struct worker *w, const struct tuner_event *e) {
     pthread_mutex_lock(&w->tuner_lock);
     tuner_feed(&w->tuner, e);
     atomic_store_explicit(&w->level, tuner_level(&w->tuner), memory_order_relaxed);
+    if (atomic_load_explicit(&w->asks_idle, memory_order_relaxed) && !tuner_asks_idle(&w->tuner))
+        atomic_store_explicit(&w->asks_idle, false, memory_order_relaxed);
     pthread_mutex_unlock(&w->tuner_lock);
+}
+
+uint64_t worker_watch_idle(struct worker *w) {
+    uint32_t in_flight = pool_in_flight(w);
+    if (!atomic_load(&w->asks_idle) || in_flight == 0)
+        return UINT64_MAX;
+    w->idle_looks = in_flight >= worker_level(w) && w->options.is_idle() ? w->idle_looks + 1 : 0;
+    if (w->idle_looks == LOOKS) {
+        w->idle_looks = 0;
+        worker_feed_tuner(w, &(struct tuner_event){ .kind = TUNER_IDLE, .now_ns = monotonic_ns() });
+        pool_call(w);
+    }
+    return monotonic_ms() + LOOK_MS;
 }
 
 uint64_t worker_completed(struct worker *w, uint64_t started_ns) {

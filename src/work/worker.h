@@ -12,7 +12,7 @@
 #define WORK_WORKER_H
 
 #include "engine/engine.h"
-#include "work/tuner.h"
+#include "tune/tuner.h"
 
 enum { WORKER_JOBS = TUNER_MOST }; // in flight at most
 
@@ -26,6 +26,7 @@ struct worker_options {
     void (*on_stop)(mr_job *, void *arg);
     uint32_t jobs;                     // 0: as many as the tuner finds to suit
     const struct tuner_options *tuner; // instead of `jobs`; copied; NULL: by `jobs`
+    bool (*is_idle)(void);             // the machine; NULL: machine_is_idle. Called by a thread
     uint32_t batch;                    // at least 1
     bool own_loop;
     int64_t lease_ms;

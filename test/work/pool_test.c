@@ -2,6 +2,7 @@
 // Levels are set by hand, or left to the tuner.
 #include "api/handle.h"
 #include "support/api.h"
+#include "work/idle.h"
 #include "work/state.h"
 
 #include <sched.h>
@@ -312,6 +313,60 @@ static void B5_the_level_follows_the_work_up_and_down(void **state) {
     must(mr_close(m));
 }
 
+struct crowd {
+    struct gate many, end;
+    atomic_int running;
+};
+
+static int wait_in_crowd(mr_job *job, void *arg) {
+    struct crowd *c = arg;
+    (void)job;
+    if (++c->running == 200)
+        gate_pass(&c->many);
+    gate_wait(&c->end, 1);
+    return 0;
+}
+
+static bool always_idle(void) {
+    return true;
+}
+
+// No job ends before 200 of them run at once, which only idle processors can be the reason for.
+static void B5_a_worker_whose_jobs_leave_the_machine_idle_starts_more(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct crowd c = { .many = GATE, .end = GATE };
+    mr_bytes stage = mr_str("s");
+    struct worker_options o = { .stages = &stage,
+                                .stage_count = 1,
+                                .handler = wait_in_crowd,
+                                .arg = &c,
+                                .batch = 1,
+                                .is_idle = always_idle };
+    mr_worker w = { 0 };
+    must(worker_open(m->engine, &o, &w.worker));
+    push_some(m, 300);
+    gate_wait(&c.many, 1);
+    gate_pass(&c.end);
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
+    must(worker_stop(w.worker, MR_FOREVER));
+    must(mr_close(m));
+}
+
+static void B5_idle_is_read_from_load_and_memory(void **state) {
+    (void)state;
+    static const char memory[] = "MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  250 kB\n";
+    assert_true(idle_read("0.50 0.2 0.1 1/100 4711\n", memory, 2));
+    assert_true(idle_read("0.50 0.2 0.1 2/100 4711\n", memory, 2));
+    assert_false(idle_read("0.50 0.2 0.1 3/100 4711\n", memory, 2));
+    assert_true(idle_read("0.50 0.2 0.1 3/100 4711\n", memory, 4));
+    assert_false(idle_read("0.50 0.2 0.1 0/0 0\n", memory, 2)); // the reader itself runs
+    assert_false(idle_read("", memory, 2));
+    assert_false(idle_read("0.50 0.2 0.1 1/100 4711\n", "", 2));
+    assert_false(
+        idle_read("0.50 0.2 0.1 1/100 4711\n", "MemTotal: 1000 kB\nMemAvailable: 249 kB\n", 2));
+}
+
 static int do_nothing(mr_job *job, void *arg) {
     (void)job, (void)arg;
     return 0;
@@ -386,6 +441,8 @@ int main(void) {
         cmocka_unit_test(T22_a_worker_that_grows_can_be_stopped_at_any_moment),
         cmocka_unit_test(C7_self_tuned_workers_keep_order_together),
         cmocka_unit_test(B5_the_level_follows_the_work_up_and_down),
+        cmocka_unit_test(B5_a_worker_whose_jobs_leave_the_machine_idle_starts_more),
+        cmocka_unit_test(B5_idle_is_read_from_load_and_memory),
         cmocka_unit_test(B5_what_a_worker_went_through_replays),
         cmocka_unit_test(X_kept_jobs_are_tuned_by_their_number),
     };

@@ -1,7 +1,7 @@
 // The arithmetic of evidence. The noise is Allan's variance: that of the means of neighbouring
 // rounds, pairs of rounds, and so on, times their completions. If completions were independent, all
 // scales would agree; queues and slow changes make the larger ones worse, and the worst one counts.
-#include "work/evidence.h"
+#include "tune/evidence.h"
 
 #include <math.h>
 #include <string.h>

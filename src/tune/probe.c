@@ -1,6 +1,6 @@
 // The default tuner: trial and comparison.
 //
-//     doubling ──► searching ──► holding ──► searching …      searching: choice, trial, choice, …
+//     growing ──► searching ──► holding ──► searching …      searching: choice, trial, choice, …
 //
 // The unit of measurement is the round: as many completions as are in flight. One in which there
 // was not enough work is no evidence about the level and is dropped. Some rounds make a block;
@@ -11,11 +11,11 @@
 // ones longest: they make fewer look worse and more look better than they are. So completions are
 // let pass first, more of them where times are widely spread; and the longer a trial is undecided,
 // the longer its blocks become.
-#include "work/tuner.h"
+#include "tune/tuner.h"
 
 #include <math.h>
 
-enum { DOUBLING, SEARCHING, HOLDING };
+enum { GROWING, SEARCHING, HOLDING };
 enum { FEWER, MORE }; // sides of the level of choice
 
 // What a level costs: twice as many at once must complete 2 % more.
@@ -42,22 +42,22 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define FINEST 4      // steps: 2, √2, √√2, … one place
 #define LOOKS 3       // of looks again, one is by the coarsest step, one by the finest
 
-// A doubling is measured as well as this, with so many completions, or for so long, however slow
-// the jobs: then two rounds have to do. They go on while they bring a quarter more, but for one;
-// the lowest level so near the best is the first choice.
-#define DOUBLING_ERROR 0.15
-#define DOUBLING_COUNT 400
-#define DOUBLING_S 2.0
-#define DOUBLING_GAIN 0.22
-#define DOUBLING_FAILS 2
-#define DOUBLING_NEAR 0.16
+// Growing quadruples the level while that at least doubles the throughput. A few completions tell
+// these apart; where they do not, more rounds do, up to a limit.
+#define GROWTH 4
+#define GROWTH_GAIN 0.69 // ln 2
+#define GROWTH_ERRORS 1.0
+#define GROWTH_ROUNDS 6
+#define GROWTH_NONE 1.05
+#define IDLE_GROWTH 8
+#define ROUND_GROWING 4
 
 // Looking again may cost this share of the throughput, and comparing take a ninth of the time.
 #define REGRET 0.01
 #define SEARCH_SHARE 8
 #define HOLD_S 60.0
 #define HOLD_TRIALS 20
-#define PATIENCE_MOST 64 // blocks
+#define PATIENCE_MOST 256 // blocks
 
 // A level is not what it was: by so much and so many errors; that of choice twice in a row.
 #define CHOICE_CHANGED 0.15
@@ -319,49 +319,65 @@ static void choice_block(struct tuner *t) {
     search_begin(t, !p->side);
 }
 
-// ---- Doubling ---------------------------------------------------------------------------------
+// ---- Growing and shrinking --------------------------------------------------------------------
 
-static double doubling_gain(struct tuner_probe *p, uint32_t from, uint32_t to) {
-    struct evidence *e = &p->evidence;
-    return evidence_compare(e, from, &e->arms[from], to, &e->arms[to]).gain;
-}
-
-// The lowest level that is about as good as the best.
-static uint32_t doubling_pick(struct tuner_probe *p) {
-    uint32_t best = p->doublings[0];
-    for (uint32_t i = 1; i < p->doubled; i++)
-        if (doubling_gain(p, best, p->doublings[i]) > 0)
-            best = p->doublings[i];
-    for (uint32_t i = 0; i < p->doubled; i++) {
-        uint32_t place = p->doublings[i];
-        double error = evidence_error(&p->evidence, p->evidence.arms[place].count);
-        if (doubling_gain(p, best, place) >= -DOUBLING_NEAR - error / 2)
-            return place;
-    }
-    return best;
-}
-
-static bool doubling_is_measured(const struct tuner_probe *p) {
-    return p->rounds >= 2 && (p->block.count >= DOUBLING_COUNT || p->block.seconds >= DOUBLING_S ||
-                              evidence_error(&p->evidence, p->block.count) <= DOUBLING_ERROR);
-}
-
-static void doubling_block(struct tuner *t) {
+// One more step, up or down.
+static void grow(struct tuner *t) {
     struct tuner_probe *p = &t->probe;
-    evidence_learn(&p->evidence, p->place, &p->block);
-    if (p->doubled > 0) {
-        double gain = doubling_gain(p, p->doublings[p->doubled - 1], p->place);
-        p->fails = gain >= DOUBLING_GAIN ? 0 : p->fails + 1;
-    }
-    p->doublings[p->doubled++] = p->place;
-    if (p->fails < DOUBLING_FAILS && p->place + 1 < p->evidence.places) {
-        choose(t, p->place, TUNER_FASTER);
-        go_to(t, neighbour(p, MORE, 0));
-        return;
-    }
-    uint32_t pick = doubling_pick(p);
-    choose(t, pick, pick < p->choice ? TUNER_FEWER : TUNER_FASTER);
+    choose(t, p->place, p->shrinks ? TUNER_FEWER : TUNER_FASTER);
+    uint32_t next = evidence_place(&p->evidence, p->choice, p->shrinks ? 0.5 : GROWTH);
+    if (next == p->choice)
+        search_begin(t, p->shrinks ? MORE : FEWER);
+    else
+        go_to(t, next);
+}
+
+// The best level lies between the two, where the throughput of the higher one is reached: up to
+// there it is in proportion to the level.
+static void stop_growing(struct tuner *t, double gain) {
+    struct tuner_probe *p = &t->probe;
+    uint32_t low = p->shrinks ? p->place : p->choice, high = p->shrinks ? p->choice : p->place;
+    double ratio = exp(fabs(gain));
+    uint32_t between = ratio < GROWTH_NONE ? low : evidence_place(&p->evidence, low, ratio);
+    if (gain < 0 && !p->shrinks)
+        between = low;
+    choose(t, between < high ? between : high, p->shrinks ? TUNER_FEWER : TUNER_FASTER);
+    p->fineness = 1;
     search_begin(t, MORE);
+}
+
+static void growing_round(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    struct evidence *e = &p->evidence;
+    struct difference d = { 0 };
+    double least = p->shrinks ? -GROWTH_GAIN / 2 : GROWTH_GAIN;
+    if (p->place != p->choice) {
+        d = evidence_compare(e, p->choice, &e->arms[p->choice], p->place, &p->block);
+        if (fabs(d.gain - least) < GROWTH_ERRORS * d.error && p->rounds < GROWTH_ROUNDS)
+            return;
+    }
+    evidence_learn(e, p->place, &p->block);
+    if (p->place == p->choice || d.gain >= least)
+        grow(t);
+    else
+        stop_growing(t, d.gain);
+}
+
+// Jobs that wait leave the processors idle: before the first of them has ended, that is all that
+// can be known about them. What was too much of it is found when they end.
+static void idle(struct tuner *t, uint64_t now_ns) {
+    struct tuner_probe *p = &t->probe;
+    uint32_t next = evidence_place(&p->evidence, p->choice, IDLE_GROWTH);
+    while (p->evidence.levels[next] > TUNER_IDLE_MOST)
+        next--;
+    if (!tuner_asks_idle(t) || next <= p->choice)
+        return;
+    p->shrinks = true;
+    p->place = next;
+    p->settling = 0;
+    t->level = p->evidence.levels[next];
+    choose(t, next, TUNER_WAITING);
+    round_begin(p, now_ns);
 }
 
 // ---- Feeding ----------------------------------------------------------------------------------
@@ -377,7 +393,7 @@ static void round_dropped(struct tuner *t) {
         return;
     p->patience = p->patience < PATIENCE_MOST ? p->patience * 2 : PATIENCE_MOST;
     p->pause = p->patience;
-    if (p->phase == DOUBLING) {
+    if (p->phase == GROWING) {
         p->phase = HOLDING;
         p->side = FEWER; // so that the next trial is one of more
     }
@@ -396,9 +412,8 @@ static void round_taken(struct tuner *t, const struct arm *round) {
     evidence_round(&p->evidence, round);
     arm_add(&p->block, round);
     p->rounds++;
-    if (p->phase == DOUBLING) {
-        if (doubling_is_measured(p))
-            doubling_block(t);
+    if (p->phase == GROWING) {
+        growing_round(t);
         return;
     }
     bool whole = p->rounds >= rounds_of_block(p) && p->block.seconds >= BLOCK_S;
@@ -423,11 +438,10 @@ static void round_end(struct tuner *t, uint64_t now_ns) {
         round_taken(t, &round);
 }
 
-// When jobs are slow, the first rounds are as short as the level; but a spread needs two.
-static bool round_is_over(const struct tuner *t, uint64_t now_ns) {
+static bool round_is_over(const struct tuner *t) {
     const struct tuner_probe *p = &t->probe;
-    bool slow = p->phase == DOUBLING && (double)(now_ns - p->began_ns) * 1e-9 >= DOUBLING_S;
-    return p->round.count >= (slow ? 2 : ROUND_LEAST) && p->round.count >= t->level;
+    uint32_t least = p->phase == GROWING ? ROUND_GROWING : ROUND_LEAST;
+    return p->round.count >= least && p->round.count >= t->level;
 }
 
 static void completed(struct tuner *t, const struct tuner_event *e) {
@@ -444,7 +458,7 @@ static void completed(struct tuner *t, const struct tuner_event *e) {
     p->round.logs += log_s;
     p->round.squares += log_s * log_s;
     p->in_flight_sum += e->in_flight;
-    if (round_is_over(t, e->now_ns))
+    if (round_is_over(t))
         round_end(t, e->now_ns);
 }
 
@@ -453,6 +467,8 @@ void probe_feed(struct tuner *t, const struct tuner_event *e) {
         completed(t, e);
     if (e->kind == TUNER_STARVED)
         t->probe.starved = true;
+    if (e->kind == TUNER_IDLE)
+        idle(t, e->now_ns);
 }
 
 void probe_init(struct tuner *t) {
@@ -465,5 +481,5 @@ void probe_init(struct tuner *t) {
     p->settling = 1; // the first completion is what time is counted from
     p->patience = 1;
     p->side = MORE;
-    p->phase = DOUBLING;
+    p->phase = GROWING;
 }

@@ -9,8 +9,8 @@
 // slowed down alike. So it is used where it is much the quieter, if the times of neighbours look
 // independent (an unfair lock makes some jobs wait for ages while others pass), and until it
 // contradicts the count.
-#ifndef WORK_EVIDENCE_H
-#define WORK_EVIDENCE_H
+#ifndef TUNE_EVIDENCE_H
+#define TUNE_EVIDENCE_H
 
 #include <stdbool.h>
 #include <stdint.h>

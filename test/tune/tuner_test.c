@@ -1,5 +1,6 @@
 // The tuners: santa to the letter, the default one on simulated workloads. All time is simulated.
 #include "bench/santa.h"
+#include "tune/climb.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -325,6 +326,158 @@ static void B5_it_stays_within_its_bounds(void **state) {
     zoo_run_free(&r);
 }
 
+// ---- The start --------------------------------------------------------------------------------
+
+static const struct zoo waiting = { "jobs that wait", { { ZOO_KNEE, 1000, 0 } }, 1, .2, .1, 5, 1024,
+                                    .idle_s = .01 };
+
+// 200 jobs of 0.2 s are in flight within the time of one.
+static void B5_jobs_that_wait_are_started_before_the_first_has_ended(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo_run r = run(&waiting, &(struct tuner_options){ .first = 2 }, &t);
+    size_t before = 0;
+    while (before < r.count && r.steps[before].completed == 0)
+        before++;
+    assert_true(before > 1);
+    assert_in_range(r.steps[before - 1].level, 200, TUNER_IDLE_MOST);
+    assert_true(r.steps[before - 1].at_s < .1);
+    zoo_run_free(&r);
+}
+
+// Ten can run at once, but while they do the processors of this machine are idle.
+static void B5_what_idle_processors_raised_too_far_is_taken_back(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = waiting;
+    z.seconds = 100;
+    tuner_init(&t, &(struct tuner_options){ .first = 2 });
+    for (int i = 1; i < 10; i++)
+        tuner_feed(&t,
+                   &(struct tuner_event){ .kind = TUNER_IDLE, .now_ns = (uint64_t)i * 1000000 });
+    assert_in_range(tuner_level(&t), 200, TUNER_IDLE_MOST);
+    z.curves[0] = (struct zoo_curve){ ZOO_KNEE, 10, 0 };
+    z.idle_s = 0;
+    struct zoo_run r;
+    zoo_run(&z, zoo_tuner(&t), 42, &r);
+    assert_in_range(zoo_level(&r, 50, 100), 9, 20);
+    assert_true(zoo_share(&r, 50, 100) > .95);
+    zoo_run_free(&r);
+}
+
+static void B5_idle_processors_are_no_reason_once_jobs_have_ended(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = find("cpu, knee 8");
+    struct zoo_run r = run(&z, &(struct tuner_options){ .first = 2 }, &t);
+    uint32_t level = tuner_level(&t);
+    assert_false(tuner_asks_idle(&t));
+    tuner_feed(&t, &(struct tuner_event){ .kind = TUNER_IDLE, .now_ns = 200 * SECOND });
+    assert_int_equal(tuner_level(&t), level);
+    zoo_run_free(&r);
+}
+
+// On two processors more than two at once bring nothing.
+static void B5_jobs_that_compute_settle_within_a_hundred(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 16; seed++) {
+        struct zoo z = { "two processors", { { ZOO_KNEE, 2, .01 } }, 1, .2, .2, 60, 1024,
+                         .idle_s = .01 };
+        struct tuner t;
+        struct zoo_run r;
+        tuner_init(&t, &(struct tuner_options){ .first = 2 });
+        zoo_run(&z, zoo_tuner(&t), seed, &r);
+        double in_s, completed;
+        assert_true(zoo_converged(&r, 0, z.seconds, .95, &in_s, &completed));
+        assert_true(completed <= 100);
+        assert_true(zoo_level(&r, 10, 60) < 4);
+        zoo_run_free(&r);
+    }
+}
+
+// ---- The tuner of a server --------------------------------------------------------------------
+
+static uint32_t climb_level(const void *tuner) {
+    return ((const struct climb *)tuner)->level;
+}
+
+static void climb_feed(void *tuner, const struct tuner_event *e, uint64_t waited_ns) {
+    (void)waited_ns;
+    if (e->kind == TUNER_COMPLETED)
+        climb_completed(tuner, e->now_ns / 1000000, e->in_flight);
+    climb_ask(tuner);
+}
+
+static struct zoo_run run_climb(const struct zoo *z, struct climb *c) {
+    struct zoo_run r;
+    climb_init(c, z->most);
+    climb_ask(c);
+    zoo_run(z, (struct zoo_tuner){ c, climb_level, climb_feed, NULL }, 42, &r);
+    return r;
+}
+
+static void K6_a_client_gets_nearly_the_best_level_from_completions_alone(void **state) {
+    (void)state;
+    for (const struct zoo *z = zoo_all; z->name; z++) {
+        struct climb c;
+        if (z->phases > 1 || z->rate > 0)
+            continue;
+        struct zoo_run r = run_climb(z, &c);
+        double share = zoo_share(&r, z->seconds / 2, z->seconds);
+        if (share < (z->sigma >= 2 ? .75 : .89)) // one run; the benchmark takes the mean
+            fail_msg("%s: %.3f of the best throughput", z->name, share);
+        for (size_t i = 0; i < r.count; i++)
+            assert_in_range(r.steps[i].level, 1, z->most);
+        zoo_run_free(&r);
+    }
+}
+
+static void K6_a_change_is_noticed(void **state) {
+    (void)state;
+    struct climb c;
+    struct zoo z = find("steps: 8, 64, peak 18");
+    struct zoo_run r = run_climb(&z, &c);
+    for (uint32_t phase = 0; phase < z.phases; phase++) {
+        double end_s = (phase + 1) * z.seconds / z.phases;
+        assert_true(zoo_share(&r, end_s - 10, end_s) > .9);
+    }
+    zoo_run_free(&r);
+}
+
+static void K6_little_work_does_not_raise_the_level(void **state) {
+    (void)state;
+    struct climb c;
+    struct zoo z = find("a third of the work");
+    struct zoo_run r = run_climb(&z, &c);
+    assert_true(zoo_level(&r, z.seconds / 2, z.seconds) < 16);
+    zoo_run_free(&r);
+}
+
+// A client that has not asked for it cannot be at the new level.
+static void K6_what_ends_before_the_client_asks_is_no_evidence(void **state) {
+    (void)state;
+    struct climb c;
+    climb_init(&c, CLIMB_MOST);
+    assert_int_equal(climb_ask(&c), CLIMB_FIRST);
+    uint64_t now_ms = 0;
+    while (climb_choice(&c) == c.level && now_ms < 100000)
+        climb_completed(&c, now_ms += 50, CLIMB_FIRST);
+    uint32_t level = c.level;
+    assert_int_not_equal(level, CLIMB_FIRST);
+    for (int i = 0; i < 10000; i++)
+        climb_completed(&c, now_ms += 50, CLIMB_FIRST);
+    assert_int_equal(c.level, level);
+    assert_int_equal(climb_ask(&c), level);
+    for (int i = 0; i < 1000 && c.level == level; i++)
+        climb_completed(&c, now_ms += 50, CLIMB_FIRST);
+    assert_int_not_equal(c.level, level); // as few as before: there is not enough work for it
+}
+
+static void K6_a_tuner_of_a_client_is_small(void **state) {
+    (void)state;
+    assert_true(sizeof(struct climb) <= 128);
+}
+
 // ---- Completions by hand ----------------------------------------------------------------------
 
 // 100 a second whatever the level: nine in ten are short, and only the others are slowed down.
@@ -434,6 +587,15 @@ int main(void) {
         cmocka_unit_test(B5_it_stays_within_its_bounds),
         cmocka_unit_test(B5_it_is_not_fooled_by_short_jobs_that_wait_for_nothing),
         cmocka_unit_test(B5_counts_alone_are_enough),
+        cmocka_unit_test(B5_jobs_that_wait_are_started_before_the_first_has_ended),
+        cmocka_unit_test(B5_what_idle_processors_raised_too_far_is_taken_back),
+        cmocka_unit_test(B5_idle_processors_are_no_reason_once_jobs_have_ended),
+        cmocka_unit_test(B5_jobs_that_compute_settle_within_a_hundred),
+        cmocka_unit_test(K6_a_client_gets_nearly_the_best_level_from_completions_alone),
+        cmocka_unit_test(K6_a_change_is_noticed),
+        cmocka_unit_test(K6_little_work_does_not_raise_the_level),
+        cmocka_unit_test(K6_what_ends_before_the_client_asks_is_no_evidence),
+        cmocka_unit_test(K6_a_tuner_of_a_client_is_small),
         cmocka_unit_test(B5_a_fixed_level_stays),
         cmocka_unit_test(B5_a_recorded_run_replays),
     };

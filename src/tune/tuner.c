@@ -1,5 +1,5 @@
 // What all kinds of tuner share: options, the path of the level, words.
-#include "work/tuner.h"
+#include "tune/tuner.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -44,6 +44,13 @@ uint32_t tuner_choice(const struct tuner *t) {
     if (t->options.kind == TUNER_PROBE)
         return t->path[(t->moves - 1) % TUNER_PATH].level;
     return t->level;
+}
+
+bool tuner_asks_idle(const struct tuner *t) {
+    const struct tuner_probe *p = &t->probe;
+    return t->options.kind == TUNER_PROBE && p->rounds == 0 && p->place == p->choice &&
+           p->evidence.arms[p->choice].count == 0 && p->choice + 1 < p->evidence.places &&
+           t->level < TUNER_IDLE_MOST;
 }
 
 size_t tuner_path(const struct tuner *t, struct tuner_step out[TUNER_PATH]) {

@@ -7,28 +7,32 @@
 // Two kinds:
 //   * TUNER_PROBE, the default, seeks the most completions per second X with the fewest jobs L in
 //     flight that reach it: the largest ln X − 0.03 ln L. It compares levels by trial: see
-//     tuner_probe.c.
+//     probe.c.
 //   * TUNER_FIXED stays where it is.
 //
 // The same events in the same order give the same levels: to replay a run, keep what was fed
 // (`trace`) and feed it again. A tuner is plain memory, to be copied or dropped; one thread at a
 // time.
-#ifndef WORK_TUNER_H
-#define WORK_TUNER_H
+#ifndef TUNE_TUNER_H
+#define TUNE_TUNER_H
 
-#include "work/evidence.h"
+#include "tune/evidence.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TUNER_MOST = 4096 }; // the highest level
+enum {
+    TUNER_MOST = 4096,     // the highest level
+    TUNER_IDLE_MOST = 256, // the highest that idle processors alone are a reason for
+};
 
 enum tuner_kind { TUNER_PROBE, TUNER_FIXED };
 
 enum tuner_event_kind {
     TUNER_COMPLETED, // a job has ended
     TUNER_STARVED,   // there was room for a job, and none to be had
+    TUNER_IDLE,      // as many as the level are in flight, and the processors have nothing to do
 };
 
 struct tuner_event {
@@ -54,6 +58,7 @@ struct tuner_options {
 // Why the level of choice moved.
 enum tuner_why {
     TUNER_BEGAN,    // where it started
+    TUNER_WAITING,  // the jobs in flight wait, and the processors are idle
     TUNER_FASTER,   // more at once completes more
     TUNER_FEWER,    // fewer at once completes as much
     TUNER_TOO_MUCH, // fewer at once completes more: there was too much in flight
@@ -91,8 +96,7 @@ struct tuner_probe {
     // Places of levels: the present one, the one of choice, the one on trial beside it.
     uint32_t place, choice, trial;
 
-    // Doubling.
-    uint32_t doublings[16], doubled, fails;
+    bool shrinks; // growing began with idle processors: the level may be too high already
 
     // The trial, and the search it is part of.
     int side;
@@ -132,6 +136,9 @@ void tuner_feed(struct tuner *, const struct tuner_event *);
 static inline uint32_t tuner_level(const struct tuner *t) {
     return t->level;
 }
+
+// Whether TUNER_IDLE would be of use: nothing is known yet but that jobs are in flight.
+bool tuner_asks_idle(const struct tuner *);
 
 // The level of choice: what the level returns to between trials.
 uint32_t tuner_choice(const struct tuner *);
