@@ -212,7 +212,7 @@ func (w *Worker) take(count int) error {
 		return err
 	}
 	c := newCommand("TAKE").add(w.stages...).add("COUNT").number(int64(count))
-	c.time("WAIT", waitPiece).time("LEASE", w.options.Lease)
+	c.time("WAIT", waitPiece).time("LEASE", w.options.Lease).add("SLOTS").number(int64(w.slots()))
 	// Jobs begin before the next message is read, which may cancel one of them.
 	var bad error
 	c.landed = func(_ *wire, reply any) { bad = w.beginAll(conn, reply) }
@@ -613,6 +613,12 @@ func (w *Worker) followLevel(work context.Context) {
 			return
 		}
 	}
+}
+
+func (w *Worker) slots() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.level
 }
 
 func (w *Worker) setLevel(level int) {

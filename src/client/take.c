@@ -222,7 +222,7 @@ static void add_level(struct client_puller *p, const struct pull *pull, struct e
     if (!p->link || !pull->level ||
         (p->sent_level == pull->level && p->sent_session == p->link->session))
         return;
-    exchange_option(x, "LEVEL", pull->level);
+    exchange_option(x, "SLOTS", pull->level);
     p->sent_level = pull->level;
     p->sent_session = p->link->session;
 }

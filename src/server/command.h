@@ -150,6 +150,7 @@ void run_release(struct session *, struct arguments *);
 void run_beat(struct session *, struct arguments *);
 void run_progress(struct session *, struct arguments *);
 
+void run_level(struct session *, struct arguments *);
 void run_job(struct session *, struct arguments *); // command_job.c
 void run_jobs(struct session *, struct arguments *);
 void run_dead(struct session *, struct arguments *);

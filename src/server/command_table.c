@@ -92,13 +92,13 @@ const struct command command_table[] = {
       "there are no ticks, "
       "and RESUME does not make up for them; the name is unique within the stage" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_STAGES, true, MULTI_REFUSED, true, run_take,
-      "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
+      "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [SLOTS n]",
       "array of jobs: id" GRANT_OTHER_FIELDS(FIELD_LIST),
       "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the "
       "stages in the order given; a lease ends after LEASE, unless BEAT extends it, and with "
       "the connection, unless it is DETACHED (a DETACHED lease, and one in a stage with "
       "overlap never, is kept over a restart of the server); a connection may hold at most "
-      "20000 jobs; LEVEL reports how many jobs this worker runs at once, for STAGES, WORKERS "
+      "20000 jobs; SLOTS reports how many jobs this worker runs at once, for STAGES, WORKERS "
       "and the page" },
     { "DONE", 2, 0, ROLE_WORK, SCOPE_JOB, true, MULTI_CHECKED, false, run_done,
       "id token [RESULT r] [STATE s] [EMIT stage key body" EMIT_OPTIONS(OPTION_SYNTAX) "]…", "OK",
@@ -125,6 +125,14 @@ const struct command command_table[] = {
       "extends the lease as BEAT does, and says how far the job is: done of total (0: not known), "
       "and a text, of which 200 bytes are kept; JOB and JOBS show it while the lease lasts; it is "
       "kept in memory only" },
+    { "LEVEL", 1, 1, ROLE_WORK, SCOPE_STAGE, false, MULTI_CHECKED, false, run_level, "stage",
+      "integer: how many jobs of the stage this client should run at once",
+      "learned by the server from the jobs that the client ends; a client is its token and its "
+      "name "
+      "(CLIENT SETNAME, or HELLO with SETNAME), over all its connections, so the name must be "
+      "unique to "
+      "a process; to be asked several times a second, and obeyed; it begins at 2, and the server "
+      "tries other levels now and then, up to 4096; it is kept in memory only" },
     { "JOB", 1, 0, ROLE_READ, SCOPE_JOB, false, MULTI_CHECKED, true, run_job, "id [BODY]",
       "map:" JOB_FIELDS(FIELD_NAMES) ", with BODY also body, or result if it is done, and meta "
                                      "if it has META",

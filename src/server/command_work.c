@@ -1,4 +1,4 @@
-// Working: TAKE, DONE, FAIL, RELEASE, BEAT.
+// Working: TAKE, DONE, FAIL, RELEASE, BEAT, LEVEL.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 
 struct take_options {
-    uint32_t count, batch, level;
+    uint32_t count, batch, slots;
     int64_t wait_ms, lease_ms;
     bool detached;
 };
@@ -28,7 +28,7 @@ const struct option take_options[] = {
     { "WAIT", OPTION_WAIT, TAKE(wait_ms) },
     { "LEASE", OPTION_MS, TAKE(lease_ms) },
     { "DETACHED", OPTION_FLAG, TAKE(detached) },
-    { "LEVEL", OPTION_COUNT, TAKE(level) },
+    { "SLOTS", OPTION_COUNT, TAKE(slots) },
     { 0 },
 };
 
@@ -157,9 +157,9 @@ void run_take(struct session *s, struct arguments *a) {
     }
     int err = h->stopping ? MR_EAGAIN : shards_take(s, &t, waits, h->grants, &count);
     if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || waits))
-        session_note_stages(s, t.stages, stages, o.level ? o.level : s->level);
-    else if (o.level && !s->remote)
-        session_work_for(s, s->stages, o.level);
+        session_note_stages(s, t.stages, stages, o.slots ? o.slots : s->level);
+    else if (o.slots && !s->remote)
+        session_work_for(s, s->stages, o.slots);
     if (err == MR_EAGAIN && waits)
         take_wait(s, &o);
     else if (err == MR_EAGAIN)
@@ -204,16 +204,85 @@ static struct session *worker_of(struct session *s, uint64_t id) {
     return s->stages[0] ? s : find_worker(s, id);
 }
 
-static void note_end(struct session *worker, int err) {
-    worker->ended += err >= 0;
-    if (worker->remote)
-        session_offer(worker); // its connection counts them, too
+// ---- The level of a client ---------------------------------------------------------------------
+
+static uint64_t maker_of(const struct session *s) {
+    return s->who ? s->who->maker : 0;
 }
 
-static void answer_end(struct session *s, struct session *worker, int err) {
-    note_end(worker, err);
+static uint64_t level_key(const struct session *s, mr_bytes stage) {
+    return levels_key(maker_of(s), mr_str(s->name), stage);
+}
+
+void run_level(struct session *s, struct arguments *a) {
+    struct host *h = s->host;
+    mr_bytes stage = a->words[1];
+    size_t place;
+    if (s->checks)
+        return;
+    if (!s->name[0]) {
+        session_usage(s, "LEVEL needs a client with a name that is unique to its process: CLIENT "
+                         "SETNAME name");
+        return;
+    }
+    uint64_t key = level_key(s, stage), now_ms = host_now_ms(h);
+    struct client_level *level = levels_find(&h->levels, key);
+    int err = level ? 0 : core_stage_place(core_of_stage(h, stage), stage, &place);
+    if (err == MR_EGONE) { // nothing can be learned before there is a job
+        reply_integer(&s->reply, CLIMB_FIRST);
+        return;
+    }
+    if (!level)
+        level = levels_make(&h->levels, key, maker_of(s), now_ms);
+    if (!level) {
+        answer_error(s, error_set(MR_ENOMEM, "no memory for a level"));
+        return;
+    }
+    level->used_ms = now_ms;
+    reply_integer(&s->reply, climb_ask(&level->climb));
+}
+
+// A job that is about to end: by whom it was taken, and what learns from it.
+struct ending {
+    struct session *worker;
+    struct client_level *level; // NULL: none
+    uint32_t in_flight;
+};
+
+APART static void ending_find_level(struct ending *e, uint64_t id) {
+    struct session *s = e->worker;
+    struct job_info job;
+    mr_bytes stage = mr_str(s->stages);
+    if (memchr(stage.data, ' ', stage.size) || stage.size == 0) {
+        if (shards_look_job(s->host, id, &job) < 0)
+            return;
+        stage = job.stage;
+    }
+    e->level = levels_find(&s->host->levels, level_key(s, stage));
+    e->in_flight = session_jobs(s);
+}
+
+static struct ending ending_of(struct session *s, uint64_t id) {
+    struct ending e = { .worker = worker_of(s, id) };
+    if (levels_exist(&s->host->levels) && e.worker->name[0])
+        ending_find_level(&e, id);
+    return e;
+}
+
+static void note_end(const struct ending *e, int err) {
+    e->worker->ended += err >= 0;
+    if (err >= 0 && e->level && e->in_flight > 0)
+        climb_completed(&e->level->climb, host_now_ms(e->worker->host), e->in_flight);
+    if (e->worker->remote)
+        session_offer(e->worker); // its connection counts them, too
+}
+
+static void answer_end(struct session *s, const struct ending *e, int err) {
+    note_end(e, err);
     answer_ok(s, err);
 }
+
+// ---- Ending -------------------------------------------------------------------------------------
 
 struct done_options {
     mr_bytes result, state;
@@ -282,8 +351,8 @@ APART static void done_with(struct session *s, struct arguments *a, struct done 
     d->state = o.state;
     d->emits = emits;
     d->emit_count = (size_t)count;
-    struct session *worker = worker_of(s, d->id);
-    answer_end(s, worker, core_done(core_of_job(s->host, d->id), d));
+    struct ending e = ending_of(s, d->id);
+    answer_end(s, &e, core_done(core_of_job(s->host, d->id), d));
 }
 
 HOT void run_done(struct session *s, struct arguments *a) {
@@ -292,8 +361,8 @@ HOT void run_done(struct session *s, struct arguments *a) {
         return;
     a->at = 3;
     if (a->at == a->count && !s->checks) {
-        struct session *worker = worker_of(s, d.id);
-        answer_end(s, worker, core_done(core_of_job(s->host, d.id), &d));
+        struct ending e = ending_of(s, d.id);
+        answer_end(s, &e, core_done(core_of_job(s->host, d.id), &d));
         return;
     }
     uint32_t most = count_emits(a);
@@ -320,9 +389,9 @@ static int done_one(struct session *s, const mr_bytes *words) {
         return err;
     if (!access_sees_job(s, d.id))
         return access_no_job(d.id);
-    struct session *worker = worker_of(s, d.id);
+    struct ending e = ending_of(s, d.id);
     err = core_done(core_of_job(s->host, d.id), &d);
-    note_end(worker, err);
+    note_end(&e, err);
     return err;
 }
 
@@ -393,7 +462,7 @@ static void fail_with(struct session *s, struct arguments *a, struct kept_words 
         return;
     }
     int64_t retry_ms = o.never ? MR_NEVER : o.retry_ms;
-    struct session *worker = worker_of(s, id);
+    struct ending e = ending_of(s, id);
     struct job_info job;
     if (kept && shards_look_job(s->host, id, &job) == 0 && job.reasons_at)
         fail_pass_on(s, &job);
@@ -402,7 +471,7 @@ static void fail_with(struct session *s, struct arguments *a, struct kept_words 
     if (err == MR_EAGAIN && shards_look_job(s->host, id, &job) == 0)
         fail_wait(s, a, kept, &job);
     else
-        answer_end(s, worker, err);
+        answer_end(s, &e, err);
 }
 
 static void fail_resume(struct session *s, void *state, enum wake wake) {
@@ -437,8 +506,8 @@ void run_release(struct session *s, struct arguments *a) {
     a->at = 3;
     if (!options_read(s, a, release_options, &o))
         return;
-    struct session *worker = worker_of(s, id);
-    answer_end(s, worker, core_release(core_of_job(s->host, id), id, &token, o.delay_ms));
+    struct ending e = ending_of(s, id);
+    answer_end(s, &e, core_release(core_of_job(s->host, id), id, &token, o.delay_ms));
 }
 
 // A beat that could not be recorded extends nothing, but the lease goes on until its end.

@@ -392,9 +392,9 @@ void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) 
     uint32_t stages = gather_take_stages(words, count);
     if (!may_take(s, words + 1, stages))
         return;
-    const mr_bytes *level = take_option(words, count, "LEVEL");
+    const mr_bytes *slots = take_option(words, count, "SLOTS");
     uint64_t jobs;
-    if (!level || number_parse(*level, &jobs) < 0 || jobs > UINT32_MAX)
+    if (!slots || number_parse(*slots, &jobs) < 0 || jobs > UINT32_MAX)
         jobs = s->level;
     session_note_stages(s, words + 1, stages, (uint32_t)jobs);
     s->taking = true;

@@ -45,6 +45,7 @@ int host_init(struct host *h, const char *store) {
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
     workers_init(&h->workers);
+    levels_init(&h->levels);
     backup_init(&h->own_backup);
     h->backup = &h->own_backup;
     usage_init(&h->own_usage);
@@ -124,6 +125,7 @@ void host_detach(struct host *h) {
 void host_finish(struct host *h) {
     host_detach(h);
     workers_finish(&h->workers);
+    levels_finish(&h->levels);
     slab_finish(&h->slots);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);

@@ -22,6 +22,7 @@
 #include "base/slab.h"
 #include "server/auth.h"
 #include "server/backup.h"
+#include "server/levels.h"
 #include "server/limits.h"
 #include "server/usage.h"
 #include "server/workers.h"
@@ -101,6 +102,7 @@ struct host {
     struct request_limits unauthenticated_limits; // of unauthenticated clients
     struct list sessions;
     struct workers workers;   // which stages they work for
+    struct levels levels;     // how many jobs they should run at once
     struct list touched;      // sessions with replies of this turn
     struct list held;         // sessions with replies that are not durable yet
     struct list resuming;     // sessions that may continue with their input

@@ -122,7 +122,7 @@ struct session {
     bool cancels;                 // CLIENT CANCELS ON
     char name[LIMIT_NAME + 1];
     char stages[SESSION_STAGES]; // of its last TAKE; not empty: it is a worker
-    uint32_t level;              // jobs at once, from TAKE … LEVEL; 0: not known
+    uint32_t level;              // jobs at once, from TAKE … SLOTS; 0: not known
     uint64_t taken, ended, since_ms;
     const char *address; // the loop's; "" in tests
 };

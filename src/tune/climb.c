@@ -18,7 +18,7 @@ enum { FEWER, MORE };
 #define ROUND_LEAST 8
 #define ROUND_GROWING 4
 #define ROUND_MS 20
-#define LIMITED 0.7f // of the level must have been in flight; else there was not enough work
+#define LIMITED 0.5f // of the level was in flight; jobs that begin and end together have half
 #define BLOCK_ROUNDS 3
 #define BLOCK_ROUNDS_MOST 96
 
@@ -85,13 +85,13 @@ static void noise_learn(struct climb *c, const struct climb_arm *round) {
 
 // ---- Moving -----------------------------------------------------------------------------------
 
-static void block_begin(struct climb *c) {
+static void climb_block_begin(struct climb *c) {
     c->block = (struct climb_arm){ 0 };
     c->rounds = 0;
 }
 
-static void go_to(struct climb *c, uint32_t level) {
-    block_begin(c);
+static void climb_go_to(struct climb *c, uint32_t level) {
+    climb_block_begin(c);
     if (level == c->level)
         return;
     c->settling = level > c->level ? level : c->level;
@@ -100,7 +100,7 @@ static void go_to(struct climb *c, uint32_t level) {
     c->asked = false;
 }
 
-static uint32_t neighbour(const struct climb *c, int side) {
+static uint32_t climb_neighbour(const struct climb *c, int side) {
     uint32_t at = c->choice_level;
     double ratio = exp2(1.0 / (1 << c->fineness));
     uint32_t more = (uint32_t)(at * ratio + .5), fewer = (uint32_t)(at / ratio + .5);
@@ -109,16 +109,16 @@ static uint32_t neighbour(const struct climb *c, int side) {
     return fewer >= at ? at - (at > 1) : fewer;
 }
 
-static void trial_begin(struct climb *c, int side) {
+static void climb_trial_begin(struct climb *c, int side) {
     c->side = (uint8_t)side;
-    c->trial_level = (uint16_t)neighbour(c, side);
+    c->trial_level = (uint16_t)climb_neighbour(c, side);
     c->trial = (struct climb_arm){ 0 };
     c->blocks = 0;
     c->phase = SEARCHING;
-    go_to(c, c->trial_level);
+    climb_go_to(c, c->trial_level);
 }
 
-static void choose(struct climb *c, uint32_t level, struct climb_arm known) {
+static void climb_choose(struct climb *c, uint32_t level, struct climb_arm known) {
     c->choice_level = (uint16_t)level;
     c->choice = known;
     c->patience = 1;
@@ -126,55 +126,55 @@ static void choose(struct climb *c, uint32_t level, struct climb_arm known) {
 
 // ---- Searching --------------------------------------------------------------------------------
 
-static void hold_level(struct climb *c) {
+static void climb_hold_level(struct climb *c) {
     float rate = c->choice.count / c->choice.seconds;
     c->hold = fminf(HOLD_S * rate, c->spent / SEARCH_SHARE);
     c->spent = 0;
     c->phase = HOLDING;
-    go_to(c, c->choice_level);
+    climb_go_to(c, c->choice_level);
 }
 
 // The other side, then finer steps, then a rest.
-static void search_next(struct climb *c) {
+static void climb_search_next(struct climb *c) {
     int other = !c->side;
-    uint32_t coarse = neighbour(c, MORE);
-    if (!(c->tried & 1 << other) && neighbour(c, other) != c->choice_level) {
-        trial_begin(c, other);
+    uint32_t coarse = climb_neighbour(c, MORE);
+    if (!(c->tried & 1 << other) && climb_neighbour(c, other) != c->choice_level) {
+        climb_trial_begin(c, other);
         return;
     }
     c->tried = 0;
     while (c->fineness < FINEST) {
         c->fineness++;
-        if (neighbour(c, MORE) != coarse) {
-            trial_begin(c, neighbour(c, other) != c->choice_level ? other : !other);
+        if (climb_neighbour(c, MORE) != coarse) {
+            climb_trial_begin(c, climb_neighbour(c, other) != c->choice_level ? other : !other);
             return;
         }
     }
-    hold_level(c);
+    climb_hold_level(c);
 }
 
-static void trial_won(struct climb *c) {
-    choose(c, c->trial_level, c->trial);
+static void climb_trial_won(struct climb *c) {
+    climb_choose(c, c->trial_level, c->trial);
     c->fineness -= c->fineness > 0;
     c->tried = (uint8_t)(1 << !c->side); // that side was left
-    if (neighbour(c, c->side) == c->choice_level)
-        search_next(c);
+    if (climb_neighbour(c, c->side) == c->choice_level)
+        climb_search_next(c);
     else
-        trial_begin(c, c->side);
+        climb_trial_begin(c, c->side);
 }
 
-static void trial_lost(struct climb *c) {
+static void climb_trial_lost(struct climb *c) {
     c->tried |= (uint8_t)(1 << c->side);
     c->patience = 1;
-    search_next(c);
+    climb_search_next(c);
 }
 
-static void trial_block(struct climb *c) {
+static void climb_trial_block(struct climb *c) {
     c->spent += c->block.count;
     c->blocks++;
     learn(&c->trial, &c->block);
     if (c->choice.count == 0) {
-        go_to(c, c->choice_level);
+        climb_go_to(c, c->choice_level);
         return;
     }
     float error = error_of(c, &c->choice, &c->trial), gain = rate_log(&c->trial);
@@ -184,11 +184,11 @@ static void trial_block(struct climb *c) {
     bool over =
         c->blocks >= TRIAL_BLOCKS && (error <= TRIAL_ERROR || c->trial.count >= TRIAL_COUNT);
     if (worth > (more ? WON_MORE : WON_FEWER) || (over && worth > (more ? LAST_WORD : 0)))
-        trial_won(c);
+        climb_trial_won(c);
     else if (over || worth < -LOST)
-        trial_lost(c);
+        climb_trial_lost(c);
     else
-        go_to(c, c->choice_level);
+        climb_go_to(c, c->choice_level);
 }
 
 // ---- The level of choice ----------------------------------------------------------------------
@@ -201,7 +201,7 @@ static void slow_noise_learn(struct climb *c, float gain) {
 }
 
 // True: throughput is not what it was, and the search begins anew.
-static bool has_changed(struct climb *c) {
+static bool climb_has_changed(struct climb *c) {
     if (c->choice.count <= c->block.count)
         return false;
     float gain = rate_log(&c->block) - rate_log(&c->choice);
@@ -211,28 +211,28 @@ static bool has_changed(struct climb *c) {
         return false;
     }
     if (++c->odd < 2) {
-        block_begin(c);
+        climb_block_begin(c);
         return true;
     }
     c->choice = c->block;
     c->odd = c->tried = c->fineness = 0;
     c->slow_variance = c->slow_pairs = 0;
-    trial_begin(c, gain > 0 || c->choice_level == 1 ? MORE : FEWER);
+    climb_trial_begin(c, gain > 0 || c->choice_level == 1 ? MORE : FEWER);
     return true;
 }
 
-static void choice_block(struct climb *c) {
-    if (has_changed(c))
+static void climb_choice_block(struct climb *c) {
+    if (climb_has_changed(c))
         return;
     float count = c->block.count;
     learn(&c->choice, &c->block);
-    block_begin(c);
+    climb_block_begin(c);
     c->pause -= c->pause > 0;
     if (c->pause > 0)
         return;
     if (c->phase == SEARCHING) {
         c->spent += count;
-        go_to(c, c->trial_level);
+        climb_go_to(c, c->trial_level);
         return;
     }
     c->hold -= count;
@@ -240,7 +240,7 @@ static void choice_block(struct climb *c) {
         return;
     c->tried = 0;
     c->fineness = (uint8_t)(1 + c->looks++ % FINEST);
-    trial_begin(c, c->choice_level == 1 ? MORE : !c->side);
+    climb_trial_begin(c, c->choice_level == 1 ? MORE : !c->side);
 }
 
 // ---- Growing ----------------------------------------------------------------------------------
@@ -250,42 +250,42 @@ static uint32_t grown(const struct climb *c) {
 }
 
 // What lies between the two levels follows from their rates: throughput is in proportion first.
-static void stop_growing(struct climb *c, float gain) {
+static void climb_stop_growing(struct climb *c, float gain) {
     uint32_t between = (uint32_t)(c->choice_level * expf(fmaxf(gain, 0)) + .5f);
     c->fineness = 1;
     if (between > c->choice_level)
-        choose(c, between < c->level ? between : c->level,
-               between < c->level ? (struct climb_arm){ 0 } : c->block);
-    trial_begin(c, MORE);
+        climb_choose(c, between < c->level ? between : c->level,
+                     between < c->level ? (struct climb_arm){ 0 } : c->block);
+    climb_trial_begin(c, MORE);
 }
 
-static void growing_round(struct climb *c) {
+static void climb_growing_round(struct climb *c) {
     if (c->level == c->choice_level) {
-        choose(c, c->level, c->block);
-        go_to(c, grown(c));
+        climb_choose(c, c->level, c->block);
+        climb_go_to(c, grown(c));
         return;
     }
     float gain = rate_log(&c->block) - rate_log(&c->choice);
     if (fabsf(gain - GROWTH_GAIN) < error_of(c, &c->choice, &c->block) && c->rounds < GROWTH_ROUNDS)
         return;
     if (gain < GROWTH_GAIN || c->level == c->most) {
-        stop_growing(c, gain);
+        climb_stop_growing(c, gain);
         return;
     }
-    choose(c, c->level, c->block);
-    go_to(c, grown(c));
+    climb_choose(c, c->level, c->block);
+    climb_go_to(c, grown(c));
 }
 
 // ---- Feeding ----------------------------------------------------------------------------------
 
-static void round_begin(struct climb *c, uint64_t now_ms) {
+static void climb_round_begin(struct climb *c, uint64_t now_ms) {
     c->began_ms = now_ms;
     c->in_flight_sum = 0;
     c->count = 0;
 }
 
 // There was not enough work to measure the level: it is tried again later, each time after more.
-static void round_dropped(struct climb *c) {
+static void climb_round_dropped(struct climb *c) {
     c->settling = c->level;
     c->last_count = 0;
     if (c->level == c->choice_level)
@@ -296,23 +296,23 @@ static void round_dropped(struct climb *c) {
         c->phase = HOLDING;
         c->side = FEWER;
     }
-    go_to(c, c->choice_level);
+    climb_go_to(c, c->choice_level);
 }
 
-static void round_taken(struct climb *c, const struct climb_arm *round) {
+static void climb_round_taken(struct climb *c, const struct climb_arm *round) {
     noise_learn(c, round);
     c->block.count += round->count;
     c->block.seconds += round->seconds;
     c->rounds += c->rounds < UINT8_MAX;
     uint32_t rounds = BLOCK_ROUNDS << (c->phase == SEARCHING ? c->blocks / 2 : 0);
     if (c->phase == GROWING)
-        growing_round(c);
+        climb_growing_round(c);
     else if (c->rounds < (rounds < BLOCK_ROUNDS_MOST ? rounds : BLOCK_ROUNDS_MOST))
         return;
     else if (c->level == c->choice_level)
-        choice_block(c);
+        climb_choice_block(c);
     else
-        trial_block(c);
+        climb_trial_block(c);
 }
 
 void climb_completed(struct climb *c, uint64_t now_ms, uint32_t in_flight) {
@@ -320,7 +320,7 @@ void climb_completed(struct climb *c, uint64_t now_ms, uint32_t in_flight) {
         return;
     if (c->settling > 0) {
         if (--c->settling == 0)
-            round_begin(c, now_ms);
+            climb_round_begin(c, now_ms);
         return;
     }
     c->in_flight_sum += in_flight;
@@ -329,11 +329,11 @@ void climb_completed(struct climb *c, uint64_t now_ms, uint32_t in_flight) {
         return;
     struct climb_arm round = { (float)c->count, (float)(now_ms - c->began_ms) * 1e-3f };
     bool limited = (float)c->in_flight_sum >= LIMITED * round.count * c->level;
-    round_begin(c, now_ms);
+    climb_round_begin(c, now_ms);
     if (limited)
-        round_taken(c, &round);
+        climb_round_taken(c, &round);
     else
-        round_dropped(c);
+        climb_round_dropped(c);
 }
 
 uint32_t climb_ask(struct climb *c) {

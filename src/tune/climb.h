@@ -2,7 +2,7 @@
 // the level now and then; the server feeds completions.
 //
 //     completions ──►┌───────┐
-//     LEVEL asked ──►│ climb │──► level           pure, 96 bytes, whole milliseconds
+//     LEVEL asked ──►│ climb │──► level           pure, 104 bytes, whole milliseconds
 //                    └───────┘
 //
 // It seeks what the worker's own tuner seeks (tuner.h), the largest ln X − 0.03 ln L, with less:

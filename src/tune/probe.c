@@ -322,7 +322,7 @@ static void choice_block(struct tuner *t) {
 // ---- Growing and shrinking --------------------------------------------------------------------
 
 // One more step, up or down.
-static void grow(struct tuner *t) {
+static void grow_level(struct tuner *t) {
     struct tuner_probe *p = &t->probe;
     choose(t, p->place, p->shrinks ? TUNER_FEWER : TUNER_FASTER);
     uint32_t next = evidence_place(&p->evidence, p->choice, p->shrinks ? 0.5 : GROWTH);
@@ -358,7 +358,7 @@ static void growing_round(struct tuner *t) {
     }
     evidence_learn(e, p->place, &p->block);
     if (p->place == p->choice || d.gain >= least)
-        grow(t);
+        grow_level(t);
     else
         stop_growing(t, d.gain);
 }

@@ -23,7 +23,7 @@ bool idle_read(const char *loadavg, const char *meminfo, uint32_t processors) {
            read_kilobytes(meminfo, "MemAvailable:", &available) && available >= total / 4;
 }
 
-static bool read_text(const char *path, char *out, size_t room) {
+static bool read_proc(const char *path, char *out, size_t room) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -36,7 +36,7 @@ static bool read_text(const char *path, char *out, size_t room) {
 bool machine_is_idle(void) {
     char loadavg[128], meminfo[512]; // the first lines are enough
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    return processors > 0 && read_text("/proc/loadavg", loadavg, sizeof loadavg) &&
-           read_text("/proc/meminfo", meminfo, sizeof meminfo) &&
+    return processors > 0 && read_proc("/proc/loadavg", loadavg, sizeof loadavg) &&
+           read_proc("/proc/meminfo", meminfo, sizeof meminfo) &&
            idle_read(loadavg, meminfo, (uint32_t)processors);
 }

@@ -531,6 +531,19 @@ def what_hangs_is_given_back_and_commits_nothing_later(language):
 
 
 @case
+def K6_a_worker_asks_the_server_how_many_jobs_to_run_at_once(language):
+    with memory_server() as server:
+        driver, client = Driver(language, server.url), Client(server)
+        working = driver.begin("work", "s", concurrency="auto")
+        levels = set()
+        while 8 not in levels:  # the second one that a server tries; without it there is a fixed number
+            driver.do("push_many", "s", [["", {}] for _ in range(200)])
+            wait_until(lambda: waiting(server, "s") == 0, "all jobs have ended")
+            levels |= {as_map(row)["level"] for row in client.ask("WORKERS")}
+        driver.stop(working)
+
+
+@case
 def a_worker_is_started_once(language):
     with memory_server() as server:
         driver = Driver(language, server.url)

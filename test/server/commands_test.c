@@ -275,10 +275,10 @@ static void STAGES_counts_workers(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "PUSH s a", "\"*\"");
     ask(d, 0, "TAKE s", "[[*]]");
-    ask(d, 0, "TAKE s LEVEL 7", "[]");
+    ask(d, 0, "TAKE s SLOTS 7", "[]");
     ask(d, 1, "STAGES", "[[*\"workers\" :1 *\"level\" :7 *]]");
     ask(d, 1, "WORKERS", "[[*\"stages\" \"s\" *\"level\" :7]]");
-    send_line(d, 1, "TAKE t s WAIT 1 LEVEL 2");
+    send_line(d, 1, "TAKE t s WAIT 1 SLOTS 2");
     pass_ms(d, 1);
     expect_reply(d, 1, "[]");
     ask(d, 1, "STAGES NAME s", "[[*\"workers\" :2 *\"level\" :9 *]]");
@@ -845,8 +845,8 @@ static void B6_STAGES_shows_how_long_jobs_run(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
     pass_ms(d, 5);
-    struct job job = take(d, 0, "s LEVEL 3");
-    ask(d, 1, "TAKE s LEVEL 4", "[]");
+    struct job job = take(d, 0, "s SLOTS 3");
+    ask(d, 1, "TAKE s SLOTS 4", "[]");
     pass_ms(d, 20);
     done_job(d, job);
     ask(d, 1, "STAGES",

@@ -249,7 +249,7 @@ static void F41_a_worker_of_no_stage_is_refused_and_may_go(void **state) {
     struct dialogue *d = *state;
     static const char *const takes[] = { "TAKE ''",     "TAKE '' s",
                                          "TAKE s '' t", "TAKE 'a b' s",
-                                         "TAKE ' ' t",  "TAKE s 'a  b' COUNT 2 LEVEL 3" };
+                                         "TAKE ' ' t",  "TAKE s 'a  b' COUNT 2 SLOTS 3" };
     for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
         ask(d, 0, takes[i], "-*");
         ask(d, 1, "WORKERS", "[]");

@@ -70,7 +70,7 @@ def every_look_answers():
     client.ask("PUSH", "late", "x", "DELAY", 3600000)
     client.ask("PUSH", "mail", "one", "EPIC", "import", 1)
     fail(client, client.ask("TAKE", "mail")[0])
-    worker = client.ask("TAKE", "mail", "LEVEL", 7)[0]
+    worker = client.ask("TAKE", "mail", "SLOTS", 7)[0]
     equal(client.ask("DONE", worker[0], worker[1], "RESULT", "fine"), "OK")
 
     stages = web.get("/api/stages")["stages"]
@@ -739,7 +739,7 @@ def B6_samples_exist_before_the_first_request():
     for i in range(3):
         client.ask("PUSH", "s", i)
     idler.ask("TAKE", "none", "WAIT", 1100)  # nothing happens for a while
-    job = client.ask("TAKE", "s", "LEVEL", 4)[0]
+    job = client.ask("TAKE", "s", "SLOTS", 4)[0]
     idler.ask("TAKE", "none", "WAIT", 1100)
     client.ask("DONE", job[0], job[1])
     idler.ask("TAKE", "none", "WAIT", 1100)

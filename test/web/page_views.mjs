@@ -81,7 +81,7 @@ test('U12: rates are steps, and zero over an idle gap', async () => {
 test('B6: a stage draws its queue, and its time split into waiting and running', async () => {
     const worker = new Client(world.server);
     for (let i = 0; i < 40; i++) await push('plots', `job ${i}`);
-    for (const [id, token] of await worker.ask('TAKE', 'plots', 'COUNT', 20, 'LEVEL', 4))
+    for (const [id, token] of await worker.ask('TAKE', 'plots', 'COUNT', 20, 'SLOTS', 4))
         await worker.ask('DONE', id, token);
     const page = await open('#/stage/plots');
     await page.locator('canvas').nth(3).waitFor();
@@ -339,7 +339,7 @@ test('workers are shown with what they run, since when, and their level', async 
     const worker = new Client(world.server);
     await worker.ask('CLIENT', 'SETNAME', 'the-worker');
     await push('busy', 'x', 'KEY', 'the-key');
-    const [[id]] = await worker.ask('TAKE', 'busy', 'LEVEL', 7);
+    const [[id]] = await worker.ask('TAKE', 'busy', 'SLOTS', 7);
     const page = await open('#/workers');
     await row(page, 'the-worker').filter({ hasText: '7' }).waitFor();
     await page.getByRole('link', { name: id, exact: true }).waitFor();

@@ -192,7 +192,8 @@ class Worker {
       if (wire) {
         this.#takes = true;
         this.#commit(wire);
-        wire.send(['TAKE', ...this.stages, 'COUNT', free, 'WAIT', TAKE_MS, ...this.#lease],
+        const options = ['COUNT', free, 'WAIT', TAKE_MS, 'SLOTS', this.level, ...this.#lease];
+        wire.send(['TAKE', ...this.stages, ...options],
           (rows) => this.#taken(rows), (error) => this.#lost(error), TAKE_MS);
         wire.flush();
       } else {

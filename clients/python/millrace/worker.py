@@ -178,7 +178,7 @@ class Worker:
                 self._takes = True
                 self._commit(wire)
                 wire.send(("TAKE", *self.stages, "COUNT", free, "WAIT", milliseconds(TAKE_SECONDS),
-                           *self._lease), self._taken, TAKE_SECONDS)
+                           "SLOTS", self.level, *self._lease), self._taken, TAKE_SECONDS)
                 wire.flush()
         if self._plain:
             self._commit(self._answers.up)

@@ -1,0 +1,48 @@
+// Levels: a tuner for each client and stage whose level is asked for (LEVEL), fed with the jobs
+// that the client ends.
+//
+//     LEVEL stage ──► find or make ──► climb_ask
+//     DONE, FAIL, RELEASE ──► find ──► climb_completed        nothing while no client asks
+//
+// A client is a token and a name, over all its connections. Their number is limited: the tuner that
+// was used longest ago makes room, one of the same token if that has its share.
+//
+// One thread.
+#ifndef SERVER_LEVELS_H
+#define SERVER_LEVELS_H
+
+#include "base/bytes.h"
+#include "base/map.h"
+#include "base/slab.h"
+#include "tune/climb.h"
+
+enum { LEVELS_MOST = 4096, LEVELS_SHARE = LEVELS_MOST / 4 };
+
+struct client_level {
+    uint32_t next; // the slab's, when the place is free
+    uint64_t key;  // levels_key; 0: the place is free
+    uint64_t maker, used_ms;
+    struct climb climb;
+};
+
+struct levels {
+    struct slab slab; // struct client_level
+    struct map by_key;
+};
+
+void levels_init(struct levels *);
+void levels_finish(struct levels *);
+
+static inline bool levels_exist(const struct levels *l) {
+    return l->slab.used > 0;
+}
+
+// A token (its `maker`), a client's name and a stage as one number; never 0.
+uint64_t levels_key(uint64_t maker, mr_bytes client, mr_bytes stage);
+
+struct client_level *levels_find(const struct levels *, uint64_t key); // NULL: there is none
+
+// Makes one that is not there. NULL: there is no memory.
+struct client_level *levels_make(struct levels *, uint64_t key, uint64_t maker, uint64_t now_ms);
+
+#endif
