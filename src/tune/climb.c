@@ -109,7 +109,10 @@ static uint32_t climb_neighbour(const struct climb *c, int side) {
     return fewer >= at ? at - (at > 1) : fewer;
 }
 
+// At the lowest and the highest level there is one side only.
 static void climb_trial_begin(struct climb *c, int side) {
+    if (climb_neighbour(c, side) == c->choice_level)
+        side = !side;
     c->side = (uint8_t)side;
     c->trial_level = (uint16_t)climb_neighbour(c, side);
     c->trial = (struct climb_arm){ 0 };
@@ -128,7 +131,7 @@ static void climb_choose(struct climb *c, uint32_t level, struct climb_arm known
 
 static void climb_hold_level(struct climb *c) {
     float rate = c->choice.count / c->choice.seconds;
-    c->hold = fminf(HOLD_S * rate, c->spent / SEARCH_SHARE);
+    c->hold = fminf(HOLD_S * rate, c->spent * SEARCH_SHARE);
     c->spent = 0;
     c->phase = HOLDING;
     climb_go_to(c, c->choice_level);
@@ -146,7 +149,7 @@ static void climb_search_next(struct climb *c) {
     while (c->fineness < FINEST) {
         c->fineness++;
         if (climb_neighbour(c, MORE) != coarse) {
-            climb_trial_begin(c, climb_neighbour(c, other) != c->choice_level ? other : !other);
+            climb_trial_begin(c, other);
             return;
         }
     }
@@ -217,7 +220,7 @@ static bool climb_has_changed(struct climb *c) {
     c->choice = c->block;
     c->odd = c->tried = c->fineness = 0;
     c->slow_variance = c->slow_pairs = 0;
-    climb_trial_begin(c, gain > 0 || c->choice_level == 1 ? MORE : FEWER);
+    climb_trial_begin(c, gain > 0 ? MORE : FEWER);
     return true;
 }
 
@@ -240,7 +243,7 @@ static void climb_choice_block(struct climb *c) {
         return;
     c->tried = 0;
     c->fineness = (uint8_t)(1 + c->looks++ % FINEST);
-    climb_trial_begin(c, c->choice_level == 1 ? MORE : !c->side);
+    climb_trial_begin(c, !c->side);
 }
 
 // ---- Growing ----------------------------------------------------------------------------------

@@ -453,6 +453,26 @@ static void K6_little_work_does_not_raise_the_level(void **state) {
     zoo_run_free(&r);
 }
 
+// Also the highest level is compared with fewer, now and then.
+static void K6_the_highest_level_is_not_the_end_of_the_search(void **state) {
+    (void)state;
+    enum { MOST = 8, ROUNDS = 3000 };
+    struct climb c;
+    double now_ms = 0;
+    uint32_t fewer = 0;
+    bool reached = false;
+    climb_init(&c, MOST);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint32_t level = climb_ask(&c);
+        for (uint32_t i = 0; i < level; i++) // each takes 100 ms, however many there are
+            climb_completed(&c, (uint64_t)(now_ms += 100. / level), level);
+        reached = reached || climb_choice(&c) == MOST;
+        fewer += reached && level < MOST;
+    }
+    assert_int_equal(climb_choice(&c), MOST);
+    assert_in_range(fewer, 1, ROUNDS / 4);
+}
+
 // A client that has not asked for it cannot be at the new level.
 static void K6_what_ends_before_the_client_asks_is_no_evidence(void **state) {
     (void)state;
@@ -594,6 +614,7 @@ int main(void) {
         cmocka_unit_test(K6_a_client_gets_nearly_the_best_level_from_completions_alone),
         cmocka_unit_test(K6_a_change_is_noticed),
         cmocka_unit_test(K6_little_work_does_not_raise_the_level),
+        cmocka_unit_test(K6_the_highest_level_is_not_the_end_of_the_search),
         cmocka_unit_test(K6_what_ends_before_the_client_asks_is_no_evidence),
         cmocka_unit_test(K6_a_tuner_of_a_client_is_small),
         cmocka_unit_test(B5_a_fixed_level_stays),
