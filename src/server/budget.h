@@ -32,6 +32,7 @@ enum {
     STEPS_UPCOMING = 50, // the next five times of a schedule
     STEPS_READ = 20,     // an entry read from the log
     STEP_SESSIONS = 8,   // sessions that a search passes, per step,
+    STEP_LEVELS = 8,     // levels of clients that it passes,
     STEP_ROWS = 8,       // rows for which memory is allocated,
     STEP_WORDS = 8,      // words of a request per step,
     STEPS_RECEIVE = 40,  // a call that reads from a socket,

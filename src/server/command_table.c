@@ -128,11 +128,11 @@ const struct command command_table[] = {
     { "LEVEL", 1, 1, ROLE_WORK, SCOPE_STAGE, false, MULTI_CHECKED, false, run_level, "stage",
       "integer: how many jobs of the stage this client should run at once",
       "learned by the server from the jobs that the client ends; a client is its token and its "
-      "name "
-      "(CLIENT SETNAME, or HELLO with SETNAME), over all its connections, so the name must be "
-      "unique to "
-      "a process; to be asked several times a second, and obeyed; it begins at 2, and the server "
-      "tries other levels now and then, up to 4096; it is kept in memory only" },
+      "name (CLIENT SETNAME, or HELLO with SETNAME), which must be unique to a process; the client "
+      "must take all its jobs on one connection, because jobs in flight are counted for each, and "
+      "may end them and ask on others; to be asked several times a second, and obeyed; it begins "
+      "at 2, and the server tries other levels now and then, up to 4096; it is kept in memory "
+      "only" },
     { "JOB", 1, 0, ROLE_READ, SCOPE_JOB, false, MULTI_CHECKED, true, run_job, "id [BODY]",
       "map:" JOB_FIELDS(FIELD_NAMES) ", with BODY also body, or result if it is done, and meta "
                                      "if it has META",

@@ -232,8 +232,10 @@ void run_level(struct session *s, struct arguments *a) {
         reply_integer(&s->reply, CLIMB_FIRST);
         return;
     }
-    if (!level)
+    if (!level) {
         level = levels_make(&h->levels, key, maker_of(s), now_ms);
+        budget_spend(s, h->levels.slab.used / STEP_LEVELS);
+    }
     if (!level) {
         answer_error(s, error_set(MR_ENOMEM, "no memory for a level"));
         return;
@@ -252,13 +254,9 @@ struct ending {
 APART static void ending_find_level(struct ending *e, uint64_t id) {
     struct session *s = e->worker;
     struct job_info job;
-    mr_bytes stage = mr_str(s->stages);
-    if (memchr(stage.data, ' ', stage.size) || stage.size == 0) {
-        if (shards_look_job(s->host, id, &job) < 0)
-            return;
-        stage = job.stage;
-    }
-    e->level = levels_find(&s->host->levels, level_key(s, stage));
+    if (shards_look_job(s->host, id, &job) < 0)
+        return;
+    e->level = levels_find(&s->host->levels, level_key(s, job.stage));
     e->in_flight = session_jobs(s);
 }
 

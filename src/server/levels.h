@@ -4,8 +4,9 @@
 //     LEVEL stage ──► find or make ──► climb_ask
 //     DONE, FAIL, RELEASE ──► find ──► climb_completed        nothing while no client asks
 //
-// A client is a token and a name, over all its connections. Their number is limited: the tuner that
-// was used longest ago makes room, one of the same token if that has its share.
+// A client is a token and a name, over all its connections; but the jobs in flight that a level is
+// compared with are those of the connection that took them. The number of tuners is limited: the
+// tuner that was used longest ago makes room, one of the same token if that has its share.
 //
 // One thread.
 #ifndef SERVER_LEVELS_H
@@ -42,7 +43,7 @@ uint64_t levels_key(uint64_t maker, mr_bytes client, mr_bytes stage);
 
 struct client_level *levels_find(const struct levels *, uint64_t key); // NULL: there is none
 
-// Makes one that is not there. NULL: there is no memory.
+// Makes one that is not there. NULL: there is no memory. May look at all that there are.
 struct client_level *levels_make(struct levels *, uint64_t key, uint64_t maker, uint64_t now_ms);
 
 #endif

@@ -57,6 +57,14 @@ static void K6_LEVEL_rises_while_more_at_once_complete_more(void **state) {
     assert_int_equal(level_of(d, OTHER), CLIMB_FIRST); // another client has its own
 }
 
+// The connection that takes has begun with another stage.
+static void K6_a_job_counts_for_its_own_stage(void **state) {
+    struct dialogue *d = *state;
+    name_clients(d);
+    ask(d, TAKES, "TAKE t", "[]");
+    assert_in_range(work(d, 12, 200, UINT32_MAX), 100, CLIMB_MOST);
+}
+
 static void K6_LEVEL_stays_where_more_at_once_bring_nothing(void **state) {
     struct dialogue *d = *state;
     name_clients(d);
@@ -129,6 +137,7 @@ int main(void) {
     const struct CMUnitTest any[] = {
         DIALOGUE(K6_LEVEL_needs_a_name),
         DIALOGUE(K6_LEVEL_rises_while_more_at_once_complete_more),
+        DIALOGUE(K6_a_job_counts_for_its_own_stage),
         DIALOGUE(K6_LEVEL_stays_where_more_at_once_bring_nothing),
         DIALOGUE(K6_jobs_of_other_clients_do_not_count),
     };
