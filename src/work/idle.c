@@ -6,6 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { LOOK_MS = 4, LOOKS_EACH = 16, LOOK_DOUBLINGS = 6 };
+
+uint64_t idle_look_ms(uint32_t busy_looks) {
+    uint32_t doublings = busy_looks / LOOKS_EACH;
+    return LOOK_MS << (doublings < LOOK_DOUBLINGS ? doublings : LOOK_DOUBLINGS);
+}
+
 static bool read_kilobytes(const char *meminfo, const char *name, uint64_t *out) {
     const char *line = strstr(meminfo, name);
     unsigned long long value;

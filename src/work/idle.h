@@ -11,6 +11,11 @@
 // are not understood mean false.
 bool idle_read(const char *loadavg, const char *meminfo, uint32_t processors);
 
+// How long to wait before the next look at the machine, after so many in a row that found it busy
+// (or too few jobs in flight): 4 ms at first, a quarter of a second after some seconds. Jobs may
+// run for hours.
+uint64_t idle_look_ms(uint32_t busy_looks);
+
 // Looks at this machine.
 bool machine_is_idle(void);
 

@@ -51,6 +51,7 @@ struct worker {
     pthread_cond_t called;
 
     uint32_t idle_looks; // at the machine in a row that found it idle; 0 also if none is looked for
+    uint32_t busy_looks; // … that found it busy, or too few jobs in flight
     bool beats;          // the beater runs
     atomic_bool watches; // … and looks at the machine
     pthread_t beater;

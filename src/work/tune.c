@@ -5,8 +5,7 @@
 
 #include <unistd.h>
 
-// Time between looks at the machine, and how many in a row have to find it idle.
-enum { LOOK_MS = 4, LOOKS = 2 };
+enum { LOOKS = 2 }; // at the machine, in a row, that have to find it idle
 
 static uint32_t processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -50,15 +49,19 @@ static void worker_feed_tuner(struct worker *w, const struct tuner_event *e) {
 
 uint64_t worker_watch_idle(struct worker *w) {
     uint32_t in_flight = pool_in_flight(w);
-    if (!atomic_load(&w->asks_idle) || in_flight == 0)
+    if (!atomic_load(&w->asks_idle) || in_flight == 0) {
+        w->busy_looks = 0;
         return UINT64_MAX;
-    w->idle_looks = in_flight >= worker_level(w) && w->options.is_idle() ? w->idle_looks + 1 : 0;
+    }
+    bool is_idle = in_flight >= worker_level(w) && w->options.is_idle();
+    w->idle_looks = is_idle ? w->idle_looks + 1 : 0;
+    w->busy_looks = is_idle ? 0 : w->busy_looks + 1;
     if (w->idle_looks == LOOKS) {
         w->idle_looks = 0;
         worker_feed_tuner(w, &(struct tuner_event){ .kind = TUNER_IDLE, .now_ns = monotonic_ns() });
         pool_call(w);
     }
-    return monotonic_ms() + LOOK_MS;
+    return monotonic_ms() + idle_look_ms(w->busy_looks);
 }
 
 uint64_t worker_completed(struct worker *w, uint64_t started_ns) {

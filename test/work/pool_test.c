@@ -367,6 +367,15 @@ static void B5_idle_is_read_from_load_and_memory(void **state) {
         idle_read("0.50 0.2 0.1 1/100 4711\n", "MemTotal: 1000 kB\nMemAvailable: 249 kB\n", 2));
 }
 
+static void B5_a_busy_machine_is_looked_at_less_and_less(void **state) {
+    (void)state;
+    assert_int_equal(idle_look_ms(0), 4);
+    for (uint32_t i = 1; i < 200; i++)
+        assert_in_range(idle_look_ms(i), idle_look_ms(i - 1), 2 * idle_look_ms(i - 1));
+    assert_int_equal(idle_look_ms(200), 256);
+    assert_int_equal(idle_look_ms(UINT32_MAX), 256);
+}
+
 static int do_nothing(mr_job *job, void *arg) {
     (void)job, (void)arg;
     return 0;
@@ -443,6 +452,7 @@ int main(void) {
         cmocka_unit_test(B5_the_level_follows_the_work_up_and_down),
         cmocka_unit_test(B5_a_worker_whose_jobs_leave_the_machine_idle_starts_more),
         cmocka_unit_test(B5_idle_is_read_from_load_and_memory),
+        cmocka_unit_test(B5_a_busy_machine_is_looked_at_less_and_less),
         cmocka_unit_test(B5_what_a_worker_went_through_replays),
         cmocka_unit_test(X_kept_jobs_are_tuned_by_their_number),
     };
