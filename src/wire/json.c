@@ -27,13 +27,22 @@ static void use_up(size_t *left, size_t used) {
     *left -= used < *left ? used : *left;
 }
 
+// The second byte of an escape of two bytes; 0: there is none for this byte.
+static char escape_letter(uint8_t byte) {
+    return byte == '"' || byte == '\\' ? (char)byte
+           : byte == '\n'              ? 'n'
+           : byte == '\r'              ? 'r'
+           : byte == '\t'              ? 't'
+                                       : 0;
+}
+
 static void put_escape(struct doc *d, uint8_t byte, bool valid) {
     static const char hex[] = "0123456789abcdef";
     char control[] = { '\\', 'u', '0', '0', hex[byte >> 4], hex[byte & 15] };
-    char quoted[] = { '\\', (char)byte };
+    char quoted[] = { '\\', escape_letter(byte) };
     if (!valid)
         put(d, "\\ufffd");
-    else if (byte == '"' || byte == '\\')
+    else if (quoted[1])
         doc_plain(d, quoted, sizeof quoted);
     else
         doc_plain(d, control, sizeof control);
@@ -109,12 +118,19 @@ void doc_text(struct doc *d, const char *name, mr_bytes text) {
 
 // ---- Values of the wire -------------------------------------------------------------------------
 
+// Whether its escape takes six bytes. A walk that wraps bytes writes text with such a byte as
+// base64.
+static bool is_long(uint8_t byte) {
+    return (byte < ' ' || byte == 127) && !escape_letter(byte);
+}
+
 // Characters are checked before the first is written, because the name depends on all of them.
 static void check_text(struct doc_walk *w, mr_bytes text, size_t *left) {
     const uint8_t *p = text.data;
     size_t length = 1;
     while (w->done < text.size && *left && length) {
-        length = text_letter(p + w->done, text.size - w->done);
+        bool breaks = w->wraps && is_long(p[w->done]);
+        length = breaks ? 0 : text_letter(p + w->done, text.size - w->done);
         use_up(left, length);
         w->done += length;
     }

@@ -4,7 +4,8 @@
 //
 //     %2 $3 key $1 k $4 body $2 \xff\x00      {"key":"k","body-base64":"/wA="}
 //
-// or, if the walk wraps them, in an object: {"key":"k","body":{"base64":"/wA="}}.
+// or, if the walk wraps them, in an object: {"key":"k","body":{"base64":"/wA="}}. Then text with
+// control characters other than tabs and ends of lines is base64, too, so that it at most doubles.
 //
 // A failure to find memory is remembered, and nothing is written after it: one look at `err` at the
 // end is enough. Pure.

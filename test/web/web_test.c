@@ -491,6 +491,10 @@ static void U4_JSON_is_the_same_in_pieces_of_any_size(void **state) {
                   "[{\"id\":\"1\",\"body\":{\"base64\":\"/w==\"},\"state\":null},"
                   "{\"id\":\"2\",\"body\":\"x\",\"state\":\"\"},{\"id\":3}]");
     expect_pieces("*0\r\n", names, "[]");
+    // Where bytes are wrapped no text becomes more than twice as long.
+    expect_pieces("*1\r\n*3\r\n$2\r\n\x01x\r\n$5\r\n\n\t\r\"\\\r\n$1\r\n\x7f\r\n", names,
+                  "[{\"id\":{\"base64\":\"AXg=\"},\"body\":\"\\n\\t\\r\\\"\\\\\","
+                  "\"state\":{\"base64\":\"fw==\"}}]");
 }
 
 // Sends a request with this secret (NULL: none); returns the response.
