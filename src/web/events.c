@@ -57,7 +57,7 @@ bool write_snapshot(struct web_connection *v, struct body *b, size_t *left) {
     }
     if (!doc_walk(&b->doc, &b->walk, b->replies.of[0], left))
         return false;
-    web_write_info(&b->doc, "info", info->bytes);
+    web_write_info(&b->doc, "info", info->bytes, false); // the event may be for several tokens
     doc_close(&b->doc, '}');
     doc_plain(&b->doc, "\n\n", 2);
     return true;

@@ -8,6 +8,7 @@
 #include "server/access.h"
 #include "server/auth.h"
 #include "server/health.h"
+#include "server/info.h"
 #include "wire/json.h"
 #include "wire/number.h"
 
@@ -46,14 +47,19 @@ uint64_t info_number(mr_bytes info, const char *name) {
     return number;
 }
 
-void web_write_info(struct doc *d, const char *name, mr_bytes info) {
+static bool is_of_token(mr_bytes name) {
+    const struct info_field *f = info_field_named(name);
+    return f && f->section == INFO_QUOTAS;
+}
+
+void web_write_info(struct doc *d, const char *name, mr_bytes info, bool of_token) {
     enum { NAME = 64 };
     mr_bytes key, value;
     uint64_t number;
     char text[NAME];
     doc_open(d, name, '{');
     for (size_t at = 0; info_next_line(info, &at, &key, &value);) {
-        if (key.size >= NAME)
+        if (key.size >= NAME || (!of_token && is_of_token(key)))
             continue;
         memcpy(text, key.data, key.size);
         text[key.size] = 0;
@@ -131,7 +137,7 @@ void respond_info(struct web_connection *v, const struct replies *replies) {
     doc_number(&d, "time-ms", (int64_t)web_now_ms(v->web));
     doc_text(&d, "version", mr_str(mr_version()));
     write_who(&d, v->session->who);
-    web_write_info(&d, "info", replies->of[0]->bytes);
+    web_write_info(&d, "info", replies->of[0]->bytes, true);
     doc_close(&d, '}');
     respond_doc(v, &d, HTTP_OK);
 }
@@ -249,17 +255,19 @@ static void write_quotas_of(struct doc *d, const struct host *h, const struct au
     doc_close(d, '}');
 }
 
-// Tokens with quotas: the first ones, or only its own for a token of some stages.
+// Tokens with quotas: the first ones, as in /metrics, or only its own for a token that may not read
+// all stages.
 void respond_quotas(struct web_connection *v, const struct replies *replies) {
     const struct host *h = v->session->host;
     const struct auth_entry *who = v->session->who;
+    bool sees_all = who && who->all && who->roles & (ROLE_READ | ROLE_ADMIN);
     uint32_t shown = 0;
     struct doc d = doc_begin(v);
     (void)replies;
     doc_open(&d, "quotas", '[');
     for (size_t i = 0; who && i < auth_count(h->auth) && shown < WEB_QUOTA_TOKENS; i++) {
         const struct auth_entry *e = auth_at(h->auth, i);
-        if (!e->has_quota || !(who->all || e->maker == who->maker))
+        if (!e->has_quota || !(sees_all || e->maker == who->maker))
             continue;
         write_quotas_of(&d, h, e);
         shown++;

@@ -121,8 +121,9 @@ void on_event(uv_timer_t *);
 
 struct doc;
 void write_health(struct doc *, const struct host *);
-void web_write_info(struct doc *, const char *name,
-                    mr_bytes info); // lines of name:value as an object
+
+// Writes lines of name:value as an object, with or without those about the token that ran INFO.
+void web_write_info(struct doc *, const char *name, mr_bytes info, bool of_token);
 
 // The value of a line of INFO as a number; 0: there is no such line.
 uint64_t info_number(mr_bytes info, const char *name);

@@ -203,8 +203,8 @@ static void end_form(struct web_connection *v) {
     v->form_json = (struct form_json){ 0 };
 }
 
-// Sets the name of the client for as long as the request runs: the next one of this connection may
-// be another client's, behind a proxy.
+// Each request that has a name sets it anew: behind a proxy the next one of this connection may be
+// another client's.
 static int read_client_name(struct web_connection *v) {
     const struct form_field *x = form_find(&v->form, mr_str("name"));
     if (x && x->kind != FORM_TEXT)

@@ -543,6 +543,7 @@ def roles_and_stages_hold_as_on_the_wire():
                        {"token": "none", "epics": {"used": 0, "max": 5}})
     equal(web.get("/api/quotas", token=few)["quotas"], [of_few])
     equal(web.get("/api/quotas", token=names["read"])["quotas"], [of_few, of_none])
+    equal(web.get("/api/quotas", token=names["push"])["quotas"], [])
     check(b"sms.a" not in web.get("/metrics", token=few))
     check(b"sms.a" in web.get("/metrics", token=names["read"]))
     hidden = {"store", "log_bytes", "used_memory", "buffer_bytes", "connected_clients", "total_commands_processed"}
@@ -658,6 +659,7 @@ def events_have_stages_and_health():
     stream, other = Stream(web), Stream(web)
     first = stream.event()
     equal((first["stages"], first["health"], first["info"]["store"]), ([], "ok", "mem:"))
+    equal({"token", "used_jobs"} & set(first["info"]), set())  # one event may be for several tokens
     client.ask("PUSH", "s", "x")
     event = stream.until(lambda e: e["stages"])
     equal(event["stages"][0]["waiting"], 1)
