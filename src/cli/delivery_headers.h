@@ -1,7 +1,9 @@
 // Headers of a delivery: those that the command line gives, and those that describe the job:
 //
-//     Millrace-Id: 17              the same in every attempt: a receiver that has seen it can skip
-//     it Millrace-Stage: mail Millrace-Key: ann            unless there is none Millrace-Attempt: 1
+//     Millrace-Id: 17              the same in every attempt: a receiver can skip a repeat
+//     Millrace-Stage: mail
+//     Millrace-Key: ann            unless there is none
+//     Millrace-Attempt: 1
 //     Millrace-Deadline-Ms: 5000   what is left, if there is a deadline
 //     Millrace-Meta: …             unless there is none
 //     traceparent: 00-…            if the metadata is one, or a JSON object with one; so tracestate
