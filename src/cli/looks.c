@@ -68,15 +68,11 @@ enum cli_exit channels_run(const struct input *in) {
 #define WORKER(member) offsetof(struct worker_reply, member)
 
 static const struct column worker_columns[] = {
-    { WORKER(id), "ID", SHAPE_NUMBER },
-    { WORKER(name), "NAME", SHAPE_TEXT },
-    { WORKER(address), "ADDRESS", SHAPE_TEXT },
-    { WORKER(stages), "STAGES", SHAPE_TEXT },
-    { WORKER(leases), "LEASES", SHAPE_NUMBER },
-    { WORKER(taken), "TAKEN", SHAPE_NUMBER },
-    { WORKER(ended), "ENDED", SHAPE_NUMBER },
-    { WORKER(age_ms), "SINCE", SHAPE_AGE },
-    { 0 },
+    { WORKER(id), "ID", SHAPE_NUMBER },         { WORKER(name), "NAME", SHAPE_TEXT },
+    { WORKER(address), "ADDRESS", SHAPE_TEXT }, { WORKER(stages), "STAGES", SHAPE_TEXT },
+    { WORKER(leases), "LEASES", SHAPE_NUMBER }, { WORKER(level), "LEVEL", SHAPE_NUMBER },
+    { WORKER(taken), "TAKEN", SHAPE_NUMBER },   { WORKER(ended), "ENDED", SHAPE_NUMBER },
+    { WORKER(age_ms), "SINCE", SHAPE_AGE },     { 0 },
 };
 
 static const struct cli_listing workers_listing = { &worker_replies, worker_columns,

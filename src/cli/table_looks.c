@@ -59,8 +59,8 @@ const struct cli_command looks_commands[] = {
         .name = "workers",
         .arguments = "",
         .doc = "list the workers",
-        .help = "Lists connections that take jobs: their stages, and the jobs that they hold,\n"
-                "have taken and have ended.\n",
+        .help = "Lists connections that take jobs: their stages, and the jobs that they hold, run\n"
+                "at once (LEVEL; 0: not reported), have taken and have ended.\n",
         .examples = "millrace workers\n",
         .options = { TOP, AT, JSON },
         .run = workers_run,

@@ -69,6 +69,20 @@ static void why_held(const struct stage_info *i, const char *sentence, const cha
         (void)snprintf(out, size, "%s", text);
 }
 
+// More workers are of use only if a job could start now: not if all wait for their keys.
+static void why_running(const struct stage_info *i, const char *name, char *out, size_t size) {
+    char more[STAGE_NAME_MOST + 100] = "";
+    if (i->ready)
+        (void)snprintf(more, sizeof more, "; more workers (TAKE %s) would run more at once", name);
+    else if (i->waiting)
+        (void)snprintf(more, sizeof more,
+                       "; all that wait are behind jobs of their keys: CHANNELS %s shows the keys",
+                       name);
+    (void)snprintf(out, size, "%s runs jobs%s (running: %" PRIu64 ", waiting: %" PRIu64 ")%s.",
+                   name, i->draining ? " and is draining: it refuses pushes" : "", i->running,
+                   i->waiting, more);
+}
+
 void stage_why(const struct stage_info *i, char *out, size_t size) {
     char name[STAGE_NAME_MOST + 1];
     (void)snprintf(name, sizeof name, "%.*s", (int)i->name.size, (const char *)i->name.data);
@@ -78,11 +92,12 @@ void stage_why(const struct stage_info *i, char *out, size_t size) {
     else if (strncmp(i->held_by, "downstream:", 11) == 0)
         why_downstream(name, i->held_by, out, size);
     else if (i->running)
+        why_running(i, name, out, size);
+    else if (i->dead && !i->waiting)
         (void)snprintf(out, size,
-                       "%s runs jobs%s (running: %" PRIu64 ", waiting: %" PRIu64
-                       "); more workers (TAKE %s) would run more at once.",
-                       name, i->draining ? " and is draining: it refuses pushes" : "", i->running,
-                       i->waiting, name);
+                       "%s has only dead jobs (%" PRIu64
+                       "): DEAD %s shows them, and why they failed.",
+                       name, i->dead, name);
     else
         (void)snprintf(out, size, "%s has no jobs: PUSH %s BODY pushes one.", name, name);
 }

@@ -99,6 +99,24 @@ static void R20_a_sentence_explains_why_a_stage_waits(void **state) {
     must(mr_done(take(m, "s", "x")));
     must(mr_stage_why(m, "s", why, sizeof why));
     assert_string_equal(why, "s has no jobs: PUSH s BODY pushes one.");
+    push(m, "s", "k", "first");
+    push(m, "s", "k", "second");
+    mr_job *first = take(m, "s", "first");
+    must(mr_stage_why(m, "s", why, sizeof why));
+    assert_string_equal(why, "s runs jobs (running: 1, waiting: 1); all that wait are behind jobs "
+                             "of their keys: CHANNELS s shows the keys.");
+    push(m, "s", "other", "third");
+    must(mr_stage_why(m, "s", why, sizeof why));
+    assert_string_equal(why, "s runs jobs (running: 1, waiting: 2); more workers (TAKE s) would "
+                             "run more at once.");
+    must(mr_done(first));
+    must(mr_done(take(m, "s", "third")));
+    must(mr_done(take(m, "s", "second")));
+    must(mr_stage_set(m, "s", "attempts", "1"));
+    push(m, "s", NULL, "y");
+    must(mr_fail(take(m, "s", "y"), "no", MR_BACKOFF));
+    must(mr_stage_why(m, "s", why, sizeof why));
+    assert_string_equal(why, "s has only dead jobs (1): DEAD s shows them, and why they failed.");
     must(mr_close(m));
 }
 

@@ -1199,7 +1199,7 @@ static void WHY_says_why_a_stage_waits(void **state) {
     ask(d, 0, "WHY s", "\"s has no worker*It is also draining*RESUME s *\"");
     ask(d, 0, "RESUME s", "+OK");
     struct job job = take(d, 0, "s");
-    ask(d, 0, "WHY s", "\"s runs jobs (running: 1, waiting: 0)*\"");
+    ask(d, 0, "WHY s", "\"s runs jobs (running: 1, waiting: 0).\"");
     ask(d, 0, "STAGE s concurrency 1", "+OK");
     push(d, "s b");
     ask(d, 0, "WHY s", "\"s runs as many*STAGE s concurrency none*\"");
