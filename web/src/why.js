@@ -64,8 +64,10 @@ function downstream(heldBy) {
 }
 
 function progressing(s) {
+  if (s.running && s.waiting && s.level && s.running >= s.level)
+    return [`Running ${counted(s.running, 'job')}, as many as its workers take at once.`, null];
   if (s.running && s.waiting)
-    return [`Running ${counted(s.running, 'job')}; more workers would run more at once.`, null];
+    return [`Running ${counted(s.running, 'job')}; the others wait for their keys or for a worker.`, null];
   if (s.running) return [`Running ${counted(s.running, 'job')}.`, null];
   if (s.waiting) return ['About to start.', null];
   return ['No jobs.', null];

@@ -51,7 +51,8 @@ function rowButtons(refresh) {
   };
 }
 
-const NOTHING = 'No dead letter matches. A job is listed here when its last attempt has failed.';
+const NOTHING = 'No dead letters. A job is listed here when its last attempt has failed.',
+  NO_MATCH = 'No dead letter matches.';
 
 function deadTable(chosen, changed, refresh) {
   return liveTable({
@@ -147,7 +148,7 @@ function groupTable(shown, show, refresh) {
   return liveTable({
     label: 'Reasons',
     key: (g) => g.reason,
-    empty: NOTHING,
+    empty: '', // the table of jobs says it
     columns: [
       { head: 'Reason', wide: true, text: (g) => g.reason || '(none)' },
       { head: 'Jobs', number: true, text: (g) => count(g.ids.length) },
@@ -164,6 +165,12 @@ function groupsText(groups, { looked, all }, { stage }) {
   const more = groups.length > GROUPS ? ` The ${GROUPS} most frequent of ${count(groups.length)} reasons are shown.` : '';
   if (all) return more.trim();
   return `The first ${count(looked)} of ${count(Math.max(dead, looked))} dead letters were looked at.${more}`;
+}
+
+// Why no job is listed.
+function nothingText({ all }, filter) {
+  if (!all) return 'None of the jobs examined so far matches.';
+  return Object.keys(filter).length ? NO_MATCH : NOTHING;
 }
 
 const deadOf = (stage) =>
@@ -298,8 +305,8 @@ export function deadView(_, query) {
     );
     setShown(every, only !== null);
     setShown(further, !seen.all);
-    for (const part of [table, reasons])
-      setText(part.nothing, seen.all ? NOTHING : 'None of the jobs examined so far matches.');
+    setShown(grouped, groups.length > 0 || !seen.all);
+    setText(table.nothing, nothingText(seen, filter));
     changed();
   }
 
@@ -326,6 +333,8 @@ export function deadView(_, query) {
     () => LOOK_MS * Math.max(1, seen.looked / PAGE),
   );
 
+  const grouped = panel('Reasons', reasons.node, el('div.row', examined, further));
+  setShown(grouped, false);
   setShown(further, false);
   setShown(every, false);
   changed();
@@ -334,7 +343,7 @@ export function deadView(_, query) {
     node: fragment(
       el('div.title', el('h1', 'Dead letters')),
       panel('Filter', form.node),
-      panel('Reasons', reasons.node, el('div.row', examined, further)),
+      grouped,
       panel(
         'Jobs',
         needs('admin', el('div.row', retrySome, dropSome, retryAll, dropAll, chooseAll)),

@@ -43,7 +43,7 @@ const epicButtons = (refresh) => (get) => {
     return { node, set: (e) => setShown(node, Boolean(e.stage) && shown(e)) };
   });
   return {
-    node: el('span', ...made.map((b) => b.node)),
+    node: el('div.row.tight', ...made.map((b) => b.node)),
     set: (e) => made.forEach((b) => b.set(e)),
   };
 };

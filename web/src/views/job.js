@@ -87,7 +87,7 @@ const ACTS = [
 
 // The body, or the result once the job is done: requested once, since it may be large.
 function makeContents(id) {
-  const node = el('div');
+  const node = el('div.stack');
   let shown = '';
   return {
     node,

@@ -118,6 +118,7 @@ export function stageJobs(name, first) {
         : (EMPTY[status] ?? `No job that is ${status} is kept.`);
       last = jobs.at(-1)?.id ?? '';
       tables.update(status, jobs, from ? 'There are no more.' : none);
+      cancel.disabled = jobs.length === 0 && from === '';
       setShown(more, jobs.length === ROWS);
       setShown(begin, from !== '');
       setText(said, '');
