@@ -92,10 +92,9 @@ def its_guide_runs_as_it_stands():
     equal((ended.code, ended.out), (0, "{'ok': True}\n"), ended)
     worker.signal(15)
     equal(worker.end().code, 0)
-    equal(run(2).end().code, 0)
-    importer = run(3, "") if guide[3].startswith("from") else Running(
-        sys.executable, "-c", "from millrace import Millrace\nm = Millrace()\n" + guide[3], text=True, env=environment,
-        cwd=path(""))
+    ended = run(2).end()
+    equal((ended.code, ended.out), (0, "{'ok': True}\n"), ended)
+    importer = run(3)
     client = Client(server)
     wait_until(lambda: any("import" in stage for stage in client.ask("STAGES")), "the import has begun")
     while importer.process.poll() is None and len(client.work_off("import")) < 3:

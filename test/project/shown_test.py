@@ -99,6 +99,7 @@ def make_files():
     write("text.txt", "one two\ntwo\n")
     write("words.yaml", re.search(r"^flow: words\n(?:.+\n)+?(?=```)", read("docs/flows.md"), re.M)[0])
     ok("sed 's/flow: words/flow: campaign/' words.yaml >campaign.yaml")
+    shutil.copytree(os.path.join(ROOT, "examples/flows"), "examples/flows")
     schedules = re.search(r"^    reports:.*\n(?:    .*\n)+", read("docs/schedules.md"), re.M)[0]
     write("schedules.yaml", re.sub(r"^    ", "", schedules, flags=re.M))
     write("millrace.conf", ok("millrace help --config"))
