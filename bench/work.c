@@ -1,7 +1,7 @@
-// Threads: this one pushes to mem:, those of a worker run an empty handler. The jobs of a key run
-// in order and never overlap.
+// Threads: this one pushes to mem: or URL, those of a worker run an empty handler. The jobs of a
+// key run in order and never overlap.
 //
-//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS [HOW [SHARDS]]]]]]]
+//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS [HOW [SHARDS [URL]]]]]]]]
 //
 // BATCH: taken at once, and pushed at once. RUNNERS 0: the worker tunes itself. HOW 1: no worker,
 // RUNNERS plain threads take and end jobs by hand; what a worker costs is the difference.
@@ -117,7 +117,7 @@ int main(int argc, char **argv) {
     task.jobs -= task.jobs % task.batch;
     mr *m;
     mr_options options = { .shards = (uint32_t)argument(argc, argv, 7, 1) };
-    try(mr_open("mem:", &options, &m), "open");
+    try(mr_open(argc > 8 ? argv[8] : "mem:", &options, &m), "open");
     (how ? with_hands : with_worker)(m, runners, &task);
     try(mr_close(m), "close");
     free(task.keys.names);

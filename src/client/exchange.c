@@ -85,6 +85,8 @@ void exchange_text_option(struct exchange *x, const char *name, mr_bytes text) {
 }
 
 int exchange_write(const struct exchange *x, struct buffer *out) {
+    if (x->commits)
+        return commits_write(x, out);
     uint8_t line[1 + NUMBER_DIGITS + 2];
     size_t size = (size_t)(number_line_write(line, '*', x->words) - line);
     int err = buffer_reserve(out, size + x->text.size);
@@ -232,8 +234,8 @@ static void exchange_settle(struct exchange *x) {
 
 void exchange_answer(struct exchange *x, const struct response_value *values, uint32_t count) {
     list_remove(&x->of_link);
-    if (!x->fails_if_lost)
-        keep_value(x, values); // that of request.h copies all of it
+    if (!x->fails_if_lost && !x->commits)
+        keep_value(x, values); // those of request.h and commits.c read all of it
     if (x->hook)
         x->hook(x->link->client, x, values, count);
     exchange_settle(x);

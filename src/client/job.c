@@ -294,24 +294,31 @@ static struct exchange *end_new(const char *command, const struct job_lease *lea
 
 static int end_send(struct client_puller *, struct exchange *);
 
+void commit_refused(struct client_puller *p, const struct job_lease *lease, int err,
+                    mr_bytes sentence) {
+    if (lease_is_lost(err))
+        return;
+    struct exchange *failed = end_new("FAIL", lease);
+    if (!failed)
+        return; // its lease will run out
+    exchange_bytes(failed, sentence);
+    if (err == MR_ETOOBIG)
+        exchange_word(failed, "NEVER"); // it would be as large again
+    if (end_send(p, failed) < 0)
+        exchange_free(failed);
+}
+
 static void end_hook(struct client *c, struct exchange *x, const struct response_value *v,
                      uint32_t count) {
     struct client_puller *p = x->puller;
     (void)c, (void)v, (void)count;
     p->unanswered--;
     pthread_cond_broadcast(&p->changed);
-    if (x->err >= 0 || lease_is_lost(x->err))
+    if (x->err >= 0)
         return;
     struct job_lease lease;
     memcpy(&lease, x->about.data, sizeof lease);
-    struct exchange *failed = end_new("FAIL", &lease);
-    if (!failed)
-        return; // its lease will run out
-    exchange_bytes(failed, buffer_bytes(&x->answer));
-    if (x->err == MR_ETOOBIG)
-        exchange_word(failed, "NEVER"); // it would be as large again
-    if (end_send(p, failed) < 0)
-        exchange_free(failed);
+    commit_refused(p, &lease, x->err, buffer_bytes(&x->answer));
 }
 
 // A failure that is refused is not failed again.
@@ -390,7 +397,7 @@ static int end_with_state(struct mr_job *job, struct exchange *x, unsigned how) 
     return err;
 }
 
-int client_done(mr_job *job, unsigned how) {
+static int client_commit(struct mr_job *job, unsigned how) {
     struct job_lease lease = job_lease_of(job);
     struct exchange *x = end_new("DONE", &lease);
     if (x) {
@@ -400,6 +407,33 @@ int client_done(mr_job *job, unsigned how) {
     bool decides = job->has_new_state && leased_job_is_followed(job);
     leased_job_pass_state(job, false);
     return decides ? end_with_state(job, x, how) : client_job_end(job, x, how);
+}
+
+static bool is_plain(const struct mr_job *job) {
+    return !job->result.size && !job->has_new_state && !job->emits.size;
+}
+
+// Sends it together with others, unless the answer is to be waited for. True: it was ended.
+static bool end_plainly(struct mr_job *job, unsigned how, int *out_err) {
+    struct client *c = client_of_job(job);
+    struct client_puller *p = puller_of_job(job);
+    struct job_lease lease = job_lease_of(job);
+    pthread_mutex_lock(&c->lock);
+    bool ends = p->unanswered < UNANSWERED_MOST;
+    if (ends) {
+        leased_job_pass_state(job, false);
+        *out_err = commits_add(p, &lease);
+        client_job_drop(c, job, how);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return ends;
+}
+
+int client_done(mr_job *job, unsigned how) {
+    int err;
+    if (!(how & FINISH_WAIT) && is_plain(job) && end_plainly(job, how, &err))
+        return err;
+    return client_commit(job, how);
 }
 
 int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {

@@ -14,7 +14,7 @@
 //     PUSH            carries a number of a source of ours, which the server has seen or not, as
 //                     long as it is sure to know the source (SOURCE_REPEAT_MS); then it fails
 //     CALL            carries a `once`; it is sent again also while its end is awaited
-//     DONE FAIL …     carry a token, which ends one lease and only once
+//     DONE FAIL …     carry a token, which ends one lease and only once; DONEMANY has one per job
 //     SCHEDULE … NOW  is not sent again: it fails
 //     TAKE            the leases of the lost link have ended, so it can be sent again as it is
 //
@@ -55,6 +55,7 @@ struct exchange {
     void *owner; // the hook's
     bool sent, answered;
     bool waited_for;              // by a thread, which frees it; else it is freed when answered
+    bool commits;                 // of commits.c, which writes its words and reads its answer
     bool kept;                    // by its hook, beyond the answer
     bool left;                    // no thread waits for the answer any more
     bool repeated;                // it was sent before, over a link that was lost
@@ -70,7 +71,8 @@ struct exchange {
     struct buffer answer; // bytes that were answered, or the sentence
     pthread_cond_t settled;
     struct client_puller *puller; // of TAKE, BEAT and of what ends a lease
-    struct buffer about;          // struct job_lease: what BEAT, DONE, FAIL, RELEASE are about
+    struct buffer about;          // struct job_lease: what BEAT, DONE, FAIL, RELEASE are about;
+                                  // struct commit: those of commits.c
     struct mr_job *jobs;          // that have just arrived and wait for a BEAT, chained by `next`
 };
 
@@ -386,6 +388,14 @@ void client_unpin(mr_job *);
 int client_beat(mr_job *);
 int client_progress(mr_job *, const struct job_progress *, bool waits);
 int64_t client_beat_all(struct puller *);
+// With the lock: a commit was refused, so the attempt fails, unless the lease is over anyway.
+void commit_refused(struct client_puller *, const struct job_lease *, int err, mr_bytes sentence);
+
+// ---- commits.c: plain commits; all of this with the lock --------------------------------------
+
+// Queues the commit of a job; no thread waits for the answer. Errors as exchange_send; MR_ENOMEM.
+int commits_add(struct client_puller *, const struct job_lease *);
+int commits_write(const struct exchange *, struct buffer *out);
 
 // ---- look.c -----------------------------------------------------------------------------------
 
