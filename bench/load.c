@@ -3,13 +3,14 @@
 //
 //     load PEER PORT PID JOBS WINDOW KEYS BACKLOG RATE BODY    PID: of the server, for its CPU time
 //
-// PEER is a row of `load_peers`. The producer keeps WINDOW pushes in flight; the worker takes up to
-// WINDOW jobs at once, and ends them in the same write as the next request. BACKLOG jobs are pushed
-// before the clock starts, and as many are left when it stops. With a RATE the producer pushes that
-// many jobs a second, a window at a time. BODY is the size of a body, for Millrace only; a window
-// is at most 2 MiB. Prints jobs per second, the CPU time of server and clients per job, and the
-// time from push to start: a body begins with the time of its push. The clock is read once for
-// bytes that are sent or arrive together.
+// PEER is a row of `load_peers`; PORT may be the path of a Unix-domain socket, with a slash. The
+// producer keeps WINDOW pushes in flight; the worker takes up to WINDOW jobs at once, and ends them
+// in the same write as the next request. BACKLOG jobs are pushed before the clock starts, and as
+// many are left when it stops. With a RATE the producer pushes that many jobs a second, a window at
+// a time. BODY is the size of a body, for Millrace only; a window is at most 2 MiB. Prints jobs per
+// second, the CPU time of server and clients per job, and the time from push to start: a body
+// begins with the time of its push. The clock is read once for bytes that are sent or arrive
+// together.
 #include "bench/load.h"
 
 #include <sys/mman.h>
@@ -47,8 +48,8 @@ static void waits_tell(const struct work *w) {
 
 // ---- The two processes ------------------------------------------------------------------------
 
-static struct line *peer_open(const struct peer *p, uint16_t port) {
-    struct line *l = line_open(port);
+static struct line *peer_open(const struct peer *p, struct load_place at) {
+    struct line *l = line_open_at(at);
     if (p->greet)
         p->greet(l);
     return l;
@@ -62,8 +63,8 @@ static void sleep_until(double at_ns) {
         ;
 }
 
-static void produce(const struct peer *p, uint16_t port, const struct work *w) {
-    struct line *l = peer_open(p, port);
+static void produce(const struct peer *p, struct load_place at, const struct work *w) {
+    struct line *l = peer_open(p, at);
     uint64_t sent = 0, told = 0;
     double start_ns = clock_ns(CLOCK_MONOTONIC);
     while (told < w->jobs) {
@@ -81,8 +82,8 @@ static void produce(const struct peer *p, uint16_t port, const struct work *w) {
     exit(0);
 }
 
-static void work(const struct peer *p, uint16_t port, const struct work *w) {
-    struct line *l = peer_open(p, port);
+static void work(const struct peer *p, struct load_place at, const struct work *w) {
+    struct line *l = peer_open(p, at);
     for (uint64_t ended = 0; ended < w->jobs;)
         ended += p->work(l, w, w->jobs - ended);
     exit(0);
@@ -96,13 +97,13 @@ static double server_cpu_ns(pid_t pid) {
     return clock_ns(clock);
 }
 
-static pid_t begin(void (*what)(const struct peer *, uint16_t, const struct work *),
-                   const struct peer *p, uint16_t port, const struct work *w) {
+static pid_t begin(void (*what)(const struct peer *, struct load_place, const struct work *),
+                   const struct peer *p, struct load_place at, const struct work *w) {
     pid_t child = fork();
     if (child < 0)
         die("fork");
     if (!child)
-        what(p, port, w);
+        what(p, at, w);
     return child;
 }
 
@@ -115,22 +116,22 @@ static double end(pid_t child) {
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e3;
 }
 
-static void prepare(const struct peer *p, uint16_t port, const struct work *w) {
+static void prepare(const struct peer *p, struct load_place at, const struct work *w) {
     if (p->prepare)
-        p->prepare(peer_open(p, port));
+        p->prepare(peer_open(p, at));
     struct work backlog = {
         .jobs = w->backlog, .window = MOST_WINDOW, .keys = w->keys, .body = w->body
     };
     if (w->backlog)
-        end(begin(produce, p, port, &backlog));
+        end(begin(produce, p, at, &backlog));
 }
 
-static void run(const struct peer *p, uint16_t port, pid_t server, const struct work *w) {
-    prepare(p, port, w);
+static void run(const struct peer *p, struct load_place at, pid_t server, const struct work *w) {
+    prepare(p, at, w);
     waits_open(w);
     double before = server_cpu_ns(server);
     struct lap start = lap_begin();
-    pid_t producer = begin(produce, p, port, w), worker = begin(work, p, port, w);
+    pid_t producer = begin(produce, p, at, w), worker = begin(work, p, at, w);
     double producer_ns = end(producer), worker_ns = end(worker);
     double wall = lap_end(start).wall_ns, jobs = (double)w->jobs;
     printf("jobs_per_s %.0f\n", jobs / wall * 1e9);
@@ -147,13 +148,14 @@ int main(int argc, char **argv) {
                       .backlog = argument(argc, argv, 7, 0),
                       .rate = argument(argc, argv, 8, 0),
                       .body = argument(argc, argv, 9, BODY) };
-    const char *name = argc > 1 ? argv[1] : "";
+    const char *name = argc > 1 ? argv[1] : "", *at = argc > 2 ? argv[2] : "";
+    struct load_place place = { .port = (uint16_t)atoi(at), .file = strchr(at, '/') ? at : NULL };
     memset(load_body, 'x', sizeof load_body);
     for (size_t i = 0; i < load_peer_count; i++) {
         if (strcmp(load_peers[i].name, name) != 0 || argc < 4 || w.window > MOST_WINDOW ||
             w.body < 16 || w.body > LARGE_BODY || w.window * w.body > OUTPUT / 2)
             continue;
-        run(&load_peers[i], (uint16_t)atoi(argv[2]), (pid_t)atoi(argv[3]), &w);
+        run(&load_peers[i], place, (pid_t)atoi(argv[3]), &w);
         return 0;
     }
     fprintf(stderr, "load: PEER PORT PID [JOBS [WINDOW [KEYS [BACKLOG [RATE [BODY]]]]]]; peers:");

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 enum {
     BODY = 64,            // bytes, by default
@@ -45,17 +46,37 @@ static inline _Noreturn void refused(const char *text, size_t size) {
 
 // ---- Sockets ----------------------------------------------------------------------------------
 
-static inline struct line *line_open(uint16_t port) {
-    struct line *l = calloc(1, sizeof *l);
+// A port of this machine, or the path of a Unix-domain socket.
+struct load_place {
+    uint16_t port;
+    const char *file; // NULL: the port
+};
+
+static inline int line_connect_file(int fd, const char *file) {
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    snprintf(to.sun_path, sizeof to.sun_path, "%s", file);
+    return connect(fd, (struct sockaddr *)&to, sizeof to);
+}
+
+static inline int line_connect_port(int fd, uint16_t port) {
     struct sockaddr_in to = { .sin_family = AF_INET,
                               .sin_port = htons(port),
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int on = 1;
-    if (!l || (l->fd = socket(AF_INET, SOCK_STREAM, 0)) < 0 ||
-        connect(l->fd, (struct sockaddr *)&to, sizeof to) < 0)
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return connect(fd, (struct sockaddr *)&to, sizeof to);
+}
+
+static inline struct line *line_open_at(struct load_place at) {
+    struct line *l = calloc(1, sizeof *l);
+    if (!l || (l->fd = socket(at.file ? AF_UNIX : AF_INET, SOCK_STREAM, 0)) < 0 ||
+        (at.file ? line_connect_file(l->fd, at.file) : line_connect_port(l->fd, at.port)) < 0)
         die("connect");
-    setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return l;
+}
+
+static inline struct line *line_open(uint16_t port) {
+    return line_open_at((struct load_place){ .port = port });
 }
 
 static inline void line_flush(struct line *l) {

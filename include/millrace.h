@@ -122,6 +122,7 @@ typedef struct mr_options {
 //     millrace://[USER:SECRET@]HOST[:PORT]   a server (millrace serve); PORT is 7411 unless given
 //     millrace://…HOST[:PORT],HOST[:PORT]…   a cluster: up to eight nodes, which are tried in turn
 //     millraces://…                          the same with TLS
+//     unix:PATH, unix://[USER:]SECRET@/PATH  a server on this machine, by its Unix-domain socket
 // What was in the store is there again: jobs that ran when it was closed wait at the head of their
 // channels; after a crash they have one failed attempt more.
 //

@@ -298,7 +298,9 @@
     X(SERVER, all, first, uptime_s, count, "uptime_in_seconds", "since the store was read")        \
     X(SERVER, whole, first, store, bytes, "store", "where it is")                                  \
     X(SERVER, all, first, shards, count, "shards", "of the store")                                 \
-    X(SERVER, all, first, port, count, "tcp_port", "at which clients connect")                     \
+    X(SERVER, all, first, port, count, "tcp_port", "at which clients connect; 0: at none")         \
+    X(SERVER, whole, first, unix_path, bytes, "unix_socket",                                       \
+      "path of the Unix-domain socket; empty: there is none")                                      \
     X(CLIENTS, whole, sum, clients, count, "connected_clients", "connections now")                 \
     X(CLIENTS, whole, sum, blocked, count, "blocked_clients", "those whose command waits")         \
     X(CLIENTS, whole, sum, workers, count, "workers", "those that take jobs")                      \

@@ -29,7 +29,7 @@ enum cli_exit {
 #define CLI_HTTP "127.0.0.1:7412"
 #define CLI_URL "millrace://" CLI_LISTEN
 
-enum { CLI_ARGUMENTS = 3, CLI_OPTIONS = 28, CLI_ANY = -1 }; // the last option is an empty one
+enum { CLI_ARGUMENTS = 3, CLI_OPTIONS = 30, CLI_ANY = -1 }; // the last option is an empty one
 enum { CLI_REPEATED = 32 };   // values of an option that may be given several times
 enum { CLI_HELP_LINE = 128 }; // bytes of a line of a table in the help
 

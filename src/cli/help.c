@@ -113,7 +113,8 @@ void help_overview(void) {
     }
     printf("\n"
            "--at URL or MILLRACE_URL names the engine: millrace://HOST:PORT is a server\n"
-           "(" CLI_URL " if neither is given), file:DIR needs none.\n"
+           "(" CLI_URL " if neither is given), unix:PATH one by its socket\n"
+           "file, file:DIR needs none.\n"
            "More about a command: millrace help COMMAND. Version: millrace --version.\n");
 }
 

@@ -37,8 +37,8 @@ int secret_find(char *out, size_t room) {
 
 // Where the part before the @ of an engine's URL stands; NULL: there is none.
 static const char *find_secret(const char *word, size_t *out_size) {
-    const char *scheme = strstr(word, "millrace");
-    const char *begin = scheme ? strstr(scheme, "://") : NULL;
+    const char *scheme = strstr(word, "millrace"), *file = strstr(word, "unix://");
+    const char *begin = file ? file + 4 : scheme ? strstr(scheme, "://") : NULL;
     const char *end = begin ? strrchr(begin, '@') : NULL;
     if (!end)
         return NULL;

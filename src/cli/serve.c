@@ -24,7 +24,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { DRAIN_MS = 10000, CLIENTS_MOST = 1000000 };
+enum { DRAIN_MS = 10000, CLIENTS_MOST = 1000000, LISTEN_TEXT = 256 };
+enum { UNIX_MODE = 0600 }; // of the socket file: only this user connects
 
 struct serving {
     const struct input *flags; // as they were given
@@ -32,6 +33,7 @@ struct serving {
     struct config config;
     const struct serve_start *start;
     struct server_options options;
+    char listen[LISTEN_TEXT]; // its parts, a zero behind each
     char host[PLACE_HOST], http_host[PLACE_HOST];
     char page[SERVE_URL]; // of the front; "": there is none
     enum notice_level level;
@@ -81,10 +83,54 @@ static int read_place(const struct input *in, const char *option, const char *va
     return 0;
 }
 
+static const char file_scheme[] = "unix:";
+
+static int read_listen_part(const struct input *in, struct serving *s, const char *part) {
+    struct server_options *o = &s->options;
+    bool is_file = strncmp(part, file_scheme, sizeof file_scheme - 1) == 0;
+    if (is_file ? o->unix_path != NULL : o->host != NULL)
+        return input_refuse(in, "--listen", "it is HOST:PORT, unix:PATH, or one of each");
+    if (is_file) {
+        o->unix_path = part + sizeof file_scheme - 1;
+        return 0;
+    }
+    o->host = s->host;
+    return read_place(in, "--listen", part, s->host, &o->port);
+}
+
+static int read_unix_mode(const struct input *in, struct server_options *o) {
+    const char *value = input_option(in, "--unix-mode");
+    char *end = NULL;
+    o->unix_mode = UNIX_MODE;
+    if (!value)
+        return 0;
+    unsigned long mode = value[0] >= '0' && value[0] <= '7' ? strtoul(value, &end, 8) : 0;
+    if (!o->unix_path)
+        return input_refuse(in, "--unix-mode", "it is for --listen unix:PATH only");
+    if (!mode || *end || mode & ~0777UL || (mode & UNIX_MODE) != UNIX_MODE)
+        return input_refuse(in, "--unix-mode",
+                            "it is octal, and this user has 6: 600, 660 for the group, 666 for "
+                            "every user of this machine");
+    o->unix_mode = (uint32_t)mode;
+    return 0;
+}
+
+// HOST:PORT, unix:PATH, or both with a comma between them.
 static int read_listen(const struct input *in, struct serving *s) {
-    s->options.host = s->host;
-    return read_place(in, "--listen", serve_option_or(in, "--listen", CLI_LISTEN), s->host,
-                      &s->options.port);
+    const char *value = serve_option_or(in, "--listen", CLI_LISTEN);
+    int err = 0;
+    if (strlen(value) >= sizeof s->listen)
+        return input_refuse(in, "--listen", "it is too long: a path has at most 107 bytes");
+    snprintf(s->listen, sizeof s->listen, "%s", value);
+    for (char *part = s->listen, *next; err == 0 && part; part = next) {
+        next = strchr(part, ',');
+        if (next)
+            *next++ = 0;
+        err = read_listen_part(in, s, part);
+    }
+    if (err == 0 && !s->options.host && store_is_replicated(&s->options.store_url))
+        err = input_refuse(in, "--listen", "other nodes connect over TCP: HOST:PORT,unix:PATH");
+    return err < 0 ? err : read_unix_mode(in, &s->options);
 }
 
 static int read_http(const struct input *in, struct serving *s) {
@@ -202,27 +248,39 @@ static const char *elsewhere(const char *host) {
     return stands_for_all(host) ? " (from elsewhere: any address or name of this machine)" : "";
 }
 
-static void report_start(const struct serving *s, const char *place) {
-    char url[SERVE_URL];
-    snprintf(url, sizeof url, "millrace%s://%s", s->options.tls.cert ? "s" : "", place);
+static void report_ready(const struct serving *s, const char *host, uint16_t port) {
+    const struct server_options *o = &s->options;
+    char url[SERVE_URL] = "", place[PLACE_TEXT];
+    if (host)
+        snprintf(url, sizeof url, "millrace%s://%s", o->tls.cert ? "s" : "",
+                 place_write(reachable(host), port, place));
+    else
+        snprintf(url, sizeof url, "unix:%s", o->unix_path);
     if (s->start->ready)
         s->start->ready(s->start->arg, url, s->page);
+    bool both = host && o->unix_path;
+    notice(NOTICE_INFO, "ready: store %s, clients connect to %s%s%s%s", o->store, url,
+           host ? elsewhere(host) : "", both ? " or unix:" : "", both ? o->unix_path : "");
+}
+
+static void report_listening(const struct serving *s, const char *host, uint16_t port) {
+    const struct server_options *o = &s->options;
+    char place[PLACE_TEXT] = "";
+    if (host)
+        place_write(host, port, place);
+    notice(NOTICE_INFO, "millrace %s listens on %s%s%s%s%s%s", mr_version(), place,
+           host && o->unix_path ? " and " : "", o->unix_path ? file_scheme : "",
+           o->unix_path ? o->unix_path : "", o->auth ? ", asks for tokens" : "",
+           host && o->tls.cert ? ", encrypts" : "");
 }
 
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     const struct serving *s = arg;
-    const struct server_options *o = &s->options;
-    char place[PLACE_TEXT];
-    place_write(loaded ? reachable(host) : host, port, place);
     if (loaded)
-        report_start(s, place);
-    if (loaded)
-        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace%s://%s%s", o->store,
-               o->tls.cert ? "s" : "", place, elsewhere(host));
+        report_ready(s, host, port);
     else
-        notice(NOTICE_INFO, "millrace %s listens on %s%s%s", mr_version(), place,
-               o->auth ? ", asks for tokens" : "", o->tls.cert ? ", encrypts" : "");
-    if (!loaded && !place_is_loopback(host) && !o->tls.cert)
+        report_listening(s, host, port);
+    if (!loaded && host && !place_is_loopback(host) && !s->options.tls.cert)
         notice(NOTICE_WARN, "secrets and jobs travel in the clear: --tls-cert and --tls-key would "
                             "encrypt them");
 }
@@ -378,7 +436,10 @@ enum cli_exit serve_with(const struct input *flags, const struct serve_start *st
     leave_no_core();
     notice_set(s.level, s.json);
     s.start = start;
-    s.options.listen_fd = start->listen_fd;
+    if (s.options.host)
+        s.options.listen_fd = start->listen_fd;
+    else
+        s.options.unix_fd = start->listen_fd;
     s.options.front_fd = start->http_fd;
     s.options.drain_ms = start->drain_ms;
     s.options.arg = &s;

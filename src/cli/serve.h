@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { SERVE_URL = PLACE_TEXT + 16 };
+enum { SERVE_URL = 256 };
 
 struct serve_start {
     const char *command;    // for messages

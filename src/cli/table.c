@@ -38,6 +38,8 @@ static const struct cli_command work_commands[] = {
                     "    on " CLI_LISTEN ", keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
                     "    in memory only, on a free port, which it prints\n"
+                    "millrace serve --listen unix:/run/millrace/sock --unix-mode 660\n"
+                    "    for this machine: this user and its group\n"
                     "millrace serve --listen 0.0.0.0:7411 --auth millrace.auth \\\n"
                     "  --tls-cert server.pem --tls-key server.key\n"
                     "    for other machines, with tokens and TLS\n"
@@ -47,7 +49,8 @@ static const struct cli_command work_commands[] = {
                     "    the same in NATS JetStream, on three servers\n"
                     "millrace serve --config /etc/millrace.conf\n",
         .options = { { "--store", "URL", "file:DIR, mem:, postgres:// or nats:// (file:./data)" },
-                     { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
+                     { "--listen", "ADDRESS", "HOST:PORT, unix:PATH or both (" CLI_LISTEN ")" },
+                     { "--unix-mode", "MODE", "permissions of the socket file, octal (600)" },
                      { "--cluster", "NAME", "which cluster of the store; without it main" },
                      { "--takeover", "D", "silence after which another node takes over; else 10s" },
                      { "--require-replication", NULL,

@@ -233,7 +233,10 @@ int client_open(const char *url, const struct client_options *o, struct engine *
     struct engine_url place;
     int err = url_read(url, &place);
     if (err >= 0 && place.local)
-        err = error_set(MR_EINVAL, "%.200s is not the URL of a server: millrace://HOST:PORT", url);
+        err = error_set(MR_EINVAL,
+                        "%.200s is not the URL of a server: millrace://HOST:PORT or "
+                        "unix:PATH",
+                        url);
     if (err >= 0 && !place.secure && (o->tls.ca || o->tls.cert || o->tls.key))
         err = error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://");
     if (err < 0)

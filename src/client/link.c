@@ -378,7 +378,8 @@ static ssize_t link_receive_some(struct client_link *l) {
 // A server that uses TLS closes a connection that does not, without an answer.
 static void lose_closed(struct client_link *l, const char *why) {
     const char *where = l->client->where;
-    bool unanswered = l->state == LINK_GREETING && !l->greeted && !l->tls;
+    bool unanswered =
+        l->state == LINK_GREETING && !l->greeted && !l->tls && l->client->nodes[0].port[0];
     link_lose(l, MR_ENET, "the connection to %s is lost: %s%s%s", where, why,
               unanswered ? "; a server that encrypts is at millraces://" : "",
               unanswered ? where : "");
@@ -526,7 +527,7 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
         if (now_ms < l->give_up_ms)
             break;
         link_lose(l, MR_ENET,
-                  "%s does not answer as a Millrace server does; is it the port of --listen?",
+                  "%s does not answer as a Millrace server does; is it the address of --listen?",
                   l->client->where);
         break;
     case LINK_LOADING:

@@ -1,12 +1,17 @@
-// Sockets: finding the addresses of a host, and connecting without waiting.
+// Sockets: finding the addresses of a host, and connecting without waiting; a Unix-domain socket
+// connects at once.
 #include "tls/socket.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 struct server_address {
@@ -20,25 +25,36 @@ struct address_list {
     size_t count;
 };
 
-static int add_address(struct address_list *f, const struct addrinfo *a, uint32_t node) {
+static int add_address(struct address_list *f, const struct sockaddr *at, socklen_t size,
+                       uint32_t node) {
     struct server_address *more = mem_resize(f->all, (f->count + 1) * sizeof *more);
     if (!more)
         return error_set(MR_ENOMEM, "no memory for addresses");
     f->all = more;
     more += f->count++;
-    *more = (struct server_address){ .size = a->ai_addrlen, .node = node };
-    memcpy(&more->at, a->ai_addr, a->ai_addrlen);
+    *more = (struct server_address){ .size = size, .node = node };
+    memcpy(&more->at, at, size);
     return 0;
+}
+
+static_assert(sizeof((struct sockaddr_un *)0)->sun_path == URL_FILE, "the system's limit");
+
+static int add_file(struct address_list *f, const char *path, uint32_t node) {
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    memcpy(at.sun_path, path, strlen(path)); // url_read has checked its size
+    return add_address(f, (const struct sockaddr *)&at, sizeof at, node);
 }
 
 static int add_addresses_of(struct address_list *f, const struct url_node *n, uint32_t node) {
     struct addrinfo *all, wanted = { .ai_socktype = SOCK_STREAM };
+    if (!n->port[0])
+        return add_file(f, n->host, node);
     int failed = getaddrinfo(n->host, n->port, &wanted, &all), err = 0;
     if (failed)
         return error_set(MR_ENET, "no address of host '%s' is known: %s", n->host,
                          gai_strerror(failed));
     for (const struct addrinfo *a = all; err == 0 && a; a = a->ai_next)
-        err = add_address(f, a, node);
+        err = add_address(f, a->ai_addr, a->ai_addrlen, node);
     freeaddrinfo(all);
     return err;
 }
@@ -57,12 +73,32 @@ int addresses_find(const struct client *c, struct server_address **out, size_t *
     return 0;
 }
 
+enum { QUEUE_MS = 1000 };
+
+// Without waiting it would fail while the server's queue of new connections is full, as when many
+// clients start at once.
+static int connect_file(int fd, const struct server_address *a) {
+    struct timeval most = { .tv_sec = QUEUE_MS / 1000 };
+    int flags = fcntl(fd, F_GETFL);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most); // works without, too
+    if (fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0 ||
+        connect(fd, (const struct sockaddr *)&a->at, a->size) < 0)
+        return -1;
+    return fcntl(fd, F_SETFL, flags);
+}
+
+static int connect_to(int fd, const struct server_address *a) {
+    if (a->at.ss_family == AF_UNIX)
+        return connect_file(fd, a);
+    socket_set_up(fd);
+    return connect(fd, (const struct sockaddr *)&a->at, a->size);
+}
+
 int socket_connect(const struct server_address *a) {
     int fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    socket_set_up(fd);
-    if (connect(fd, (const struct sockaddr *)&a->at, a->size) == 0 || errno == EINPROGRESS)
+    if (connect_to(fd, a) == 0 || errno == EINPROGRESS)
         return fd;
     int failed = -errno;
     close(fd);

@@ -64,6 +64,7 @@ static void fill_server(const struct session *s, struct info_values *to) {
     r->store = mr_str(h->store);
     r->shards = h->shards;
     r->port = h->port;
+    r->unix_path = mr_str(h->unix_path ? h->unix_path : "");
 }
 
 static void fill_clients(const struct session *s, struct info_values *to) {

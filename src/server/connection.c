@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { CLIENT_NAME = LIMIT_NAME + 80 };
@@ -491,13 +492,35 @@ static void note_origin(struct connection *c, const struct sockaddr *at) {
     c->local = v4 ? v4[0] == 127 : IN6_IS_ADDR_LOOPBACK(v6);
 }
 
-// Sets "127.0.0.1:40000" or "[::1]:40000"; empty if the system does not know it.
+// A client of the Unix-domain socket is counted by its user; no address of a network is like that.
+static void note_process(struct connection *c) {
+    struct ucred peer = { 0 };
+    socklen_t size = sizeof peer;
+    uv_os_fd_t fd;
+    c->local = c->by_file = true;
+    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return;
+    uint8_t *origin = c->unauthenticated.address;
+    origin[QUOTA_HOLDER - 1] = 1;
+    memcpy(origin + QUOTA_HOLDER / 2, &peer.uid, sizeof peer.uid);
+    snprintf(c->address, sizeof c->address, "unix:uid=%u,pid=%d", peer.uid, peer.pid);
+}
+
+// Sets "127.0.0.1:40000", "[::1]:40000" or "unix:uid=1000,pid=42"; empty if the system does not
+// know it.
 static void note_address(struct connection *c) {
     struct sockaddr_storage peer;
     struct sockaddr *at = (struct sockaddr *)&peer;
     int size = sizeof peer;
     char name[INET6_ADDRSTRLEN];
-    if (uv_tcp_getpeername(&c->tcp, at, &size) < 0 || uv_ip_name(at, name, sizeof name) < 0)
+    if (uv_tcp_getpeername(&c->tcp, at, &size) < 0)
+        return;
+    if (at->sa_family == AF_UNIX) {
+        note_process(c);
+        return;
+    }
+    if (uv_ip_name(at, name, sizeof name) < 0)
         return;
     bool v6 = at->sa_family == AF_INET6;
     uint16_t port = ntohs(((struct sockaddr_in *)at)->sin_port); // same offset in IPv6
@@ -628,7 +651,7 @@ static int secure(struct connection *c) {
     struct server *server = c->loop->server;
     pthread_mutex_lock(&server->lock); // a reload may replace it
     struct tls_context *context = server->credentials.context;
-    int err = context ? tls_accept(context, &c->tls) : 0;
+    int err = context && !c->by_file ? tls_accept(context, &c->tls) : 0;
     pthread_mutex_unlock(&server->lock);
     return err;
 }
@@ -680,7 +703,7 @@ static void connection_write_refused(struct connection *c, bool front) {
         front ? v->server->options.front->refuse(error_text(), text, sizeof text)
               : (size_t)snprintf(text, 256, "-%s %s\r\n", code_name(CODE_FULL), error_text());
     uv_buf_t buf = uv_buf_init(text, (unsigned)size);
-    if (!v->server->credentials.tls.cert)
+    if (!v->server->credentials.tls.cert || c->by_file)
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
     v->host.rejections++;
     connection_note_refused(c);
@@ -688,13 +711,13 @@ static void connection_write_refused(struct connection *c, bool front) {
 
 static void on_refused(uv_handle_t *refused) {
     struct loop *v = refused->data;
-    struct listen_socket *both[] = { &v->server->wire, &v->server->front };
+    struct listen_socket *listen = v->server->listen;
     v->refusing = false;
-    for (int i = 0; i < 2; i++) {
-        bool another = both[i]->another && both[i]->open;
-        both[i]->another = false;
+    for (int i = 0; i < LISTEN_KINDS; i++) {
+        bool another = listen[i].another && listen[i].open;
+        listen[i].another = false;
         if (another)
-            on_connection((uv_stream_t *)&both[i]->tcp, 0);
+            on_connection((uv_stream_t *)&listen[i].tcp, 0);
     }
 }
 
@@ -729,16 +752,16 @@ static void accept_later(struct listen_socket *l) {
 // Runs in the first loop when a connection has closed.
 static void accept_waiting(struct host *h, void *arg) {
     struct server *server = arg;
-    struct listen_socket *both[] = { &server->wire, &server->front };
+    struct listen_socket *listen = server->listen;
     (void)h;
     atomic_store(&server->accept_waits, false);
     if (atomic_load(&server->connections) <= server->most_connections / 2)
         server->waiting_reported = false;
-    for (int i = 0; i < 2; i++) {
-        bool waits = both[i]->waiting && both[i]->open;
-        both[i]->waiting = false;
+    for (int i = 0; i < LISTEN_KINDS; i++) {
+        bool waits = listen[i].waiting && listen[i].open;
+        listen[i].waiting = false;
         if (waits)
-            on_connection((uv_stream_t *)&both[i]->tcp, 0);
+            on_connection((uv_stream_t *)&listen[i].tcp, 0);
     }
 }
 
@@ -808,6 +831,7 @@ void on_connection(uv_stream_t *listener, int status) {
     struct listen_socket *l = (struct listen_socket *)listener;
     struct loop *v = l->loop;
     struct server *server = v->server;
+    bool is_front = l == &server->listen[LISTEN_FRONT];
     if (status < 0) {
         notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(status));
         return;
@@ -832,8 +856,8 @@ void on_connection(uv_stream_t *listener, int status) {
     if (err < 0) {
         notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(err));
         connection_close(c);
-    } else if (l == &server->front || !connection_pass_on(c)) {
-        connection_begin(c, l == &server->front);
+    } else if (is_front || !connection_pass_on(c)) {
+        connection_begin(c, is_front);
     }
 }
 
@@ -901,14 +925,14 @@ int connection_dial(struct loop *v, const char *host, uint16_t port,
 }
 
 void connections_accept_on(struct loop *v) {
-    struct listen_socket *both[] = { &v->server->wire, &v->server->front };
+    struct listen_socket *listen = v->server->listen;
     if (!v->accepted)
         return;
     v->accepted = 0;
-    for (int i = 0; i < 2; i++) {
-        bool accepts = both[i]->deferred && both[i]->open;
-        both[i]->deferred = false;
+    for (int i = 0; i < LISTEN_KINDS; i++) {
+        bool accepts = listen[i].deferred && listen[i].open;
+        listen[i].deferred = false;
         if (accepts)
-            on_connection((uv_stream_t *)&both[i]->tcp, 0);
+            on_connection((uv_stream_t *)&listen[i].tcp, 0);
     }
 }

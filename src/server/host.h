@@ -97,6 +97,7 @@ struct host {
     bool messages_delayed;   // there was no memory for a message in this turn
     const char *store;       // its URL, for INFO
     uint16_t port;           // of its clients, for INFO; 0: none
+    const char *unix_path;   // the same, of their Unix-domain socket; NULL: none
     struct auth *auth;       // tokens; NULL: none is required
     struct request_limits request_limits;
     struct request_limits unauthenticated_limits; // of unauthenticated clients

@@ -20,7 +20,6 @@
 #include <uv.h>
 
 enum {
-    BACKLOG = 511,
     SENDING_MS = 2000,     // for unread replies when the server stops
     LAST_WRITES_MS = 5000, // for the store, when a node stops and its jobs have ended
     OWNED_CHECK_MS = 1000, // how often a node checks that it still owns the store
@@ -95,7 +94,9 @@ static void note_leases(struct loop *);
 static void loop_end(struct loop *);
 
 static bool accepts_later(const struct loop *v) {
-    return v->accepted && (v->server->wire.deferred || v->server->front.deferred);
+    const struct listen_socket *listen = v->server->listen;
+    return v->accepted && (listen[LISTEN_TCP].deferred || listen[LISTEN_UNIX].deferred ||
+                           listen[LISTEN_FRONT].deferred);
 }
 
 static bool has_turn(const struct loop *v) {
@@ -434,10 +435,9 @@ static void on_drain_over(uv_timer_t *timer) {
     close_all(server);
 }
 
-static void listener_close(struct listen_socket *l) {
-    if (l->open)
-        uv_close((uv_handle_t *)&l->tcp, NULL);
-    l->open = false;
+static void stop_listening(struct server *server) {
+    for (int i = 0; i < LISTEN_KINDS; i++)
+        listen_close(&server->listen[i]);
 }
 
 // Starts no more jobs.
@@ -482,8 +482,7 @@ static void note_lost_store(struct host *h, void *arg) {
     server->lost = true;
     host_stop_changes(h, "the store was not reached for so long that another node may own it");
     snprintf(server->load_text, sizeof server->load_text, "%s", h->why_stopped);
-    listener_close(&server->wire);
-    listener_close(&server->front);
+    stop_listening(server);
     uv_timer_start(&server->drain_timer, on_store_lost, 0, 0);
 }
 
@@ -532,8 +531,7 @@ void server_drain(struct server *server) {
     if (server->options.on_stop)
         server->options.on_stop(server->options.arg);
     systemd_notify("STOPPING=1\nSTATUS=Letting running jobs end");
-    listener_close(&server->wire);
-    listener_close(&server->front);
+    stop_listening(server);
     uv_timer_start(&server->drain_timer, on_drain_over, (uint64_t)server->options.drain_ms, 0);
     places_leave(server, false);
     for (uint32_t i = 1; i < loop_count(server); i++)
@@ -660,34 +658,6 @@ static void on_loaded(uv_work_t *work, int status) {
 
 // ---- Starting ---------------------------------------------------------------------------------
 
-static int bind_to(struct listen_socket *l, const char *host, uint16_t port) {
-    struct sockaddr_storage address;
-    int err = uv_ip4_addr(host, port, (struct sockaddr_in *)&address);
-    if (err < 0)
-        err = uv_ip6_addr(host, port, (struct sockaddr_in6 *)&address);
-    return err < 0 ? err : uv_tcp_bind(&l->tcp, (struct sockaddr *)&address, 0);
-}
-
-// Listens on an address, or uses `fd`, which already listens. Sets `*port` to the actual port.
-static int listen_on(struct listen_socket *l, const char *host, uint16_t *port, int fd) {
-    struct sockaddr_storage address;
-    int err = fd ? uv_tcp_open(&l->tcp, fd) : bind_to(l, host, *port);
-    if (err == 0)
-        err = uv_listen((uv_stream_t *)&l->tcp, BACKLOG, on_connection);
-    int size = sizeof address;
-    if (err == 0)
-        err = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&address, &size);
-    if (err != 0)
-        return error_set(
-            MR_ENET, "cannot listen on %s:%u: %s%s", host, *port, uv_strerror(err),
-            err == UV_EADDRINUSE
-                ? "; is another server running? Choose another port, or 0 for a free one"
-                : "");
-    *port = ntohs(((struct sockaddr_in *)&address)->sin_port); // at the same place for IPv6
-    l->open = true;
-    return 0;
-}
-
 static void end_turn(void *loop) {
     turn_end(loop);
 }
@@ -713,7 +683,7 @@ static int start_fronts(struct server *server) {
                                  .server = v };
     int err = o->front->start(&place, &server->fronts);
     if (err == 0)
-        err = listen_on(&server->front, o->front_host, &o->front_port, o->front_fd);
+        err = listen_on(&server->listen[LISTEN_FRONT], o->front_host, &o->front_port, o->front_fd);
     if (err == MR_ENET)
         err = error_set(err, "%s; --http sets another address", error_text());
     for (uint32_t i = 0; err == 0 && i < loop_count(server); i++)
@@ -725,7 +695,7 @@ static void write_listening(const struct server *server) {
     const struct server_options *o = &server->options;
     if (o->on_ready)
         o->on_ready(o->arg, o->host, o->port, false);
-    if (o->front && !server->front.open)
+    if (o->front && !server->listen[LISTEN_FRONT].open)
         notice(NOTICE_WARN,
                "%s:%u is in use: running without the page and the API; --http sets another address",
                o->front_host, o->front_port);
@@ -758,17 +728,18 @@ static int init_loop_handles(struct loop *v) {
 
 static int init_server_handles(struct server *server) {
     uv_loop_t *uv = &server->loop[0]->uv;
-    int err;
-    if ((err = uv_tcp_init(uv, &server->wire.tcp)) < 0 ||
-        (err = uv_tcp_init(uv, &server->front.tcp)) < 0 ||
-        (err = uv_timer_init(uv, &server->drain_timer)) < 0 ||
+    int err = 0;
+    for (int i = 0; err == 0 && i < LISTEN_KINDS; i++) {
+        server->listen[i].loop = server->loop[0];
+        err = uv_tcp_init(uv, &server->listen[i].tcp);
+    }
+    if (err < 0 || (err = uv_timer_init(uv, &server->drain_timer)) < 0 ||
         (err = uv_signal_init(uv, &server->interrupt)) < 0 ||
         (err = uv_signal_init(uv, &server->terminate)) < 0 ||
         (err = reload_init(&server->reload, uv, server_reload, server)) < 0 ||
         (err = uv_signal_start(&server->interrupt, loop_on_signal, SIGINT)) < 0 ||
         (err = uv_signal_start(&server->terminate, loop_on_signal, SIGTERM)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
-    server->wire.loop = server->front.loop = server->loop[0];
     server->drain_timer.data = server->loading.data = server;
     server->interrupt.data = server->terminate.data = server;
     return 0;
@@ -889,15 +860,25 @@ static void end_loops(struct server *server) {
     }
 }
 
+static int start_listening(struct server *server) {
+    struct server_options *o = &server->options;
+    struct listen_socket *listen = server->listen;
+    int err = o->host ? listen_on(&listen[LISTEN_TCP], o->host, &o->port, o->listen_fd) : 0;
+    if (err == 0 && o->unix_path)
+        err = listen_on_file(&listen[LISTEN_UNIX], o->unix_path, o->unix_mode, o->unix_fd);
+    for (uint32_t i = 0; err == 0 && i < loop_count(server); i++) {
+        server->loop[i]->host.port = o->port;
+        server->loop[i]->host.unix_path = o->unix_path;
+    }
+    return err;
+}
+
 static int loop_start(struct server *server) {
     int err = create_loops(server);
     if (err == 0)
         err = init_server_handles(server);
     if (err == 0)
-        err = listen_on(&server->wire, server->options.host, &server->options.port,
-                        server->options.listen_fd);
-    for (uint32_t i = 0; err == 0 && i < loop_count(server); i++)
-        server->loop[i]->host.port = server->options.port;
+        err = start_listening(server);
     if (err == 0)
         err = start_fronts(server);
     return err < 0 ? err : loop_start_threads(server);
@@ -959,6 +940,7 @@ int server_run(const struct server_options *options) {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); // a file size limit is then an error of write
     int err = serve(server);
+    socket_file_remove(&server->listen[LISTEN_UNIX].file); // after a start that failed
     for (uint32_t i = server->loops.count; i > 0; i--)
         loop_destroy(server->loop[i - 1]);
     if (server->options.front)

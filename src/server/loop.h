@@ -8,6 +8,7 @@
 #include "server/credentials.h"
 #include "server/front.h"
 #include "server/health.h"
+#include "server/listen.h"
 #include "server/node_link.h"
 #include "server/quota.h"
 #include "server/reload.h"
@@ -20,16 +21,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <uv.h>
-
-// Where clients connect.
-struct listen_socket {
-    uv_tcp_t tcp; // first, so that a handle can be cast
-    struct loop *loop;
-    bool open;
-    bool waiting;  // a connection waits to be accepted until another is closed …
-    bool another;  // … or until a refusal is sent …
-    bool deferred; // … or until the sockets were polled
-};
 
 struct loop {
     struct server *server;
@@ -94,9 +85,9 @@ struct server {
     atomic_bool accept_waits; // a listener waits for a connection to close
 
     // The first loop's:
-    struct listen_socket wire, front; // RESP, and the front (HTTP)
-    void *fronts;                     // shared state of fronts; NULL: there are none
-    uint32_t next_loop;               // the loop that gets the next connection
+    struct listen_socket listen[LISTEN_KINDS];
+    void *fronts;       // shared state of fronts; NULL: there are none
+    uint32_t next_loop; // the loop that gets the next connection
     uv_timer_t drain_timer;
     uv_signal_t interrupt, terminate;
     struct reload reload;
@@ -129,7 +120,8 @@ struct connection {
     size_t pending_left;   // … and their number at the last check
     bool reading, writing, closing;
     struct list of_resting; // node of loop.resting or loop.skipped
-    bool local;             // the client is on this machine
+    bool local;             // the client is on this machine …
+    bool by_file;           // … and connected by a Unix-domain socket: never encrypted
     char address[64];
 };
 

@@ -609,7 +609,7 @@ int places_start(struct server *server) {
     const struct server_options *o = &server->options;
     return err < 0 ? err
                    : c->started(c->arg, server, &v->uv, o->port,
-                                server->front.open ? o->front_port : 0);
+                                server->listen[LISTEN_FRONT].open ? o->front_port : 0);
 }
 
 void places_stop(struct server *server) {

@@ -57,9 +57,12 @@ struct server_options {
     uint32_t max_clients, max_per_address; // connections; 0: as in limits.h
     uint64_t max_unread_ms;                // how long replies may stay unread; 0: as in limits.h
     uint64_t max_idle_ms;                  // how long a connection may do nothing; 0: for ever
-    const char *host;                      // to listen on
+    const char *host;                      // to listen on; NULL: no TCP
     uint16_t port;                         // 0: any free one
     int listen_fd;                         // a socket that listens there already; 0: none
+    const char *unix_path;                 // of a Unix-domain socket to listen on; NULL: none
+    uint32_t unix_mode;                    // permissions of its file
+    int unix_fd;                           // a socket that listens there already; 0: none
     // A front (HTTP) and where it listens; NULL: none. If the address was not set by the user, the
     // server runs without the front when it cannot listen there.
     const struct front_impl *front;
@@ -70,8 +73,8 @@ struct server_options {
     const char *auth;     // the file of tokens; NULL: no token is required
     struct tls_files tls; // with a certificate, connections are encrypted
     int64_t drain_ms;     // how long running jobs may take to end at shutdown
-    // Called when clients can connect, and again, with `loaded`, when the store was read. May be
-    // NULL.
+    // Called when clients can connect, and again, with `loaded`, when the store was read; `host` is
+    // NULL without TCP. May be NULL.
     void (*on_ready)(void *arg, const char *host, uint16_t port, bool loaded);
     void (*on_front)(void *arg, const char *host, uint16_t port); // the same for the front
     // For a node of a cluster: the server ends, with MR_ESTOPPED, as soon as its log has stopped or

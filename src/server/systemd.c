@@ -90,6 +90,7 @@ static int address_write(int fd, char *out) {
         struct sockaddr any;
         struct sockaddr_in v4;
         struct sockaddr_in6 v6;
+        struct sockaddr_un file;
     } a = { 0 };
     socklen_t size = sizeof a;
     char host[INET6_ADDRSTRLEN];
@@ -101,8 +102,10 @@ static int address_write(int fd, char *out) {
     } else if (a.any.sa_family == AF_INET6) {
         inet_ntop(AF_INET6, &a.v6.sin6_addr, host, sizeof host);
         snprintf(out, SYSTEMD_ADDRESS, "[%s]:%u", host, ntohs(a.v6.sin6_port));
+    } else if (a.any.sa_family == AF_UNIX && a.file.sun_path[0]) {
+        snprintf(out, SYSTEMD_ADDRESS, "unix:%.*s", (int)sizeof a.file.sun_path, a.file.sun_path);
     } else {
-        return error_set(MR_EINVAL, "the socket from systemd is not a TCP socket");
+        return error_set(MR_EINVAL, "the socket from systemd has neither a TCP address nor a path");
     }
     return 0;
 }

@@ -16,10 +16,10 @@ void systemd_notify_reloading(void);
 // The interval for WATCHDOG=1, half of the configured one; 0: none.
 uint64_t systemd_watchdog_ms(void);
 
-// The listening socket that systemd has passed, and its address as HOST:PORT. 0: there is none;
-// MR_EINVAL: there are several, or it is not a listening TCP socket. To be called once: it removes
-// the variables from the environment.
-enum { SYSTEMD_ADDRESS = 64 };
+// The listening socket that systemd has passed, and its address as HOST:PORT or
+// unix:PATH. 0: there is none; MR_EINVAL: there are several, or it does not listen on such an
+// address. To be called once: it removes the variables from the environment.
+enum { SYSTEMD_ADDRESS = 128 };
 int systemd_socket(int *out_fd, char out_address[SYSTEMD_ADDRESS]);
 
 #endif

@@ -11,7 +11,8 @@
 static int refuse_url(const char *what) {
     return error_set(MR_EINVAL,
                      "%s: the URL of a server is millrace://HOST:PORT, with a secret "
-                     "millrace://SECRET@HOST:PORT; millraces:// is the same with TLS",
+                     "millrace://SECRET@HOST:PORT; millraces:// is the same with TLS, and "
+                     "unix:PATH its socket file",
                      what);
 }
 
@@ -120,24 +121,65 @@ static int read_url_server(struct engine_url *u, const char *text) {
     return err < 0 ? err : read_url_nodes(u, place);
 }
 
+// PATH, or //[USER:SECRET@]/PATH.
+static int read_url_file(struct engine_url *u, const char *text) {
+    const char *path = text;
+    if (strncmp(text, "//", 2) == 0) {
+        const char *begin = text + 2;
+        const char *slash = strchr(begin, '/');
+        path = slash ? slash : begin + strlen(begin);
+        size_t size = (size_t)(path - begin);
+        if (size && begin[size - 1] != '@')
+            return refuse_url("before the path only a secret may stand, as unix://SECRET@/PATH");
+        int err = size ? read_url_user(u, begin, size - 1) : 0;
+        if (err < 0)
+            return err;
+    }
+    size_t size = strlen(path);
+    if (!size || size >= URL_FILE || !copy_url_part(u->nodes[0].host, URL_HOST, path, size))
+        return refuse_url("the path of a socket file has 1 to 107 bytes");
+    u->node_count = 1;
+    snprintf(u->place, sizeof u->place, "unix:%s", path);
+    snprintf(u->where, sizeof u->where, "unix:%s", path);
+    return 0;
+}
+
 static int read_url_store(struct engine_url *u, const char *text) {
     if (store_url_read(text, &u->store) < 0)
         return error_set(MR_EINVAL,
-                         "the URL '%.200s' is none of " STORE_SCHEMES ", millrace://HOST:PORT "
-                         "and, with TLS, millraces://HOST:PORT",
+                         "the URL '%.200s' is none of " STORE_SCHEMES ", millrace://HOST:PORT, "
+                         "unix:PATH and, with TLS, millraces://HOST:PORT",
                          strchr(text, '@') ? "..." : text); // there may be a secret in it
     u->local = true;
     snprintf(u->where, sizeof u->where, "%s", text);
     return 0;
 }
 
+static const char plain_scheme[] = "millrace://", secure_scheme[] = "millraces://",
+                  file_scheme[] = "unix:";
+
+// What stands behind the scheme; NULL: it is another one.
+static const char *behind_scheme(const char *text, const char *scheme) {
+    size_t size = strlen(scheme);
+    return strncmp(text, scheme, size) == 0 ? text + size : NULL;
+}
+
+bool url_is_of_server(const char *text) {
+    return behind_scheme(text, plain_scheme) || behind_scheme(text, secure_scheme) ||
+           behind_scheme(text, file_scheme);
+}
+
 int url_read(const char *text, struct engine_url *out) {
-    static const char plain[] = "millrace://", secure[] = "millraces://";
     struct engine_url u = { 0 };
+    const char *secure = behind_scheme(text, secure_scheme);
+    const char *plain = behind_scheme(text, plain_scheme);
+    const char *file = behind_scheme(text, file_scheme);
     int err;
-    u.secure = strncmp(text, secure, sizeof secure - 1) == 0;
-    if (u.secure || strncmp(text, plain, sizeof plain - 1) == 0)
-        err = read_url_server(&u, text + (u.secure ? sizeof secure : sizeof plain) - 1);
+    u.secure = secure != NULL;
+    if (secure || plain)
+        err = read_url_server(&u, secure ? secure : plain);
+    else if (file)
+        err = read_url_file(&u, file);
     else
         err = read_url_store(&u, text);
     if (err >= 0)

@@ -143,6 +143,7 @@ def prepare(line):
     if "--remove" in line:
         client.ask("STAGE", "empty", "lease", "30s")
     return {"/etc/millrace.conf": "millrace.conf", "/backup/": "./copy-of-", "/var/lib/millrace/": "./",
+            "--at unix:/run/millrace/sock": f"--at {server.url}", "/run/millrace/sock": "./served.sock",
             "/etc/credstore/": "./", "stage mail --remove": "stage empty --remove",
             "$(pidof millrace)": str(server.process.pid), "0.0.0.0:7411": "127.0.0.1:0",
             "--jobs 1000000": "--jobs 1000", "https://mill.example:7412": web,

@@ -481,6 +481,17 @@ def _():
             pass  # the close is still on its way
 
 
+@case("a Unix-domain socket is not encrypted where TCP is")
+def _():
+    file = os.path.join(top, "plain.sock")
+    with Server(*shown("server"), listen=f"127.0.0.1:0,unix:{file}") as server:
+        equal(ok("push", "s", "hello", "--at", f"unix:{file}"), "1")
+        url = f"millraces://localhost:{server.port}"
+        equal(ok("push", "s", "hello", "--at", url, "--tls-ca", "ca.pem"), "2")
+        ended = Ended(["redis-cli", "-s", file, "PUSH", "s", "hello"])
+        check(ended.out.strip() == b"3", ended)
+
+
 @case("openssl s_client, redis-cli, the commands and a program of a user talk over TLS")
 def _():
     with Server(*shown("server")) as server:

@@ -281,10 +281,10 @@ def sockets_of_no_use_are_refused():
     said = server_with_socket(unlistening, "--store", "mem:", ready=False).ends(2)
     check("does not listen" in said, said)
     local = socket.socket(socket.AF_UNIX)
-    local.bind(path("local"))
+    local.bind("\0" + path("local"))
     local.listen()
     said = server_with_socket(local, "--store", "mem:", ready=False).ends(2)
-    check("not a TCP socket" in said, said)
+    check("neither a TCP address nor a path" in said, said)
     said = server_with_socket(everywhere, "--store", "mem:", count=2, ready=False).ends(2)
     check("2 sockets" in said, said)
 

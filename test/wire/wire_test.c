@@ -783,6 +783,9 @@ static void a_reply_is_read_as_it_was_written(void **state) {
 
 // ---- URLs -------------------------------------------------------------------------------------
 
+#define FILE_27 "aaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define FILE_107 FILE_27 FILE_27 FILE_27 "aaaaaaaaaaaaaaaaaaaaaaaaaa"
+
 static void a_url_names_an_engine(void **state) {
     (void)state;
     static const struct {
@@ -795,6 +798,11 @@ static void a_url_names_an_engine(void **state) {
         { "millraces://[::1]:65535", "millraces://[::1]:65535", "::1", "65535", "", "" },
         { "millrace://s%3A%40@h:1", "millrace://h:1", "h", "1", "", "s:@" },
         { "millrace://u%2f:a@b@h:1", "millrace://h:1", "h", "1", "u/", "a@b" },
+        { "unix:/run/a@b,c:1", "unix:/run/a@b,c:1", "/run/a@b,c:1", "", "", "" },
+        { "unix:sock", "unix:sock", "sock", "", "", "" },
+        { "unix:///run/sock", "unix:/run/sock", "/run/sock", "", "", "" },
+        { "unix://u:s%2f@/run/sock", "unix:/run/sock", "/run/sock", "", "u", "s/" },
+        { "unix:" FILE_107, "unix:" FILE_107, FILE_107, "", "", "" },
     };
     for (size_t i = 0; i < LENGTH(rows); i++) {
         struct engine_url u;
@@ -847,6 +855,12 @@ static void what_is_no_url_is_refused_without_its_secret(void **state) {
         "millrace://hush@,a:1",
         "millrace://hush@a:1,b:x",
         "millrace://hush@1,2,3,4,5,6,7,8,9",
+        "unix:",
+        "unix://",
+        "unix://hush@",
+        "unix://hush/run/sock",
+        "unix://hush%@/run/sock",
+        "unix:" FILE_107 "a",
     };
     for (size_t i = 0; i < LENGTH(rows); i++) {
         struct engine_url u = { .place = "kept" };

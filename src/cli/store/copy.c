@@ -250,13 +250,9 @@ static bool copy_shards_read(const struct input *in, uint32_t *out) {
     return false;
 }
 
-static bool is_server(const char *url) {
-    return strncmp(url, "millrace://", 11) == 0 || strncmp(url, "millraces://", 12) == 0;
-}
-
 static bool from_read(const struct input *in, const char *cluster, struct copy_request *r) {
     const char *url = in->arguments[0];
-    if (!is_server(url))
+    if (!url_is_of_server(url))
         return store_read(in, url, cluster, &r->from);
     if (address_read_url(in, url, &r->server) == 0)
         return true;
