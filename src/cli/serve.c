@@ -105,12 +105,12 @@ static int read_unix_mode(const struct input *in, struct server_options *o) {
     if (!value)
         return 0;
     unsigned long mode = value[0] >= '0' && value[0] <= '7' ? strtoul(value, &end, 8) : 0;
-    if (!o->unix_path)
-        return input_refuse(in, "--unix-mode", "it is for --listen unix:PATH only");
     if (!mode || *end || mode & ~0777UL || (mode & UNIX_MODE) != UNIX_MODE)
         return input_refuse(in, "--unix-mode",
                             "it is octal, and this user has 6: 600, 660 for the group, 666 for "
                             "every user of this machine");
+    if (!o->unix_path && mode != UNIX_MODE) // a file of options may name the default
+        return input_refuse(in, "--unix-mode", "it is for --listen unix:PATH only");
     o->unix_mode = (uint32_t)mode;
     return 0;
 }
