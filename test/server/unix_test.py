@@ -93,7 +93,7 @@ def addresses_of_no_use_are_refused():
             ("unix:", [], 2, "1 to 107 bytes"),
             ("unix:a,unix:b", [], 2, "one of each"),
             ("unix:" + path("x"), ["--unix-mode", "68"], 2, "octal"),
-            ("127.0.0.1:0", ["--unix-mode", "600"], 2, "unix:PATH only"),
+            ("127.0.0.1:0", ["--unix-mode", "660"], 2, "unix:PATH only"),
             ("unix:" + path("x"), ["--store", "postgres://h"], 2, "over TCP")):
         said = millrace("serve", "--http", "off", "--listen", listen, *(options or ["--store", "mem:"]), code=code)
         check(text in said, listen, said)
