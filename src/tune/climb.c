@@ -45,7 +45,7 @@ enum { FEWER, MORE };
 
 #define SEARCH_SHARE 8 // comparing takes a ninth of the completions
 #define HOLD_S 60.0f
-#define PATIENCE_MOST 64
+#define PAUSE_MOST 64
 
 #define CHANGED 0.15f
 #define CHANGED_ERRORS 4.0f
@@ -124,7 +124,7 @@ static void climb_trial_begin(struct climb *c, int side) {
 static void climb_choose(struct climb *c, uint32_t level, struct climb_arm known) {
     c->choice_level = (uint16_t)level;
     c->choice = known;
-    c->patience = 1;
+    c->next_pause = 1;
 }
 
 // ---- Searching --------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ static void climb_trial_won(struct climb *c) {
 
 static void climb_trial_lost(struct climb *c) {
     c->tried |= (uint8_t)(1 << c->side);
-    c->patience = 1;
+    c->next_pause = 1;
     climb_search_next(c);
 }
 
@@ -293,8 +293,8 @@ static void climb_round_dropped(struct climb *c) {
     c->last_count = 0;
     if (c->level == c->choice_level)
         return;
-    c->patience = c->patience < PATIENCE_MOST ? (uint8_t)(c->patience * 2) : PATIENCE_MOST;
-    c->pause = c->patience;
+    c->next_pause = c->next_pause < PAUSE_MOST ? (uint8_t)(c->next_pause * 2) : PAUSE_MOST;
+    c->pause = c->next_pause;
     if (c->phase == GROWING) {
         c->phase = HOLDING;
         c->side = FEWER;
@@ -351,6 +351,6 @@ void climb_init(struct climb *c, uint32_t most) {
                          .settling = 1,
                          .variance = NOISE_FIRST,
                          .pairs = 4,
-                         .patience = 1,
+                         .next_pause = 1,
                          .side = MORE };
 }

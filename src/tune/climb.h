@@ -31,7 +31,7 @@ struct climb {
     float spent, hold;           // completions spent on comparing; until the next comparison
     uint16_t most, level, choice_level, trial_level;
     uint8_t phase, side, fineness, looks;
-    uint8_t rounds, blocks, odd, pause, patience;
+    uint8_t rounds, blocks, odd, pause, next_pause;
     uint8_t tried; // sides that were tried, as bits
     bool asked;    // the client has asked since the level changed
 };

@@ -57,7 +57,7 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define SEARCH_SHARE 8
 #define HOLD_S 60.0
 #define HOLD_TRIALS 20
-#define PATIENCE_MOST 256 // blocks
+#define PAUSE_MOST 256 // blocks
 
 // A level is not what it was: by so much and so many errors; that of choice twice in a row.
 #define CHOICE_CHANGED 0.15
@@ -198,7 +198,7 @@ static void trial_won(struct tuner *t, double gain) {
     struct tuner_probe *p = &t->probe;
     enum tuner_why fewer = gain > 0 ? TUNER_TOO_MUCH : TUNER_FEWER;
     choose(t, p->trial, p->side == MORE ? TUNER_FASTER : fewer);
-    p->patience = 1;
+    p->next_pause = 1;
     p->fineness -= p->fineness > 0;
     p->again = false;
     sides_open(p);
@@ -208,9 +208,9 @@ static void trial_won(struct tuner *t, double gain) {
 
 static void trial_lost(struct tuner *t, double gain, bool sure) {
     struct tuner_probe *p = &t->probe;
-    struct tuner_trial *told = p->side == MORE ? &t->more : &t->fewer;
-    *told = (struct tuner_trial){ p->evidence.levels[p->trial], gain, sure };
-    p->patience = 1;
+    struct tuner_trial *result = p->side == MORE ? &t->more : &t->fewer;
+    *result = (struct tuner_trial){ p->evidence.levels[p->trial], gain, sure };
+    p->next_pause = 1;
     p->over[p->side] = true;
     p->worse[p->side] = sure;
     p->regret += p->trial_sum.count * fmax(0, 1 - exp(gain));
@@ -391,8 +391,8 @@ static void round_dropped(struct tuner *t) {
     p->settling = t->level;
     if (p->place == p->choice)
         return;
-    p->patience = p->patience < PATIENCE_MOST ? p->patience * 2 : PATIENCE_MOST;
-    p->pause = p->patience;
+    p->next_pause = p->next_pause < PAUSE_MOST ? p->next_pause * 2 : PAUSE_MOST;
+    p->pause = p->next_pause;
     if (p->phase == GROWING) {
         p->phase = HOLDING;
         p->side = FEWER; // so that the next trial is one of more
@@ -479,7 +479,7 @@ void probe_init(struct tuner *t) {
     p->place = p->choice;
     t->level = p->evidence.levels[p->choice];
     p->settling = 1; // the first completion is what time is counted from
-    p->patience = 1;
+    p->next_pause = 1;
     p->side = MORE;
     p->phase = GROWING;
 }

@@ -104,7 +104,7 @@ void tuner_describe(const struct tuner *t, char *out, size_t size) {
     add_text(&text, "%" PRIu32 " at once", tuner_choice(t));
     if (t->options.kind == TUNER_FIXED)
         add_text(&text, ", as asked");
-    else if (probes && t->probe.patience > 1)
+    else if (probes && t->probe.next_pause > 1)
         add_text(&text, ": there is not enough work to try more");
     else if (probes && (t->more.level || t->fewer.level)) {
         add_text(&text, ": ");

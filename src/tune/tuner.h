@@ -108,8 +108,8 @@ struct tuner_probe {
     uint32_t looks;
     double spent, regret; // completions spent on comparing, and lost by it
 
-    double hold;              // completions until the next look
-    uint32_t pause, patience; // blocks until a trial that lacked work; and the next such pause
+    double hold;                // completions until the next look
+    uint32_t pause, next_pause; // blocks until a trial that lacked work; and the next such pause
 };
 
 struct tuner {
