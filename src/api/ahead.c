@@ -75,7 +75,7 @@ static struct mr_job *take_from_block(mr *m, mr_bytes stage) {
     pthread_mutex_lock(&m->lock);
     struct taken_block *b = atomic_load(&m->blocks);
     while (b && (b->busy || stage.size != b->rest->stage_size ||
-                 memcmp(stage.data, b->rest->stage, stage.size) != 0))
+                 memcmp(stage.data, leased_job_stage(b->rest), stage.size) != 0))
         b = b->next;
     if (b)
         job = taken_block_next(m, b);

@@ -89,7 +89,8 @@ int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
         err = claim_job(job, &owner, &id);
     if (err < 0)
         return err;
-    mr_bytes why = mr_str(reason ? reason : job->reason[0] ? job->reason : "no reason was given");
+    const char *own = leased_job_reason(job);
+    mr_bytes why = mr_str(reason ? reason : own ? own : "no reason was given");
     err = impl_of_job(job)->fail(job, why, retry_ms, FINISH_WAIT);
     return call_owner(owner, id, err, err < 0 ? err : MR_ESTALE);
 }
@@ -129,11 +130,11 @@ mr_id mr_job_id(const mr_job *job) {
 }
 
 const char *mr_job_stage(const mr_job *job) {
-    return job ? job->stage : "";
+    return job ? leased_job_stage(job) : "";
 }
 
 mr_bytes mr_job_key(const mr_job *job) {
-    return job ? (mr_bytes){ job->key, job->key_size } : (mr_bytes){ 0 };
+    return job ? leased_job_key(job) : (mr_bytes){ 0 };
 }
 
 mr_bytes mr_job_body(const mr_job *job) {
@@ -181,37 +182,51 @@ static int set_bytes(const char *what, struct buffer *to, mr_bytes from, size_t 
     return 0;
 }
 
-int mr_job_set_result(mr_job *job, mr_bytes result) {
+// The job, and room for what its handler sets.
+static int check_and_make_output(mr_job *job, struct job_output **out) {
     int err = check_job(job);
-    return err < 0 ? err : set_bytes("result", &job->result, result, BODY_MOST);
+    if (err < 0)
+        return err;
+    struct job_output *output = leased_job_output_made(job);
+    if (!output)
+        return MR_ENOMEM;
+    *out = output;
+    return 0;
+}
+
+int mr_job_set_result(mr_job *job, mr_bytes result) {
+    struct job_output *to;
+    int err = check_and_make_output(job, &to);
+    return err < 0 ? err : set_bytes("result", &to->result, result, BODY_MOST);
 }
 
 int mr_job_set_state(mr_job *job, mr_bytes state) {
-    int err = check_job(job);
+    struct job_output *to;
+    int err = check_and_make_output(job, &to);
     if (err >= 0 && job->key_size == 0)
         err = error_set(MR_EINVAL, "a job without a key has no channel to keep state: push it with "
                                    "a key");
     if (err >= 0)
-        err = set_bytes("state", &job->new_state, state, STATE_MOST);
+        err = set_bytes("state", &to->new_state, state, STATE_MOST);
     if (err >= 0)
         job->has_new_state = true;
     return err;
 }
 
 int mr_job_set_reason(mr_job *job, const char *reason) {
-    int err = check_job(job);
+    struct job_output *to;
+    int err = check_and_make_output(job, &to);
     if (err >= 0)
         err = check_pointer("the reason", reason);
     if (err < 0)
         return err;
-    size_t size = strnlen(reason, REASON_MOST);
-    memcpy(job->reason, reason, size);
-    job->reason[size] = 0;
-    return 0;
+    mr_bytes text = { reason, strnlen(reason, REASON_MOST) };
+    return set_bytes("reason", &to->reason, text, REASON_MOST);
 }
 
 int mr_job_set_output(mr_job *job, mr_bytes output) {
-    int err = check_job(job);
+    struct job_output *to;
+    int err = check_and_make_output(job, &to);
     if (err >= 0)
         err = check_bytes("output", output);
     if (err < 0)
@@ -219,7 +234,7 @@ int mr_job_set_output(mr_job *job, mr_bytes output) {
     if (output.size > LAST_WORDS_MOST)
         output = (mr_bytes){ (const char *)output.data + (output.size - LAST_WORDS_MOST),
                              LAST_WORDS_MOST };
-    return set_bytes("output", &job->output, output, LAST_WORDS_MOST);
+    return set_bytes("output", &to->last_words, output, LAST_WORDS_MOST);
 }
 
 static int check_emit_size(const char *name, size_t size, size_t most) {

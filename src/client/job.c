@@ -156,16 +156,13 @@ static int job_read(struct mr_job *job, const struct response_value *grant,
     job->id = id;
     memset(job->token, 0, sizeof job->token);
     memcpy(job->token, v[GRANT_token].bytes.data, v[GRANT_token].bytes.size);
-    job->stage_size = (uint32_t)v[GRANT_stage].bytes.size;
-    memcpy(job->stage, v[GRANT_stage].bytes.data, job->stage_size);
-    job->stage[job->stage_size] = 0;
-    job->key_size = (uint32_t)v[GRANT_key].bytes.size;
-    memcpy(job->key, v[GRANT_key].bytes.data, job->key_size);
     job->attempt = (uint32_t)v[GRANT_attempt].integer;
     job->deadline_at_ms = left_ms < 0 ? 0 : monotonic_ms() + (uint64_t)left_ms;
     job->lease_ms = lease_of_grant(v, grant->count);
     job->lease_from_ms = job->beat_ms = lease_from_ms;
-    int err = copy_body(job, &v[GRANT_body], meta_of_grant(v, grant->count));
+    int err = leased_job_set_names(job, v[GRANT_stage].bytes, v[GRANT_key].bytes);
+    if (err >= 0)
+        err = copy_body(job, &v[GRANT_body], meta_of_grant(v, grant->count));
     return err < 0 ? err : copy_out(&job->state, &v[GRANT_state]);
 }
 
@@ -367,13 +364,14 @@ static void emit_words(struct exchange *x, const struct emit *e) {
 }
 
 static void done_words(struct exchange *x, struct mr_job *job) {
-    if (job->result.size) {
+    const struct job_output *set = leased_job_output(job);
+    if (set->result.size) {
         exchange_word(x, "RESULT");
-        exchange_bytes(x, buffer_bytes(&job->result));
+        exchange_bytes(x, buffer_bytes(&set->result));
     }
     if (job->has_new_state) {
         exchange_word(x, "STATE");
-        exchange_bytes(x, buffer_bytes(&job->new_state));
+        exchange_bytes(x, buffer_bytes(&set->new_state));
     }
     size_t count;
     const struct emit *emits = leased_job_emits(job, &count);
@@ -385,8 +383,8 @@ static void done_words(struct exchange *x, struct mr_job *job) {
 // answer is waited for. The job itself is gone by then.
 static int end_with_state(struct mr_job *job, struct exchange *x, unsigned how) {
     struct mr_job *next = job->next;
-    struct buffer state = job->new_state;
-    job->new_state = (struct buffer){ 0 };
+    struct buffer state = job->output->new_state;
+    job->output->new_state = (struct buffer){ 0 };
     int err = client_job_end(job, x, how | FINISH_WAIT);
     if (err >= 0) {
         struct buffer before = next->state;
@@ -410,7 +408,8 @@ static int client_commit(struct mr_job *job, unsigned how) {
 }
 
 static bool is_plain(const struct mr_job *job) {
-    return !job->result.size && !job->has_new_state && !job->emits.size;
+    const struct job_output *set = leased_job_output(job);
+    return !set->result.size && !job->has_new_state && !set->emits.size;
 }
 
 // Sends it together with others, unless the answer is to be waited for. True: it was ended.
@@ -447,9 +446,10 @@ int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
         exchange_word(x, "RETRY");
         exchange_number(x, (uint64_t)retry_ms);
     }
-    if (x && job->output.size) {
+    mr_bytes last_words = buffer_bytes(&leased_job_output(job)->last_words);
+    if (x && last_words.size) {
         exchange_word(x, "OUTPUT");
-        exchange_bytes(x, buffer_bytes(&job->output));
+        exchange_bytes(x, last_words);
     }
     return client_job_end(job, x, how);
 }

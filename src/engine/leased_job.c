@@ -3,6 +3,7 @@
 #include "engine/leased_job.h"
 
 #include "base/errors.h"
+#include "base/mem.h"
 
 #include <string.h>
 
@@ -16,28 +17,67 @@ static void empty_buffer(struct buffer *b) {
 
 void leased_job_renew(struct mr_job *job) {
     job->has_new_state = false;
-    job->reason[0] = 0;
     job->next = NULL;
     job->stop_why = 0;
     atomic_store_explicit(&job->phase, 0, memory_order_relaxed);
     atomic_store_explicit(&job->used_up, false, memory_order_relaxed);
 }
 
+static void for_each_buffer(struct mr_job *job, void (*act)(struct buffer *)) {
+    act(&job->body);
+    act(&job->state);
+    act(&job->names);
+    struct job_output *o = job->output;
+    if (!o)
+        return;
+    struct buffer *set[] = { &o->result, &o->new_state, &o->last_words,
+                             &o->emits,  &o->emit_text, &o->reason };
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        act(set[i]);
+}
+
 void leased_job_forget(struct mr_job *job) {
-    struct buffer *all[] = { &job->body,  &job->state,     &job->result, &job->new_state,
-                             &job->emits, &job->emit_text, &job->output };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        empty_buffer(all[i]);
+    for_each_buffer(job, empty_buffer);
 }
 
 void leased_job_finish(struct mr_job *job) {
-    buffer_finish(&job->body);
-    buffer_finish(&job->state);
-    buffer_finish(&job->result);
-    buffer_finish(&job->new_state);
-    buffer_finish(&job->emits);
-    buffer_finish(&job->emit_text);
-    buffer_finish(&job->output);
+    for_each_buffer(job, buffer_finish);
+    mem_free(job->output);
+    job->output = NULL;
+}
+
+int leased_job_set_names(struct mr_job *job, mr_bytes stage, mr_bytes key) {
+    struct buffer *b = &job->names;
+    buffer_clear(b);
+    int err = buffer_reserve(b, stage.size + 1 + key.size);
+    if (err < 0)
+        return err;
+    job->stage_size = (uint32_t)stage.size;
+    job->key_size = (uint32_t)key.size;
+    (void)buffer_append(b, stage.data, stage.size); // there is room
+    (void)buffer_append(b, "", 1);
+    (void)buffer_append(b, key.data, key.size);
+    return 0;
+}
+
+// ---- What the handler sets ----------------------------------------------------------------------
+
+const struct job_output *leased_job_output(const struct mr_job *job) {
+    static const struct job_output nothing;
+    return job->output ? job->output : &nothing;
+}
+
+struct job_output *leased_job_output_made(struct mr_job *job) {
+    if (!job->output)
+        job->output = mem_alloc(sizeof *job->output);
+    if (!job->output)
+        error_set(MR_ENOMEM, "no memory for what a job's handler sets");
+    return job->output;
+}
+
+const char *leased_job_reason(const struct mr_job *job) {
+    const struct buffer *reason = &leased_job_output(job)->reason;
+    return reason->size ? (const char *)reason->data : NULL;
 }
 
 // Moves META by one, to make room for the 0 behind the body.
@@ -62,7 +102,7 @@ bool leased_job_is_followed(const struct mr_job *job) {
 void leased_job_pass_state(struct mr_job *job, bool committed) {
     if (!leased_job_is_followed(job))
         return;
-    struct buffer *from = committed && job->has_new_state ? &job->new_state : &job->state;
+    struct buffer *from = committed && job->has_new_state ? &job->output->new_state : &job->state;
     struct buffer kept = job->next->state;
     job->next->state = *from;
     *from = kept;
@@ -93,28 +133,32 @@ int leased_job_add_emit(struct mr_job *job, mr_bytes stage, mr_bytes body,
     struct emit emit = { stage, body, job_spec_of(o) };
     mr_bytes *parts[PARTS_MOST];
     size_t count = emit_parts(&emit, parts), more = 0;
-    if (job->emits.size / sizeof emit >= EMITS_MOST)
+    struct job_output *output = leased_job_output_made(job);
+    if (!output)
+        return MR_ENOMEM;
+    if (output->emits.size / sizeof emit >= EMITS_MOST)
         return error_set(MR_EFULL,
                          "a commit has at most %d emits; emit fewer, or from several "
                          "jobs",
                          EMITS_MOST);
     for (size_t i = 0; i < count; i++)
         more += parts[i]->size;
-    if (more > BODY_MOST - job->emit_text.size)
+    if (more > BODY_MOST - output->emit_text.size)
         return error_set(MR_ETOOBIG, "the emits of one commit hold at most %d bytes", BODY_MOST);
-    int err = buffer_reserve(&job->emit_text, more);
+    int err = buffer_reserve(&output->emit_text, more);
     if (err >= 0)
-        err = buffer_append(&job->emits, &emit, sizeof emit);
+        err = buffer_append(&output->emits, &emit, sizeof emit);
     for (size_t i = 0; err >= 0 && i < count; i++)
-        err = buffer_append(&job->emit_text, parts[i]->data, parts[i]->size);
+        err = buffer_append(&output->emit_text, parts[i]->data, parts[i]->size);
     return err;
 }
 
 // The text may have moved since an emit was added.
 const struct emit *leased_job_emits(struct mr_job *job, size_t *out_count) {
-    struct emit *emits = (struct emit *)(void *)job->emits.data;
-    const uint8_t *text = job->emit_text.data;
-    size_t count = job->emits.size / sizeof *emits;
+    const struct job_output *output = leased_job_output(job);
+    struct emit *emits = (struct emit *)(void *)output->emits.data;
+    const uint8_t *text = output->emit_text.data;
+    size_t count = output->emits.size / sizeof *emits;
     for (size_t i = 0; i < count; i++) {
         mr_bytes *parts[PARTS_MOST];
         size_t part_count = emit_parts(&emits[i], parts);

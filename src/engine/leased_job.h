@@ -28,12 +28,22 @@ struct leased_job_owner {
     void (*ended)(struct leased_job_owner *, mr_id, int outcome);
 };
 
-// What every job uses comes first, so that it lies on few cache lines.
+// What a handler sets for the end of its job. A job gets one with the first that is set, and keeps
+// it for the jobs that use the struct later.
+struct job_output {
+    struct buffer result, new_state;
+    struct buffer last_words;       // if it fails instead: the end of what it has printed
+    struct buffer emits, emit_text; // struct emit, and their bytes one after another
+    struct buffer reason;           // if it fails; ends with a 0 byte
+};
+
+// Small, because a thread may hold many: what only some jobs have lies elsewhere.
 struct mr_job {
     uint32_t magic;
     atomic_bool used_up; // a thread has claimed it, to end it
     bool follows;        // under the same lease as the one before it: runs only after that was done
     bool has_new_state;
+    bool is_named;    // a local engine's: the names could be copied
     atomic_int phase; // 0, LEASED_JOB_STARTED, or the code of why it must stop
 
     // As it was taken.
@@ -48,11 +58,8 @@ struct mr_job {
     uint32_t stage_size, key_size;
     uint32_t meta_size;
     struct buffer body, state; // body: a 0 byte follows and does not count; then META
-
-    // What its commit will contain.
-    struct buffer result, new_state;
-    struct buffer output;           // if it fails instead: the end of what it has printed
-    struct buffer emits, emit_text; // struct emit, and their bytes one after another
+    struct buffer names;       // stage, a 0 byte, key
+    struct job_output *output; // NULL: nothing was set yet
 
     struct leased_job_owner *owner; // called when the api has ended it; NULL: none
     int pins;                       // the engine's lock guards this and what follows
@@ -62,11 +69,9 @@ struct mr_job {
     uint64_t beat_ms;     // … and when its last beat was sent
     struct mr_job *chain; // of the engine's table of leased jobs, or of its free ones
     struct list of_puller, of_stops;
-
-    char stage[STAGE_NAME_MOST + 1];
-    uint8_t key[KEY_MOST];
-    char reason[REASON_MOST + 1]; // set by its handler
 };
+
+_Static_assert(sizeof(struct mr_job) <= 320, "a leased job is small");
 
 enum { LEASED_JOB_MAGIC = 0x4d524a42, LEASED_JOB_STARTED = 1 };
 
@@ -104,6 +109,24 @@ static inline int leased_job_stopped(const struct mr_job *job) {
 void leased_job_forget(struct mr_job *);
 void leased_job_renew(struct mr_job *);
 void leased_job_finish(struct mr_job *);
+
+// Sets the names, or says MR_ENOMEM.
+int leased_job_set_names(struct mr_job *, mr_bytes stage, mr_bytes key);
+
+static inline const char *leased_job_stage(const struct mr_job *job) {
+    return (const char *)job->names.data;
+}
+
+static inline mr_bytes leased_job_key(const struct mr_job *job) {
+    return (mr_bytes){ job->names.data + job->stage_size + 1, job->key_size };
+}
+
+// What the handler has set; `_made` makes room for it: NULL is MR_ENOMEM.
+const struct job_output *leased_job_output(const struct mr_job *);
+struct job_output *leased_job_output_made(struct mr_job *);
+
+// NULL: the handler has set none.
+const char *leased_job_reason(const struct mr_job *);
 
 // Separates META, the last bytes of what `body` was filled with, from the body itself. MR_ENOMEM.
 int leased_job_split_meta(struct mr_job *, uint32_t meta_size);

@@ -122,12 +122,7 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
     job->deadline_at_ms = g->left_ms < 0 ? 0 : now_ms + (uint64_t)g->left_ms;
     job->lease_ms = (uint64_t)g->lease_ms;
     atomic_store_explicit(&job->lease_from_ms, now_ms, memory_order_relaxed);
-    memcpy(job->stage, g->stage.data, g->stage.size);
-    job->stage[g->stage.size] = 0;
-    job->stage_size = (uint32_t)g->stage.size;
-    if (g->key.size)
-        memcpy(job->key, g->key.data, g->key.size);
-    job->key_size = (uint32_t)g->key.size;
+    job->is_named = leased_job_set_names(job, g->stage, g->key) >= 0;
     job->meta_size = g->meta_size;
     job->at = g->at;
     job->state_at = g->state_at;
@@ -174,6 +169,8 @@ static void job_drop(struct local_shard *s, struct mr_job *job, unsigned how) {
 }
 
 int job_load(struct local_shard *s, struct mr_job *job) {
+    if (!job->is_named)
+        return error_set(MR_ENOMEM, "no memory for the key of a leased job");
     int err = local_read(s, job->id, HOME_BODY, job->at, &job->body);
     if (err >= 0 && job->meta_size)
         err = leased_job_split_meta(job, job->meta_size);
@@ -232,12 +229,13 @@ static int end_job_turn(struct local_shard *s, struct mr_job *job, int err, unsi
 }
 
 struct done commit_of(struct mr_job *job) {
+    const struct job_output *set = leased_job_output(job);
     struct done done = { .id = job->id,
                          .token = token_of(job),
-                         .result = buffer_bytes(&job->result),
+                         .result = buffer_bytes(&set->result),
                          .set_state = job->has_new_state,
-                         .state = buffer_bytes(&job->new_state) };
-    if (job->emits.size)
+                         .state = buffer_bytes(&set->new_state) };
+    if (set->emits.size)
         done.emits = leased_job_emits(job, &done.emit_count);
     return done;
 }
@@ -265,8 +263,9 @@ int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
     struct token token = token_of(job);
     int err = local_enter(s);
     if (err >= 0)
-        err = core_fail_by(s->core, job->id, &token,
-                           (struct cause){ reason, buffer_bytes(&job->output) }, retry_ms);
+        err = core_fail_by(
+            s->core, job->id, &token,
+            (struct cause){ reason, buffer_bytes(&leased_job_output(job)->last_words) }, retry_ms);
     return end_job_turn(s, job, err, how);
 }
 

@@ -75,9 +75,9 @@ static size_t fill_of_job(struct environment *e, const mr_job *job, const char *
                           size_t at) {
     snprintf(e->id, sizeof e->id, "MILLRACE_ID=%" PRIu64, job->id);
     snprintf(e->attempt, sizeof e->attempt, "MILLRACE_ATTEMPT=%u", job->attempt);
-    snprintf(e->stage, sizeof e->stage, "MILLRACE_STAGE=%s", job->stage);
+    snprintf(e->stage, sizeof e->stage, "MILLRACE_STAGE=%s", leased_job_stage(job));
     snprintf(e->key, sizeof e->key, "MILLRACE_KEY=%.*s", (int)job->key_size,
-             (const char *)job->key);
+             (const char *)leased_job_key(job).data);
     e->all[at++] = e->id;
     e->all[at++] = e->attempt;
     e->all[at++] = e->stage;

@@ -60,7 +60,8 @@ static int call_handler(struct worker *w, mr_job *job) {
 static int fail_job(struct worker *w, mr_job *job, int answer) {
     char text[64];
     snprintf(text, sizeof text, "the handler returned %d", answer);
-    mr_bytes reason = mr_str(job->reason[0] ? job->reason : text);
+    const char *own = leased_job_reason(job);
+    mr_bytes reason = mr_str(own ? own : text);
     int err = w->engine->impl->fail(job, reason, MR_BACKOFF, FINISH_UNPIN);
     return err < 0 ? err : MR_ESTALE; // in any case the lease is over
 }

@@ -114,7 +114,7 @@ static void X_commits_stay_in_order_with_what_is_sent_between_them(void **state)
         jobs[count++] = job;
     assert_int_equal(count, MANY);
     mr_id with_result = jobs[2]->id;
-    must(buffer_append(&jobs[2]->result, "yes", 3));
+    must(buffer_append(&leased_job_output_made(jobs[2])->result, "yes", 3));
     hold_io(&held, t.engine);
     for (int i = 0; i < 6; i++)
         must(i == 4 ? t.engine->impl->release(jobs[i], 0, 0) : t.engine->impl->done(jobs[i], 0));
