@@ -9,6 +9,9 @@
 // copies, then publishes the tail. The lock guards the table of cells, which changes only when a
 // segment is added or trimmed. A reader takes it to copy a small entry, or to hold the segment of a
 // large one.
+//
+// Some trimmed segments of one cell are kept for later ones: a new one costs a page fault for every
+// page, which a log that grows and shrinks with each burst of jobs would have again and again.
 #include "log/log.h"
 
 #include "base/errors.h"
@@ -26,6 +29,7 @@ enum {
     FRAME = 2 * sizeof(uint32_t), // the sizes of head and body, in front of them
     LINE = 64,                    // bytes of a cache line
     COPY_UNDER_LOCK = 4096, // larger entries are copied without the lock, with their segment held
+    IDLE_SEGMENTS = 8,      // trimmed segments that are kept for reuse
 };
 
 struct memory_segment {
@@ -38,11 +42,12 @@ struct memory_segment {
 
 struct memory_log {
     struct log base;
-    uint32_t shift;                     // cell = position >> shift
-    _Atomic uint64_t head, tail, bytes; // the owner writes them
-    struct memory_segment *current;     // owner only
-    struct memory_segment *idle;        // a freed segment, kept for reuse; owner only
-    pthread_mutex_t lock;               // guards what follows; the owner reads it without
+    uint32_t shift;                             // cell = position >> shift
+    _Atomic uint64_t head, tail, bytes;         // the owner writes them
+    struct memory_segment *current;             // owner only, also the next two
+    struct memory_segment *idle[IDLE_SEGMENTS]; // of one cell
+    uint32_t idle_count;
+    pthread_mutex_t lock; // guards what follows; the owner reads it without
     struct ring cells;
 };
 
@@ -68,11 +73,9 @@ static void memory_segment_release(struct memory_segment *s) {
 }
 
 static struct memory_segment *memory_segment_make(struct memory_log *l, uint64_t size) {
-    struct memory_segment *s = l->idle;
-    if (s && s->size == size)
-        l->idle = NULL;
-    else
-        s = mem_resize(NULL, sizeof *s + size);
+    bool reuse = l->idle_count && size == UINT64_C(1) << l->shift;
+    struct memory_segment *s =
+        reuse ? l->idle[--l->idle_count] : mem_resize(NULL, sizeof *s + size);
     if (!s)
         return NULL;
     s->size = size;
@@ -304,8 +307,8 @@ static int memory_trim(struct log *base, uint64_t upto) {
     struct memory_log *l = (struct memory_log *)base;
     for (struct memory_segment *s; (s = memory_shift(l, upto)) != NULL;) {
         bool alone = atomic_load_explicit(&s->users, memory_order_acquire) == 1;
-        if (alone && !l->idle && s->size == UINT64_C(1) << l->shift)
-            l->idle = s;
+        if (alone && l->idle_count < IDLE_SEGMENTS && s->size == UINT64_C(1) << l->shift)
+            l->idle[l->idle_count++] = s;
         else
             memory_segment_release(s);
     }
@@ -332,7 +335,8 @@ static void memory_close(struct log *base) {
         mem_free(s);
     }
     ring_finish(&l->cells);
-    mem_free(l->idle);
+    while (l->idle_count)
+        mem_free(l->idle[--l->idle_count]);
     pthread_mutex_destroy(&l->lock);
     mem_free(l);
 }

@@ -374,6 +374,35 @@ static void what_is_trimmed_is_given_back(void **state) {
     assert_true(most <= 16 * look(f->log).segment_size);
 }
 
+// Appends entries until so many segments have begun. Returns the position of the last entry.
+static uint64_t put_segments(struct fixture *f, uint64_t count, uint64_t *number) {
+    uint64_t size = look(f->log).segment_size, end = look(f->log).tail / size + count, at;
+    do
+        at = put(f, (*number)++, 1, 500);
+    while (at / size < end);
+    return at;
+}
+
+// A log in memory keeps eight of the segments that it has given up: a later burst needs no
+// allocation for as many.
+static void trimmed_segments_are_used_again(void **state) {
+    struct fixture *f = *state;
+    enum { KEPT = 8 };
+    uint64_t number = 0, size = look(f->log).segment_size, at;
+    assert_int_equal(log_trim(f->log, put_segments(f, KEPT + 4, &number)), 0);
+    assert_int_equal(look(f->log).bytes, size); // those that are kept do not count
+    uint64_t first = number - 1;
+    mem_fail_after(0);
+    (void)put_segments(f, KEPT, &number);
+    int err;
+    while ((err = sample_append(f->log, number, 1, 500, ROOM_PUSH, &at)) == 0)
+        number++;
+    assert_int_equal(err, MR_ENOMEM);
+    assert_int_equal(look(f->log).bytes, (KEPT + 1) * size);
+    assert_true(mem_fail_after(-1) < 0);
+    expect_scan(f, look(f->log).head, SIZE_MAX, first, number - first);
+}
+
 static void trimming_everything_keeps_the_tail(void **state) {
     struct fixture *f = *state;
     uint64_t at = put(f, 0, 1, 10);
@@ -561,6 +590,7 @@ int main(void) {
         CONTRACT_OF(setup_inline),
         CONTRACT_OF(setup_stream_inline),
         CONTRACT(setup_memory, other_threads_read_meanwhile),
+        CONTRACT(setup_memory, trimmed_segments_are_used_again),
         CONTRACT(setup_thread, other_threads_read_meanwhile),
         CONTRACT(setup_memory_large, large_bodies_and_full_groups_fit),
         CONTRACT(setup_real, large_bodies_and_full_groups_fit),
