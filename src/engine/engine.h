@@ -43,7 +43,8 @@ struct puller_options {
 struct pull {
     const mr_bytes *stages; // served in this order
     size_t stage_count;
-    uint32_t batch; // at least 1
+    uint32_t batch; // of one channel; at least 1
+    uint32_t count; // in all; 0: as many as `batch`. An engine may return fewer
     int64_t lease_ms, wait_ms;
     uint32_t level; // how many jobs the worker runs at once, for people who look; 0: not reported
 };
@@ -94,10 +95,11 @@ struct engine_impl {
 
     // These end a claimed job and use it up whatever they return.
     int (*done)(mr_job *, unsigned how);
-    // `done` with FINISH_UNPIN, whose answer is `out_done`; then a take of the same puller that
-    // does not wait, in one turn. MR_EAGAIN, without a sentence: it found nothing, or did not look.
+    // `done` with FINISH_UNPIN of one job or of several of different channels, which hang on
+    // `next`; then a take of the same puller that does not wait, in one turn. `out_done` is how
+    // many were committed. MR_EAGAIN, without a sentence: it found nothing, or did not look.
     // NULL: the engine gains nothing by it.
-    int (*done_take)(mr_job *, const struct pull *, int *out_done, mr_job **out);
+    int (*done_take)(mr_job *ended, const struct pull *, uint32_t *out_done, mr_job **out);
     int (*fail)(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
     int (*release)(mr_job *, int64_t delay_ms, unsigned how);
     void (*unpin)(mr_job *);

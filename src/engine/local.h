@@ -257,7 +257,7 @@ int local_puller_open(struct engine *, const struct puller_options *, struct pul
 void local_puller_interrupt(struct puller *);
 void local_puller_close(struct puller *);
 void local_loop_stops(struct puller *);
-int local_done_take(mr_job *, const struct pull *, int *out_done, mr_job **);
+int local_done_take(mr_job *ended, const struct pull *, uint32_t *out_done, mr_job **);
 
 // Takes without waiting; MR_EAGAIN, without a sentence: there is nothing.
 int take_now(struct shard_puller *, const struct pull *, mr_job **);

@@ -80,21 +80,22 @@ static void taker_finish(struct local_shard *s, struct local_taker *t) {
 
 static int take_in_turn(struct local_taker *t, const struct pull *pull, bool stay) {
     struct local_shard *s = t->puller->shard;
-    int err = taker_prepare(s, t, pull->batch);
+    uint32_t count = pull->count > pull->batch ? pull->count : pull->batch;
+    int err = taker_prepare(s, t, count);
     if (err < 0)
         return err;
     struct take take = { .stages = pull->stages,
                          .stage_count = pull->stage_count,
-                         .count = pull->batch,
+                         .count = count,
                          .batch = pull->batch,
                          .lease_ms = pull->lease_ms,
                          .in_process = true,
                          .conn = &t->puller->conn,
                          .taker = stay ? &t->taker : NULL };
-    size_t count = 0;
-    err = core_take(s->core, &take, s->grants, &count);
+    size_t granted = 0;
+    err = core_take(s->core, &take, s->grants, &granted);
     if (err >= 0)
-        t->taken = jobs_fill(t->puller, &t->free_jobs, s->grants, count);
+        t->taken = jobs_fill(t->puller, &t->free_jobs, s->grants, granted);
     return err;
 }
 
@@ -205,19 +206,38 @@ static bool is_all_here(const struct local_shard *s, const struct pull *pull) {
     return true;
 }
 
+// In a turn, or with the reason why there is none. Returns how many were committed.
+static uint32_t commit_all(struct local_shard *s, struct mr_job *ended, int err) {
+    uint32_t committed = 0;
+    for (struct mr_job *next; ended; ended = next) {
+        next = ended->next;
+        struct done done = commit_of(ended);
+        committed += commit_in_turn(s, ended, &done, err, FINISH_UNPIN) >= 0;
+    }
+    return committed;
+}
+
+static uint32_t done_each(struct mr_job *ended) {
+    uint32_t committed = 0;
+    for (struct mr_job *next; ended; ended = next) {
+        next = ended->next;
+        committed += local_done(ended, FINISH_UNPIN) >= 0;
+    }
+    return committed;
+}
+
 // Commits and takes in one turn: no other thread comes in between, and the clock is read once. If
 // the stages are in several shards, the next take begins with the stage named first.
-int local_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job **out) {
-    struct shard_puller *p = job->leased_with;
+int local_done_take(mr_job *ended, const struct pull *pull, uint32_t *out_done, mr_job **out) {
+    struct shard_puller *p = ended->leased_with;
     struct local_shard *s = p->shard;
     if (!is_all_here(s, pull)) {
-        *out_done = local_done(job, FINISH_UNPIN);
+        *out_done = done_each(ended);
         return MR_EAGAIN;
     }
     struct local_taker t = { .taker.conn = &p->conn, .puller = p };
-    struct done done = commit_of(job);
     int err = local_enter(s);
-    *out_done = commit_in_turn(s, job, &done, err, FINISH_UNPIN);
+    *out_done = commit_all(s, ended, err);
     if (err >= 0)
         err = p->interrupted ? MR_EAGAIN : take_in_turn(&t, pull, false);
     return take_finish(&t, err, out);

@@ -1,7 +1,8 @@
 // The beater: one thread that keeps the leases of a worker, a third of their time at a time. It
 // sleeps until the earliest lease needs a beat; a thread that takes a job wakes it only when that
 // is earlier, which happens once for every busy period. Until the first jobs have ended it also
-// watches whether they leave the machine idle.
+// watches whether they leave the machine idle, and it looks after jobs that wait behind a handler
+// (visit.c).
 #include "base/clock.h"
 #include "base/errors.h"
 #include "work/state.h"
@@ -14,10 +15,13 @@ static void *beater_thread(void *arg) {
     struct worker *w = arg;
     pthread_mutex_lock(&w->lock);
     while (!w->beater_stops) {
-        uint64_t look_at = worker_watch_idle(w), at = atomic_load(&w->beat_at_ms);
+        uint64_t visits_at = visits_look(w), look_at = worker_watch_idle(w);
+        uint64_t at = atomic_load(&w->beat_at_ms);
         w->watches = look_at != UINT64_MAX;
+        look_at = look_at < visits_at ? look_at : visits_at;
         if (monotonic_ms() < at) {
-            worker_sleep(w, &w->beat_due, at < look_at ? at : look_at);
+            if (!w->beater_stops)
+                worker_sleep(w, &w->beat_due, at < look_at ? at : look_at);
             continue;
         }
         atomic_store(&w->beat_at_ms, UINT64_MAX);

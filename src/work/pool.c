@@ -137,8 +137,10 @@ static void rest(struct worker *w) {
 
 // Takes at once, if there is work; else the tuner is fed that there is none, and the thread waits:
 // for ever if it is the only one.
-static int take(struct worker *w, mr_job **out) {
+static int take(struct runner *r, mr_job **out) {
+    struct worker *w = r->worker;
     struct pull pull = w->pull;
+    pull.count = visit_count(r);
     pull.wait_ms = 0;
     pull.level = worker_level(w);
     int err = w->engine->impl->take(w->puller, &pull, out);
@@ -149,13 +151,19 @@ static int take(struct worker *w, mr_job **out) {
     return w->engine->impl->take(w->puller, &pull, out);
 }
 
+// Whether no job is taken together with others of its channel: then jobs may be taken together with
+// those of other channels.
+static bool runs_alone(const struct worker *w) {
+    return w->visits && w->pull.batch == 1;
+}
+
 // Runs one job after another until the thread is not needed. Returns whether it may be called
 // again.
 static bool pull_and_run(struct runner *r) {
     struct worker *w = r->worker;
     while (!atomic_load(&w->stopping)) {
         mr_job *job;
-        int err = take(w, &job);
+        int err = take(r, &job);
         if (err == MR_ESTOPPED)
             break;
         if (err == MR_EAGAIN && count_down(&w->taking, 1)) {
@@ -167,9 +175,10 @@ static bool pull_and_run(struct runner *r) {
         if (err < 0)
             continue;
         atomic_fetch_sub(&w->taking, 1);
-        for (; job; job = runner_run(r, job)) {
+        while (job) {
             pool_fill(w);
             beater_note(w, job);
+            job = runs_alone(w) ? visit_run(r, job) : runner_run(r, job);
         }
         if (step_down(w))
             return true;

@@ -33,8 +33,10 @@ static void runner_job_ended(struct leased_job_owner *owner, mr_id id, int outco
         }
         r->waits_ended = false;
     }
-    if (outcome == 0)
+    if (outcome == 0) {
+        worker_count_completed(w, 1);
         worker_completed(w, 0);
+    }
     atomic_fetch_sub(&w->kept, 1);
     if (w->options.own_loop)
         loop_ring(w);
@@ -73,29 +75,17 @@ static int keep_job(struct worker *w, mr_job *job) {
     return MR_LATER;
 }
 
-// Commits; and takes the next one with it, if the thread may go on.
-static int commit_job(struct worker *w, mr_job *job, mr_job **out_next) {
-    const struct engine_impl *impl = w->engine->impl;
-    if (!out_next || !impl->done_take || !pool_may_go_on(w))
-        return impl->done(job, FINISH_UNPIN);
-    struct pull pull = w->pull;
-    int outcome = 0;
-    pull.wait_ms = 0;
-    if (impl->done_take(job, &pull, &outcome, out_next) < 0)
-        *out_next = NULL; // the take that follows returns why
-    return outcome;
-}
-
-static void runner_release(struct worker *w, mr_job *job) {
+void runner_release(struct worker *w, mr_job *job) {
     leased_job_claim(job);
     w->engine->impl->release(job, 0, FINISH_UNPIN);
 }
 
-// 0: committed; MR_LATER: kept; else its lease may be over.
-static int runner_run_job(struct runner *r, mr_job *job, mr_job **out_next) {
+// Calls the handler. 0: the job is to be committed; MR_LATER: it is kept; else it has failed or was
+// not begun, and its lease may be over.
+static int runner_call(struct runner *r, mr_job *job) {
     struct worker *w = r->worker;
     job->owner = &r->owner;
-    atomic_store(&r->current, job->id);
+    atomic_store_explicit(&r->current, job->id, memory_order_release);
     if (!leased_job_start(job)) { // stopped before it began: there is nothing to commit
         runner_release(w, job);
         return MR_ESTALE;
@@ -103,7 +93,16 @@ static int runner_run_job(struct runner *r, mr_job *job, mr_job **out_next) {
     int answer = call_handler(w, job);
     if (answer == MR_LATER || !leased_job_claim(job))
         return keep_job(w, job);
-    return answer == 0 ? commit_job(w, job, out_next) : fail_job(w, job, answer);
+    return answer == 0 ? 0 : fail_job(w, job, answer);
+}
+
+void runner_run_one(struct runner *r, mr_job *job) {
+    struct worker *w = r->worker;
+    uint64_t started_ns = worker_now(w);
+    if (runner_call(r, job) != 0)
+        return;
+    visit_note_ended(r, job);
+    worker_completed(w, started_ns);
 }
 
 static int wait_until_ended(struct runner *r, mr_id id) {
@@ -121,11 +120,23 @@ static int wait_until_ended(struct runner *r, mr_id id) {
     return outcome;
 }
 
+// The last of those taken together is committed by the next visit.
+static int runner_commit(struct runner *r, mr_job *job, bool is_last) {
+    struct worker *w = r->worker;
+    if (is_last && w->visits) {
+        visit_note_ended(r, job);
+        return 0;
+    }
+    int err = w->engine->impl->done(job, FINISH_UNPIN);
+    if (err >= 0)
+        worker_count_completed(w, 1);
+    return err;
+}
+
 mr_job *runner_run(struct runner *r, mr_job *job) {
     struct worker *w = r->worker;
-    mr_job *taken = NULL;
     int outcome = 0;
-    uint64_t started_ns = monotonic_ns();
+    uint64_t started_ns = worker_now(w);
     for (mr_job *next; job; job = next) {
         next = job->next;
         mr_id id = job->id;
@@ -134,11 +145,13 @@ mr_job *runner_run(struct runner *r, mr_job *job) {
             runner_release(w, job);
             continue;
         }
-        outcome = runner_run_job(r, job, next || w->options.own_loop ? NULL : &taken);
+        outcome = runner_call(r, job);
+        if (outcome == 0)
+            outcome = runner_commit(r, job, !next);
         if (outcome == 0)
             started_ns = worker_completed(w, started_ns);
         if (outcome == MR_LATER && next && next->follows)
             outcome = wait_until_ended(r, id);
     }
-    return taken;
+    return visit_end(r);
 }

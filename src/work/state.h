@@ -13,12 +13,20 @@ struct runner {
     struct leased_job_owner owner;
     struct worker *worker;
     pthread_t thread;
-    _Atomic mr_id current;
-    mr_id ended;      // under the worker's lock: the current job, ended through the api …
-    int outcome;      // … and how
-    bool waits_ended; // its thread waits for that, and is not active
-    bool threaded;    // among those that left: its thread is to be joined
+    _Atomic mr_id current; // the job that it runs
+    mr_id ended;           // under the worker's lock: the current job, ended through the api …
+    int outcome;           // … and how
+    bool waits_ended;      // its thread waits for that, and is not active
+    bool threaded;         // among those that left: its thread is to be joined
     struct runner *next_left;
+
+    // See visit.c.
+    _Atomic(mr_job *) held; // taken, to be run after the present one
+    _Atomic(mr_job *) run;  // to be committed by the next visit
+    _Atomic uint32_t begun; // jobs, ever; it may wrap around
+    uint32_t begun_before;  // the beater's: at its last look
+    uint32_t count;         // jobs to take with the next visit; 0: 1
+    char apart[64];         // its thread writes for every job: no line is shared with the next
 };
 
 struct worker {
@@ -29,6 +37,7 @@ struct worker {
     void *names;            // copies of the stages' names
     struct runner *runners; // as many as there may ever be threads; the loop's has none
     uint32_t most;
+    bool visits; // commits and takes together; else one after the other
     atomic_bool stopping;
 
     pthread_mutex_t tuner_lock; // guards the tuner; taken with no other, or after `lock`
@@ -54,6 +63,7 @@ struct worker {
     uint32_t busy_looks; // … that found it busy, or too few jobs in flight
     bool beats;          // the beater runs
     atomic_bool watches; // … and looks at the machine
+    atomic_bool watches_visits; // … and at what runners hold
     pthread_t beater;
     pthread_cond_t beat_due;
     _Atomic uint64_t beat_at_ms; // when the next lease wants a beat; read without the lock
@@ -70,9 +80,27 @@ void runner_init(struct runner *, struct worker *);
 // what it took together with the last commit, to be run next; NULL: nothing.
 mr_job *runner_run(struct runner *, mr_job *);
 
+// Runs one job that no other follows; the next visit commits it.
+void runner_run_one(struct runner *, mr_job *);
+void runner_release(struct worker *, mr_job *);
+
 // Whether this thread is inside a callback of this worker.
 bool worker_is_calling(const struct worker *);
 void worker_on_stop(mr_job *, void *worker);
+
+// ---- visit.c: several jobs a visit ------------------------------------------------------------
+
+// Runs jobs of different channels that were taken together, commits them and takes the next;
+// returns those. NULL: nothing.
+mr_job *visit_run(struct runner *, mr_job *);
+mr_job *visit_end(struct runner *);          // commits what has ended, and takes
+uint32_t visit_count(const struct runner *); // how many jobs to take
+void visit_note_ended(struct runner *, mr_job *);
+
+void visits_watch(struct worker *); // a runner holds jobs
+// With the lock, which it gives up meanwhile: looks after runners that hold jobs. Returns when to
+// look again; UINT64_MAX: none does.
+uint64_t visits_look(struct worker *);
 
 // ---- pool.c: threads --------------------------------------------------------------------------
 
@@ -86,8 +114,10 @@ bool pool_may_go_on(const struct worker *); // the thread that has run a job may
 
 void worker_tune(struct worker *);
 void worker_limit(struct worker *, uint32_t threads);
-// A job was committed, begun then (0: not known). Returns the present, or 0 if the level is fixed.
+// A job was completed, begun then (0: not known). Returns the present, or 0 if the level is fixed.
 uint64_t worker_completed(struct worker *, uint64_t started_ns);
+uint64_t worker_now(const struct worker *); // the present, or 0 if the level is fixed
+void worker_count_completed(struct worker *, uint32_t jobs); // they were committed
 void worker_starved(struct worker *); // there was room for a job, and none to be had
 // With the lock: looks whether the machine is idle though as many jobs are in flight as may be.
 // Returns when to look again; UINT64_MAX: it is of no use.

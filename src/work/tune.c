@@ -64,8 +64,15 @@ uint64_t worker_watch_idle(struct worker *w) {
     return monotonic_ms() + idle_look_ms(w->busy_looks);
 }
 
+uint64_t worker_now(const struct worker *w) {
+    return w->tuner.options.kind == TUNER_FIXED ? 0 : monotonic_ns();
+}
+
+void worker_count_completed(struct worker *w, uint32_t jobs) {
+    atomic_fetch_add_explicit(&w->completed, jobs, memory_order_relaxed);
+}
+
 uint64_t worker_completed(struct worker *w, uint64_t started_ns) {
-    atomic_fetch_add_explicit(&w->completed, 1, memory_order_relaxed);
     if (w->tuner.options.kind == TUNER_FIXED)
         return 0;
     uint64_t now_ns = monotonic_ns();

@@ -50,6 +50,7 @@ static int make_runners(struct worker *w) {
 static void worker_init(struct worker *w, struct engine *engine, const struct worker_options *o) {
     w->engine = engine;
     w->options = *o;
+    w->visits = engine->impl->done_take && !o->own_loop;
     w->epoll_fd = w->ring_fd = w->timer_fd = -1;
     atomic_init(&w->beat_at_ms, UINT64_MAX);
     worker_tune(w);

@@ -356,6 +356,69 @@ static void F10_one_stuck_job_does_not_hold_up_other_channels(void **state) {
     must(mr_close(m));
 }
 
+// Short handlers make a thread take several jobs at a time; then one of them blocks.
+enum { TOGETHER = 200, BLOCKING = 120 };
+
+struct one_blocks {
+    mr_id ids[TOGETHER];
+    struct gate started, go;
+    atomic_int ran;
+};
+
+static int block_one(mr_job *job, void *arg) {
+    struct one_blocks *b = arg;
+    b->ran++;
+    if (mr_job_body(job).size == 1)
+        return 0;
+    gate_pass(&b->started);
+    gate_wait(&b->go, 1);
+    return 0;
+}
+
+static mr_worker *run_until_one_blocks(mr *m, struct one_blocks *b, uint32_t threads) {
+    must(mr_stage_pause(m, "s"));
+    for (int i = 0; i < TOGETHER; i++)
+        b->ids[i] = push(m, "s", NULL, i == BLOCKING ? "blocks" : "x");
+    mr_worker *w = work(m, "s", block_one, b, threads);
+    must(mr_stage_resume(m, "s"));
+    gate_wait(&b->started, 1);
+    return w;
+}
+
+static void await_jobs(mr *m, const mr_id *ids, int count) {
+    for (int i = 0; i < count; i++)
+        must(mr_await(m, ids[i], MR_FOREVER, NULL));
+}
+
+static void stop_and_count(mr *m, struct one_blocks *b, mr_worker *w) {
+    gate_pass(&b->go);
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
+    must(mr_worker_stop(w, MR_FOREVER));
+    assert_int_equal(b->ran, TOGETHER);
+    assert_int_equal(look(m, "s").done, TOGETHER);
+    assert_int_equal(look(m, "s").failed, 0);
+    must(mr_close(m));
+}
+
+static void F10_jobs_taken_with_a_stuck_one_are_run_by_other_threads(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct one_blocks b = { .started = GATE, .go = GATE };
+    mr_worker *w = run_until_one_blocks(m, &b, 2);
+    await_jobs(m, b.ids, BLOCKING);
+    await_jobs(m, b.ids + BLOCKING + 1, TOGETHER - BLOCKING - 1);
+    stop_and_count(m, &b, w);
+}
+
+static void F10_jobs_that_ended_before_a_stuck_one_are_committed(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct one_blocks b = { .started = GATE, .go = GATE };
+    mr_worker *w = run_until_one_blocks(m, &b, 1);
+    await_jobs(m, b.ids, BLOCKING);
+    stop_and_count(m, &b, w);
+}
+
 // The first attempt's process is killed as the system does when memory runs out; its parent
 // continues.
 static int run_in_a_process(mr_job *job, void *arg) {
@@ -694,6 +757,8 @@ int main(void) {
         cmocka_unit_test(F5_a_handlers_process_is_killed_and_the_job_runs_again),
         cmocka_unit_test(F9_a_job_longer_than_its_lease_is_kept_by_beats),
         cmocka_unit_test(F10_one_stuck_job_does_not_hold_up_other_channels),
+        cmocka_unit_test(F10_jobs_taken_with_a_stuck_one_are_run_by_other_threads),
+        cmocka_unit_test(F10_jobs_that_ended_before_a_stuck_one_are_committed),
         cmocka_unit_test(R17_stages_named_first_are_served_first),
         cmocka_unit_test(X_a_handlers_nonzero_answer_is_a_failed_attempt_with_a_reason),
         cmocka_unit_test(X_a_kept_job_is_ended_by_any_thread_and_counts_as_in_flight),
