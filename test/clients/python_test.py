@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """python_test.py BUILD: what library_test.py cannot see of the Python library: replies that come in pieces, replies that
 make no sense, the package, and its guide. Speaks TAP."""
-import asyncio
 import os
 import re
 import subprocess
@@ -11,7 +10,7 @@ sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 LIBRARY = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../clients/python"))
 sys.path.insert(0, LIBRARY)
 from millrace import Full, Unreachable
-from millrace.wire import Push, Wire, address_of
+from millrace.wire import Command, Push, Wire, address_of
 from running import Running, wait_until
 from served import Client, Server, path, write
 from tap import TIMEOUT_S, case, check, equal, main
@@ -22,21 +21,31 @@ REPLIES = (b"+OK\r\n", b"$5\r\na\r\nbc\r\n", b"$-1\r\n", b"_\r\n", b":-12\r\n", 
 VALUES = ["OK", b"a\r\nbc", None, None, -12, 1.5, True, [1, [], b""], {"name": b"x"}]
 
 
-async def receive(*pieces):
+class Unsent(Wire):
+    """A connection without a socket."""
+
+    def write(self, data):
+        pass
+
+    def shut(self):
+        pass
+
+
+def receive(*pieces):
     """What a connection makes of bytes that arrive in these pieces."""
-    pushed = []
-    wire = Wire(pushed.append)
-    futures = [wire.ask("PING") for _ in range(10)]
+    values, pushed = [], []
+    wire = Unsent(pushed.append)
+    wire.send([Command(("PING",), lambda _, value: values.append(value)) for _ in range(10)])
     for piece in pieces:
-        wire.data_received(piece)
-    return wire, [f.exception() or f.result() for f in futures if f.done()], pushed
+        wire.feed(piece)
+    return wire, values, pushed
 
 
 @case
 def replies_may_be_cut_at_any_byte():
     stream = b"".join(REPLIES)
     for at in range(len(stream)):
-        _, values, pushed = asyncio.run(receive(stream[:at], stream[at:]))
+        _, values, pushed = receive(stream[:at], stream[at:])
         equal(values[:9], VALUES, at)
         equal((type(values[9]), values[9].reason), (Full, "stage s has 1 job"))
         equal(pushed, [Push(["cancel", b"7"])])
@@ -46,8 +55,8 @@ def replies_may_be_cut_at_any_byte():
 def replies_that_make_no_sense_end_the_connection():
     for bad in b"!\r\n", b"$x\r\n", b"*z\r\n", b":\r\n", b"+OK\r\n" * 11, b"%1\r\n*0\r\n+x\r\n", \
             b"*1\r\n" * 2000, b"$99999999999\r\n", b"+" + b"x" * 100000, b"*99999999999\r\n":
-        wire, values, _ = asyncio.run(receive(bad))
-        check(wire.closed.done(), bad)
+        wire, values, _ = receive(bad)
+        check(wire.why, bad)
         check(all(v == "OK" or isinstance(v, Unreachable) for v in values), bad, values)
 
 
@@ -57,7 +66,9 @@ def addresses_are_read_and_bad_ones_refused():
     equal((address.nodes, address.user, address.secret, address.tls),
           ((("a", 7411), ("b", 7500)), "ci", "a:b", None))
     equal(address_of("millrace://[::1]:7412", "t", None)[0], (("::1", 7412),))
-    for bad in "redis://x", "millrace://", "127.0.0.1:7411", "millrace://a,,b", "millrace://a:x", "millrace://a:99999":
+    equal(address_of("unix:/run/a@b", "t", None), ((("/run/a@b", 0),), None, "default", "t"))
+    equal(address_of("unix://ci:s@/run/sock", None, None), ((("/run/sock", 0),), None, "ci", "s"))
+    for bad in "unix:", "redis://x", "millrace://", "127.0.0.1:7411", "millrace://a,,b", "millrace://a:x", "millrace://a:99999":
         try:
             address_of(bad, None, None)
         except ValueError:

@@ -1,18 +1,22 @@
 """What can go wrong, one type for each; `reason` is the sentence of the server or of the client."""
 from __future__ import annotations
 
+from typing import Sequence
+
 
 class MillraceError(Exception):
     """Any error of this library."""
 
     #: The id of the job whose end this is; "": it is not the end of a job.
     job = ""
-    #: Whether another try would fail in the same way.
-    lasting = False
+    #: Of push_many: the ids of the jobs before the one that was refused.
+    ids: Sequence[str] = ()
 
-    def __init__(self, reason: str = "") -> None:
+    def __init__(self, reason: str = "", *, lasting: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        #: Whether another try would fail in the same way.
+        self.lasting = lasting
 
 
 class Unreachable(MillraceError):

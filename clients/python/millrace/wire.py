@@ -1,54 +1,107 @@
-"""The wire: addresses, RESP3, and a connection on which replies come in the order of requests."""
+"""The wire without its sockets: addresses, values, RESP3, requests and replies."""
 from __future__ import annotations
 
-import asyncio
 import collections
+import json
 import ssl
+import time
 import urllib.parse
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (Any, Callable, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence,
+                    Tuple, Union)
 
-from .errors import Incompatible, MillraceError, Unreachable, Usage, error_of
+from .errors import BadBody, MillraceError, Unreachable, Usage, error_of
 
 Word = Union[str, bytes, int, float]
-GREETING_SECONDS = 5.0
 SILENCE_SECONDS = 15.0  # of a server that owes a reply
+CHECK_SECONDS = 5.0     # how often that is looked at
 REPLY_LINE = 64 << 10
 REPLY_BULK, REPLY_VALUES, REPLY_DEPTH = 64 << 20, 1 << 20, 16  # what a reply may have at most
 
+# ---- Addresses -----------------------------------------------------------------------------------
+
 
 class Address(NamedTuple):
-    """Where the servers are, and what they want to see."""
+    """Where the servers are, and what they want to see. A node is a host and a port, or the path of
+    a socket and 0."""
 
     nodes: Tuple[Tuple[str, int], ...]
     tls: Optional[ssl.SSLContext]
     user: str
     secret: str
 
-    def __str__(self) -> str:
-        return ", ".join(f"{host}:{port}" for host, port in self.nodes)
-
 
 def address_of(url: str, token: Optional[str], context: Optional[ssl.SSLContext]) -> Address:
-    """Reads millrace://[user:secret@]host[:port][,host[:port]…], or millraces:// for TLS."""
-    scheme, _, rest = url.partition("://")
-    if scheme not in ("millrace", "millraces") or not rest:
-        raise Usage(f"{url!r} is not a URL of Millrace: write millrace://127.0.0.1:7411, or "
-                    "millraces://… for TLS")
-    users, _, hosts = rest.rstrip("/").rpartition("@")
-    user, _, secret = users.rpartition(":") if ":" in users else ("", "", users)
-    nodes = []
-    for host in hosts.split(","):
-        part = urllib.parse.urlsplit("//" + host)
-        try:
-            port = part.port or 7411
-        except ValueError:
-            raise Usage(f"{url!r} has a port that is no number up to 65535") from None
-        if not part.hostname:
-            raise Usage(f"{url!r} has a host without a name")
-        nodes.append((part.hostname, port))
+    """Reads millrace://[[user:]secret@]host[:port][,host[:port]…], millraces:// for TLS,
+    unix:PATH or unix://[user:]secret@/PATH."""
+    scheme, _, rest = url.partition(":")
+    if scheme not in ("millrace", "millraces", "unix") or not rest.strip("/") or (
+            scheme != "unix" and not rest.startswith("//")):
+        raise Usage(f"{url!r} is not a URL of Millrace: write millrace://127.0.0.1:7411, "
+                    "millraces://… for TLS, or unix:PATH")
+    users, place = "", rest
+    if rest.startswith("//"):
+        users, _, place = rest[2:].rpartition("@")
+    user, _, secret = map(urllib.parse.unquote, users.rpartition(":"))
+    nodes = [(place, 0)] if scheme == "unix" else [
+        _host_and_port(url, host) for host in place.rstrip("/").split(",")]
     tls = (context or ssl.create_default_context()) if scheme == "millraces" else None
-    secret = urllib.parse.unquote(secret) or token or ""
-    return Address(tuple(nodes), tls, urllib.parse.unquote(user) or "default", secret)
+    return Address(tuple(nodes), tls, user or "default", secret or token or "")
+
+
+def _host_and_port(url: str, host: str) -> Tuple[str, int]:
+    part = urllib.parse.urlsplit("//" + host)
+    try:
+        port = part.port or 7411
+    except ValueError:
+        raise Usage(f"{url!r} has a port that is no number up to 65535") from None
+    if not part.hostname:
+        raise Usage(f"{url!r} has a host without a name")
+    return part.hostname, port
+
+
+# ---- Values --------------------------------------------------------------------------------------
+
+
+def to_bytes(value: Any, what: str = "body") -> bytes:
+    """JSON for dicts and lists, text and bytes as they are."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise BadBody(f"the {what} cannot be turned into JSON: {error}; give bytes, a string, or "
+                      "what json.dumps takes") from None
+
+
+def from_bytes(data: Optional[bytes]) -> Any:
+    """A JSON object or array, or else text, or else the bytes: what to_bytes was given."""
+    if data is None:
+        return None
+    try:
+        text = data.decode()
+        return json.loads(text) if text[:1] in ("{", "[") else text
+    except UnicodeDecodeError:
+        return data
+    except ValueError:
+        return text
+
+
+def readable(value: Any) -> Any:
+    """A reply with text instead of bytes, at any depth."""
+    if isinstance(value, list):
+        return [readable(v) for v in value]
+    if isinstance(value, dict):
+        return {name: readable(v) for name, v in value.items()}
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def milliseconds(seconds: float) -> int:
+    return -1 if seconds < 0 else round(seconds * 1000)
+
+
+# ---- RESP3 ---------------------------------------------------------------------------------------
 
 
 def encode(words: Sequence[Word]) -> bytes:
@@ -59,7 +112,7 @@ def encode(words: Sequence[Word]) -> bytes:
     return b"".join(parts)
 
 
-class Push(list):  # type: ignore[type-arg]
+class Push(List[Any]):
     """What the server sends unasked."""
 
 
@@ -74,8 +127,15 @@ class _Incomplete(Exception):
 def _bounded(line: bytes, most: int) -> int:
     number = int(line)
     if number > most:
-        raise Unreachable(f"the server sent a length of {number}: {most} at most")
+        raise ValueError(f"a length of {number}: {most} at most")
     return number
+
+
+_SIMPLE: Dict[int, Callable[[bytes], Any]] = {
+    ord(":"): int, ord(","): float, ord("+"): bytes.decode, ord("_"): lambda line: None,
+    ord("#"): lambda line: line == b"t",
+    ord("-"): lambda line: error_of(line.decode("utf-8", "replace")),
+}
 
 
 def _parse(data: bytes, at: int, depth: int = 0) -> Tuple[Any, int]:
@@ -93,184 +153,140 @@ def _parse(data: bytes, at: int, depth: int = 0) -> Tuple[Any, int]:
         if len(data) < end + 2:
             raise _Incomplete(end + 2)
         return data[at:end], end + 2
-    if kind == 0x3a:  # :
-        return int(line), at
-    if kind == 0x2b:  # +
-        return line.decode(), at
-    if kind == 0x2d:  # -
-        return error_of(line.decode("utf-8", "replace")), at
-    if kind in b"*>~%":
-        values: List[Any] = Push() if kind == 0x3e else []
-        if depth == REPLY_DEPTH:
-            raise Unreachable("the server sent too many levels of lists")
-        for _ in range(_bounded(line, REPLY_VALUES) * (2 if kind == 0x25 else 1)):
-            value, at = _parse(data, at, depth + 1)
-            values.append(value)
-        if kind == 0x25:
-            return {_text(k): v for k, v in zip(values[::2], values[1::2])}, at
-        return values, at
-    if kind == 0x5f:  # _
-        return None, at
-    if kind == 0x2c:  # ,
-        return float(line), at
-    if kind == 0x23:  # #
-        return line == b"t", at
-    raise Unreachable(f"the server sent {chr(kind)!r}, which is not RESP3")
+    if kind in _SIMPLE:
+        return _SIMPLE[kind](line), at
+    if kind not in b"*>~%":
+        raise ValueError(f"{chr(kind)!r} is not RESP3")
+    if depth == REPLY_DEPTH:
+        raise ValueError("too many levels of lists")
+    values: List[Any] = Push() if kind == 0x3e else []
+    for _ in range(_bounded(line, REPLY_VALUES) * (2 if kind == 0x25 else 1)):
+        value, at = _parse(data, at, depth + 1)
+        values.append(value)
+    if kind == 0x25:
+        return {readable(k): v for k, v in zip(values[::2], values[1::2])}, at
+    return values, at
 
 
-def _text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+# ---- Connections ---------------------------------------------------------------------------------
 
 
-class Wire(asyncio.Protocol):
-    """A connection. Everything runs in the thread of its loop."""
+First = Callable[["Wire", Any], None]
 
-    def __init__(self, on_push: Optional[Callable[[Push], None]]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.closed = self._loop.create_future()
-        self.is_open = True
-        self.is_manual = False  # its user calls flush
+
+class Command(NamedTuple):
+    """A request, and who gets its reply."""
+
+    words: Sequence[Word]
+    #: Is called with the connection and the reply or the error before anything behind it is read.
+    first: Optional[First] = None
+    #: Gets it after that.
+    future: Optional[Any] = None
+    #: Seconds that the command may wait in the server.
+    wait: float = 0
+
+
+class Wire:
+    """A connection, on which replies come in the order of requests. Subclasses have the socket, and
+    futures that fit it."""
+
+    def __init__(self, on_push: Optional[Callable[[Push], None]] = None) -> None:
+        self.why = ""  # it was closed
         self.session = ""
+        self.waiting: Deque[Tuple[Command, float]] = collections.deque()
         self._on_push = on_push
-        self._data = b""
+        self._data = bytearray()
         self._needed = 0  # bytes without which no reply is whole
-        self._waiting: Deque[Tuple[Callable[[Any], None], float]] = collections.deque()
-        self._watched = self._retired = False
-        self._out: List[bytes] = []
-        self._transport: Optional[asyncio.Transport] = None
+        self._retired = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
+    @property
+    def is_open(self) -> bool:
+        return not self.why
 
-    def data_received(self, data: bytes) -> None:
-        if self._needed:  # a reply is large: its pieces are joined when it is whole
-            self._pieces.append(data)
-            self._size += len(data)
-            if self._size < self._needed:
-                return
-            data = b"".join(self._pieces)
-        elif self._data:
-            data = self._data + data
+    def future(self) -> Any:
+        """An awaitable with set_result, set_exception and done."""
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def shut(self) -> None:
+        """Ends the socket."""
+        raise NotImplementedError
+
+    def send(self, commands: Iterable[Command]) -> None:
+        """Sends commands together."""
+        if self.why:
+            for command in commands:
+                self._settle(command, Unreachable(self.why))
+            return
+        now, data = time.monotonic() + SILENCE_SECONDS, []
+        for command in commands:
+            self.waiting.append((command, now + command.wait))
+            data.append(encode(command.words))
+        self.write(b"".join(data))
+
+    def ask(self, *words: Word, wait: float = 0,
+            first: Optional[First] = None) -> Any:
+        """Sends a command; its reply is awaited with the future that this returns."""
+        future = self.future()
+        self.send((Command(words, first, future, wait),))
+        return future
+
+    def feed(self, data: bytes) -> None:
+        """Takes what was received."""
+        self._data += data
+        if len(self._data) < self._needed:
+            return
+        data = bytes(self._data)
         at = self._needed = 0
         try:
-            while at < len(data) and self.is_open:
+            while at < len(data) and not self.why:
                 value, at = _parse(data, at)
                 if not isinstance(value, Push):
-                    self._waiting.popleft()[0](value)
+                    self._settle(self.waiting.popleft()[0], value)
                 elif self._on_push:
                     self._on_push(value)
         except _Incomplete as cut:
-            self._needed = max(0, cut.size - at)
-        except (Unreachable, ValueError, IndexError, TypeError) as error:
+            self._needed = cut.size - at
+        except (ValueError, IndexError, TypeError) as error:
             self.close(f"the server's reply makes no sense: {error}")
-        self._data = data[at:]
-        if self._needed:
-            self._pieces, self._size = [self._data], len(self._data)
-        if self._retired and not self._waiting:
-            self.close()
+        del self._data[:at]
+        if self._retired:
+            self.retire()
 
-    def connection_lost(self, error: Optional[Exception]) -> None:
-        self.close(str(error or "the server closed the connection"))
-
-    def close(self, why: str = "the connection was closed") -> None:
-        if not self.is_open:
-            return
-        self.is_open = False
-        self.closed.set_result(why)
-        if self._transport:
-            self._transport.abort()
-        while self._waiting:
-            self._waiting.popleft()[0](Unreachable(why))
+    def check_silence(self) -> None:
+        if self.waiting and self.waiting[0][1] < time.monotonic():
+            self.close("the server does not answer")
 
     def retire(self) -> None:
         """Closes it when all replies have come."""
         self._retired = True
-        if not self._waiting:
+        if not self.waiting:
             self.close()
 
-    def send(self, words: Sequence[Word], done: Callable[[Any], None], wait: float = 0) -> None:
-        """Sends a command, which may wait in the server for so many seconds; commands of one turn
-        of the loop leave together. `done` is called with the reply or the error before anything
-        behind it is read. A server that is silent for long is given up."""
-        if not self.is_open:
-            self._loop.call_soon(done, Unreachable(self.closed.result()))
+    def close(self, why: str = "the connection was closed") -> None:
+        if self.why:
             return
-        self._waiting.append((done, self._loop.time() + wait + SILENCE_SECONDS))
-        if not self._watched:
-            self._watched = True
-            self._loop.call_later(SILENCE_SECONDS, self._watch)
-        if not self._out and not self.is_manual:
-            self._loop.call_soon(self.flush)
-        self._out.append(encode(words))
+        self.why = why
+        self.shut()
+        while self.waiting:
+            self._settle(self.waiting.popleft()[0], Unreachable(why))
+        if self._on_push:
+            self._on_push(Push(["closed"]))
 
-    def ask(self, *words: Word, wait: float = 0) -> "asyncio.Future[Any]":
-        future = self._loop.create_future()
-
-        def done(value: Any) -> None:
-            if future.done():
-                return
-            if isinstance(value, MillraceError):
-                future.set_exception(value)
-            else:
-                future.set_result(value)
-        self.send(words, done, wait)
-        return future
-
-    def _watch(self) -> None:
-        self._watched = bool(self._waiting) and self.is_open
-        if not self._watched:
-            return
-        left = self._waiting[0][1] - self._loop.time()
-        if left <= 0:
-            self.close("the server does not answer")
-        else:
-            self._loop.call_later(left, self._watch)
-
-    def flush(self) -> None:
-        out, self._out = self._out, []
-        if out and self._transport and self.is_open:
-            self._transport.write(b"".join(out))
+    def _settle(self, command: Command, value: Any) -> None:
+        if command.first:
+            command.first(self, value)
+        if command.future is not None:
+            resolve(command.future, value)
 
 
-async def dial(address: Address, node: Tuple[str, int], name: str,
-               on_push: Optional[Callable[[Push], None]] = None) -> Wire:
-    """Connects to a node and waits until it has read its store."""
-    loop = asyncio.get_running_loop()
-    host, port = node
-    try:
-        _, wire = await asyncio.wait_for(loop.create_connection(
-            lambda: Wire(on_push), host, port, ssl=address.tls,
-            server_hostname=host if address.tls else None), GREETING_SECONDS)
-    except ssl.SSLCertVerificationError as error:
-        refused = Unreachable(f"the certificate of {host}:{port} is refused: {error}; give "
-                              "the authority that signed it with context=")
-        refused.lasting = True
-        raise refused from None
-    except (OSError, asyncio.TimeoutError) as error:
-        raise Unreachable(f"cannot connect to {host}:{port}: {error or 'no answer'}; a server is "
-                          f"started with: millrace serve --listen {host}:{port}") from None
-    try:
-        await asyncio.wait_for(_greet(wire, address, node, name), GREETING_SECONDS)
-    except asyncio.TimeoutError:
-        wire.close()
-        raise Unreachable(f"{host}:{port} does not answer") from None
-    except BaseException:
-        wire.close()
-        raise
-    return wire
-
-
-async def _greet(wire: Wire, address: Address, node: Tuple[str, int], name: str) -> None:
-    auth = ("AUTH", address.user, address.secret) if address.secret else ()
-    where = f"{node[0]}:{node[1]}"
-    try:
-        hello = await wire.ask("HELLO", 3, *auth, "SETNAME", name)
-        if not isinstance(hello, dict) or hello.get("server") != b"millrace":
-            raise Incompatible("it is not a Millrace server")
-        wire.session = str(hello.get("id", ""))
-        await wire.ask("CLIENT", "CANCELS", "ON")
-        while b"loading:1" in await wire.ask("INFO", "persistence"):
-            await asyncio.sleep(0.1)
-    except (Usage, Incompatible, TypeError) as error:
-        raise Incompatible(f"{where} does not speak the protocol of this library: {error}; connect "
-                           "to a Millrace server of version 0.2 or later") from None
+def resolve(future: Any, value: Any) -> None:
+    """Gives a future its value or error, unless its user has given up."""
+    if future.done():
+        return
+    if isinstance(value, MillraceError):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
