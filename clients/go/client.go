@@ -4,11 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +17,6 @@ import (
 const (
 	waitPiece   = 10 * time.Second // AWAIT, EPIC and TAKE wait so long at most in one command
 	manyItems   = 256              // pushes of PushMany in one command
-	sourceIdle  = 30 * time.Second // the server forgets a source after a minute
 	sourcesMost = 1000             // stages that have free sources
 	lanesMost   = 16               // connections that are kept for commands that wait
 )
@@ -25,17 +24,19 @@ const (
 // Client is a client of a server or cluster. It connects when it is first used, and again after
 // each loss of a connection.
 type Client struct {
-	address address
-	name    string
-	logf    func(format string, args ...any)
-	main    *link
+	address     address
+	name        string
+	logf        func(format string, args ...any)
+	ctx         context.Context // of the connections
+	end         context.CancelFunc
+	stopping    context.Context // of the workers
+	stopWorkers context.CancelFunc
+	main        *link
+	lanes       chan *link // free connections for commands that wait
 
 	mu      sync.Mutex // guards what follows
-	closed  bool
 	sources map[string][]*source
-	calls   map[string][]*call // by id: those whose ends are wanted
-	lanes   []*link            // free connections for commands that wait
-	workers map[*Worker]bool
+	workers sync.WaitGroup // that run
 }
 
 // Option is an option of Open.
@@ -83,9 +84,11 @@ func Open(url string, with ...Option) (*Client, error) {
 	if a.secret, err = secretOf(o.token, a.secret); err != nil {
 		return nil, err
 	}
-	c := &Client{address: a, name: o.name, logf: o.logf, sources: make(map[string][]*source),
-		calls: make(map[string][]*call), workers: make(map[*Worker]bool)}
-	c.main = c.link(c.ended, nil)
+	c := &Client{address: a, name: o.name, logf: o.logf, lanes: make(chan *link, lanesMost),
+		sources: make(map[string][]*source)}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	c.stopping, c.stopWorkers = context.WithCancel(c.ctx)
+	c.main = c.link(c.ctx, nil)
 	return c, nil
 }
 
@@ -109,24 +112,10 @@ func secretOf(option, url string) (string, error) {
 // Close stops the workers as Worker.Close does, and closes all connections.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	c.closed = true
-	workers := c.workers
-	c.workers = make(map[*Worker]bool)
-	lanes := c.lanes
-	c.lanes = nil
+	c.stopWorkers()
 	c.mu.Unlock()
-	var all sync.WaitGroup
-	for w := range workers {
-		all.Add(1)
-		go func(w *Worker) {
-			defer all.Done()
-			_ = w.Close()
-		}(w)
-	}
-	all.Wait()
-	for _, lane := range append(lanes, c.main) {
-		lane.close()
-	}
+	c.workers.Wait()
+	c.end()
 	return nil
 }
 
@@ -144,54 +133,33 @@ type PushOptions struct {
 	Room     time.Duration // wait so long for room instead of failing; negative: for ever
 }
 
-// words are the options as words of the protocol; the key stands elsewhere in some commands.
-func (o *PushOptions) words(trace string, withKey bool) (*command, error) {
-	c, meta := new(command), any(nil)
-	if o != nil {
-		meta = o.Meta
-		if o.Key != "" && withKey {
-			c.add("KEY", o.Key)
-		}
-		if o.Once != "" {
-			c.add("ONCE", o.Once)
-		}
-		if o.Last {
-			c.add("LAST")
-		}
-		c.time("DELAY", o.Delay).time("DEADLINE", o.Deadline).time("ROOM", o.Room)
-		if o.Attempts != 0 {
-			c.add("ATTEMPTS").number(int64(o.Attempts))
+// words are the options as words of the protocol, without the key; trace is the default of Meta.
+func (o *PushOptions) words(trace string) (words []any) {
+	add := func(is bool, more ...any) {
+		if is {
+			words = append(words, more...)
 		}
 	}
+	meta := o.Meta
 	if meta == nil && trace != "" {
 		meta = map[string]string{"traceparent": trace}
 	}
-	if meta != nil {
-		data, err := toData(meta, "metadata")
-		if err != nil {
-			return nil, err
-		}
-		c.add("META").data(data)
-	}
-	return c, nil
+	add(o.Once != "", "ONCE", o.Once)
+	add(o.Last, "LAST")
+	add(o.Delay != 0, "DELAY", o.Delay)
+	add(o.Deadline != 0, "DEADLINE", o.Deadline)
+	add(o.Room != 0, "ROOM", o.Room)
+	add(o.Attempts != 0, "ATTEMPTS", o.Attempts)
+	add(meta != nil, "META", toData(meta, "metadata"))
+	return words
 }
 
-func (o *PushOptions) room() time.Duration {
-	if o == nil {
-		return 0
+// given is what stands for nil, too.
+func given[T any](options *T) (o T) {
+	if options != nil {
+		o = *options
 	}
-	return o.Room
-}
-
-// time appends an option in milliseconds, if there is one; a part of one counts as one.
-func (c *command) time(word string, d time.Duration) *command {
-	switch {
-	case d < 0:
-		c.add(word, "-1")
-	case d > 0:
-		c.add(word).number(int64((d + time.Millisecond - 1) / time.Millisecond))
-	}
-	return c
+	return o
 }
 
 // Item is a job of PushMany.
@@ -203,56 +171,47 @@ type Item struct {
 // Push pushes a job and returns its id. After a lost connection it is sent again with its number,
 // so that it never makes two jobs. The outcome is unknown if the error is ErrUnreachable,
 // ErrStopped, or that of the context.
-func (c *Client) Push(ctx context.Context, stage string, body any, o *PushOptions) (string, error) {
-	words, err := pushWords(ctx, newCommand("PUSH", stage), body, o)
-	if err != nil {
-		return "", err
-	}
-	reply, err := c.numbered(ctx, stage, words, o.room(), nil)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprint(reply), nil
+func (c *Client) Push(ctx context.Context, stage string, body any,
+	options *PushOptions) (string, error) {
+	o := given(options)
+	reply, err := c.numbered(ctx, stage, o.Room, pushWords(ctx, "PUSH", stage, body, o))
+	return idOf(reply), err
 }
 
-func pushWords(ctx context.Context, c *command, body any, o *PushOptions) (*command, error) {
-	data, err := toData(body, "body")
-	if err != nil {
-		return nil, err
+func idOf(reply any) string {
+	if reply == nil {
+		return ""
 	}
-	more, err := o.words(TraceOf(ctx), true)
-	if err != nil {
-		return nil, err
+	return fmt.Sprint(reply)
+}
+
+func pushWords(ctx context.Context, name, stage string, body any, o PushOptions) []any {
+	words := []any{name, stage, toData(body, "body")}
+	if o.Key != "" {
+		words = append(words, "KEY", o.Key)
 	}
-	return c.data(data).join(more), nil
+	return append(words, o.words(TraceOf(ctx))...)
 }
 
 // PushMany pushes jobs, in order, and returns their ids. If one is refused, the ids are those of
 // the jobs before it.
 func (c *Client) PushMany(ctx context.Context, stage string, items []Item,
-	o *PushOptions) ([]string, error) {
+	options *PushOptions) ([]string, error) {
+	o := given(options)
+	head := append([]any{"PUSHMANY", stage}, o.words(TraceOf(ctx))...)
 	ids := make([]string, 0, len(items))
-	more, err := o.words(TraceOf(ctx), true)
-	if err != nil {
-		return nil, err
-	}
-	head := newCommand("PUSHMANY", stage).join(more)
 	for len(ids) < len(items) {
-		some := newCommand("ITEMS")
-		for n := len(ids); n < len(items) && n < len(ids)+manyItems; n++ {
-			body, err := toData(items[n].Body, "body")
-			if err != nil {
-				return ids, err
-			}
-			some.add(items[n].Key).data(body)
+		some := []any{"ITEMS"}
+		for _, item := range items[len(ids):least(len(items), len(ids)+manyItems)] {
+			some = append(some, item.Key, toData(item.Body, "body"))
 		}
-		reply, err := c.numbered(ctx, stage, head, o.room(), some)
+		reply, err := c.numbered(ctx, stage, o.Room, head, some...)
 		if err != nil {
 			return ids, err
 		}
 		list, _ := reply.([]any)
 		for _, id := range list {
-			ids = append(ids, fmt.Sprint(id))
+			ids = append(ids, idOf(id))
 		}
 		if len(list) == 0 {
 			return ids, malformed("PUSHMANY has pushed nothing")
@@ -266,24 +225,20 @@ func (c *Client) PushMany(ctx context.Context, stage string, items []Item,
 type source struct {
 	name   string
 	number int64
-	used   time.Time
 }
 
+func newSource() *source { return &source{name: "go-" + random(16)} }
+
 // numbered sends head, a number, and rest.
-func (c *Client) numbered(ctx context.Context, stage string, head *command, room time.Duration,
-	rest *command) (any, error) {
-	lane := c.main
-	if room != 0 {
-		lane = c.lane()
-		defer c.free(lane)
-	}
+func (c *Client) numbered(ctx context.Context, stage string, room time.Duration, head []any,
+	rest ...any) (any, error) {
+	lane, free := c.lane(ctx, room)
+	defer free()
 	s := c.source(stage)
 	for again := true; ; again = false {
-		words := new(command).join(head).add("SOURCE", s.name).number(s.number + 1)
-		if rest != nil {
-			words.join(rest)
-		}
-		reply, err := lane.repeat(ctx, words, room)
+		words := append([]any{}, head...)
+		words = append(append(words, "SOURCE", s.name, s.number+1), rest...)
+		reply, err := lane.repeat(ctx, room, words...)
 		switch {
 		case errors.Is(err, ErrGap) && again: // the server has forgotten the source
 			s = newSource()
@@ -304,8 +259,6 @@ func (c *Client) numbered(ctx context.Context, stage string, head *command, room
 	}
 }
 
-func newSource() *source { return &source{name: "go-" + random(16)} }
-
 func (c *Client) source(stage string) *source {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -313,17 +266,12 @@ func (c *Client) source(stage string) *source {
 	if len(free) == 0 {
 		return newSource()
 	}
-	s := free[len(free)-1]
-	c.sources[stage] = free[:len(free)-1]
-	if time.Since(s.used) > sourceIdle {
-		delete(c.sources, stage) // those below were not used for longer
-		return newSource()
-	}
-	return s
+	last := len(free) - 1
+	c.sources[stage] = free[:last]
+	return free[last]
 }
 
 func (c *Client) giveBack(stage string, s *source) {
-	s.used = time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.sources) >= sourcesMost {
@@ -332,35 +280,28 @@ func (c *Client) giveBack(stage string, s *source) {
 	c.sources[stage] = append(c.sources[stage], s)
 }
 
-// lane returns a connection for a command that waits, which would block others on its connection.
-func (c *Client) lane() *link {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := len(c.lanes); n > 0 {
-		lane := c.lanes[n-1]
-		c.lanes = c.lanes[:n-1]
-		return lane
+// lane returns the connection for a command: a free one if it waits, since it blocks others of its
+// connection. It is to be freed; one that may still wait is closed, so that the server stops, too.
+func (c *Client) lane(ctx context.Context, wait time.Duration) (lane *link, free func()) {
+	if wait == 0 {
+		return c.main, func() {}
 	}
-	lane := c.link(c.ended, nil)
-	lane.closed.Store(c.closed)
-	return lane
-}
-
-// free takes a lane back. One that still waits is closed, so that the server stops waiting, too.
-func (c *Client) free(lane *link) {
-	c.mu.Lock()
-	keep := !c.closed && len(c.lanes) < lanesMost
-	if w := lane.wire.Load(); keep && w != nil {
-		w.mu.Lock()
-		keep = len(w.waiting) == 0
-		w.mu.Unlock()
+	select {
+	case lane = <-c.lanes:
+	default:
+		lane = c.link(c.ctx, nil)
 	}
-	if keep {
-		c.lanes = append(c.lanes, lane)
-	}
-	c.mu.Unlock()
-	if !keep {
-		lane.close()
+	return lane, func() {
+		if ctx.Err() == nil {
+			select {
+			case c.lanes <- lane:
+				return
+			default:
+			}
+		}
+		if conn := lane.conn.Load(); conn != nil {
+			conn.close("its command was given up")
+		}
 	}
 }
 
@@ -369,143 +310,90 @@ func (c *Client) free(lane *link) {
 // Call pushes a job, waits for its result and returns it. The deadline of the context is that of
 // the job, unless the options have one. The job is cancelled when the caller gives up: when the
 // context ends, or by going away. The errors of the job are ErrDead, ErrExpired and ErrCancelled.
-func (c *Client) Call(ctx context.Context, stage string, body any, o *PushOptions) (Data, error) {
-	options := PushOptions{}
-	if o != nil {
-		options = *o
+func (c *Client) Call(ctx context.Context, stage string, body any,
+	options *PushOptions) (Data, error) {
+	o := given(options)
+	if o.Once == "" {
+		o.Once = random(16) // so that it can be sent again
 	}
-	if options.Once == "" {
-		options.Once = random(16) // so that it can be sent again
-	}
+	until, limited := ctx.Deadline()
+	limited = limited && o.Deadline == 0
 	for {
-		if until, has := ctx.Deadline(); has && (o == nil || o.Deadline == 0) {
-			if options.Deadline = time.Until(until); options.Deadline <= 0 {
+		if limited {
+			if o.Deadline = time.Until(until); o.Deadline <= 0 {
 				return nil, contextError(ctx, "a call of "+stage)
 			}
 		}
-		words, err := pushWords(ctx, newCommand("CALL", stage), body, &options)
-		if err != nil {
-			return nil, err
+		words := append(pushWords(ctx, "CALL", stage, body, o), "LATER")
+		end, err := c.callOnce(ctx, o.Room, words)
+		if failed, is := end.(*Error); is {
+			err = failed
 		}
-		result, err := c.callOnce(ctx, stage, words.add("LATER"), options.Room)
 		if err != errLost {
-			return result, err
+			data, _ := end.(Data)
+			return data, err
 		}
 	}
 }
 
 var errLost = errors.New("the connection was lost after the call was accepted")
 
-// call is a job whose end is wanted. The client's mu guards id and gone.
-type call struct {
-	end  chan any
-	wire *wire // that reports its end
-	id   string
-	gone bool // the caller has given up
-}
-
-func (c *Client) callOnce(ctx context.Context, stage string, words *command,
-	room time.Duration) (Data, error) {
-	lane := c.main
-	if room != 0 {
-		lane = c.lane()
-		defer c.free(lane)
-	}
-	job := &call{end: make(chan any, 1)}
-	words.landed = func(w *wire, reply any) { c.called(job, w, fmt.Sprint(reply)) }
-	if _, err := lane.repeat(ctx, words, room); err != nil {
-		c.leave(job, true)
+// callOnce returns how the job has ended.
+func (c *Client) callOnce(ctx context.Context, room time.Duration, words []any) (any, error) {
+	text, err := encode(words)
+	if err != nil {
 		return nil, err
 	}
-	select {
-	case end := <-job.end:
-		return resultOf(end)
-	case <-job.wire.closed:
-		c.leave(job, false)
-	case <-ctx.Done():
-		c.leave(job, true)
-	}
-	select {
-	case end := <-job.end:
-		return resultOf(end)
-	default:
-	}
-	if ctx.Err() != nil {
-		return nil, contextError(ctx, "a call of "+stage)
-	}
-	return nil, errLost
-}
-
-func resultOf(end any) (Data, error) {
-	if failed, is := end.(*Error); is {
-		return nil, failed
-	}
-	data, _ := end.(Data)
-	return data, nil
-}
-
-// called runs when a call is accepted, before its end can be read.
-func (c *Client) called(job *call, w *wire, id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	job.wire, job.id = w, id
-	if job.gone {
-		go c.withdraw(id)
-		return
-	}
-	c.calls[id] = append(c.calls[id], job)
-}
-
-// ended gives the end of a job to its callers.
-func (c *Client) ended(message pushed) {
-	if len(message) < 3 || fmt.Sprint(message[0]) != "ended" {
-		return
-	}
-	id := fmt.Sprint(message[1])
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, job := range c.calls[id] {
-		job.end <- message[2]
-	}
-	delete(c.calls, id)
-}
-
-// leave forgets a call; its job is cancelled if no other call of this client waits for it.
-func (c *Client) leave(job *call, cancel bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	job.gone = true
-	var others []*call
-	found := false
-	for _, other := range c.calls[job.id] {
-		if other == job {
-			found = true
-		} else {
-			others = append(others, other)
+	lane, free := c.lane(ctx, room)
+	defer free()
+	job, via := &call{end: make(chan any, 1)}, (*conn)(nil)
+	_, err = lane.try(ctx, func(conn *conn) (any, error) {
+		via = conn
+		return conn.send(ctx, text, room, func(id any) {
+			if conn.expect(job, idOf(id)); ctx.Err() != nil {
+				c.leave(conn, job) // the caller may have left before
+			}
+		})
+	})
+	if err == nil {
+		select {
+		case end := <-job.end:
+			return end, nil
+		case <-via.ctx.Done():
+			err = errLost
+		case <-ctx.Done():
+			err = contextError(ctx, "a call")
 		}
 	}
-	if len(others) > 0 {
-		c.calls[job.id] = others
-		return
+	if via != nil && ctx.Err() != nil {
+		c.leave(via, job)
 	}
-	delete(c.calls, job.id)
-	if found && cancel {
-		go c.withdraw(job.id)
+	select {
+	case end := <-job.end:
+		return end, nil
+	default:
+		return nil, err
 	}
 }
 
-func (c *Client) withdraw(id string) {
-	ctx, cancel := context.WithTimeout(context.Background(), greetingTime)
-	defer cancel()
-	if _, err := c.main.ask(ctx, newCommand("CANCEL", id)); err != nil {
-		c.logf("cancelling %s: %v", id, err)
+// leave cancels the job of a call, unless another call of the connection waits for it.
+func (c *Client) leave(conn *conn, job *call) {
+	if !conn.leave(job) {
+		return
 	}
+	go func() {
+		ctx, cancel := context.WithTimeout(c.ctx, greetingTime)
+		defer cancel()
+		if _, err := c.main.ask(ctx, "CANCEL", job.id); err != nil {
+			c.logf("cancelling %s: %v", job.id, err)
+		}
+	}()
 }
 
 // Wait waits for a job that was pushed and returns its result; its errors are those of Call.
 func (c *Client) Wait(ctx context.Context, id string) (Data, error) {
-	lane := c.lane()
-	defer c.free(lane)
+	lane, free := c.lane(ctx, waitPiece)
+	defer free()
 	for {
 		piece := waitPiece
 		if until, has := ctx.Deadline(); has && time.Until(until) < piece {
@@ -514,7 +402,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Data, error) {
 		if piece <= 0 {
 			return nil, contextError(ctx, "waiting for job "+id)
 		}
-		reply, err := lane.repeat(ctx, newCommand("AWAIT", id).time("WAIT", piece), piece)
+		reply, err := lane.repeat(ctx, piece, "AWAIT", id, "WAIT", piece)
 		if data, is := reply.(Data); err != nil || is {
 			return data, err
 		}
@@ -527,7 +415,11 @@ func (c *Client) Await(ctx context.Context, id string) (Data, error) { return c.
 // Cancel cancels jobs: those that wait do not start, those that run are asked to stop. It returns
 // how many had not ended.
 func (c *Client) Cancel(ctx context.Context, ids ...string) (int, error) {
-	reply, err := c.main.repeat(ctx, newCommand("CANCEL").add(ids...), 0)
+	words := []any{"CANCEL"}
+	for _, id := range ids {
+		words = append(words, id)
+	}
+	reply, err := c.main.repeat(ctx, 0, words...)
 	count, _ := reply.(int64)
 	return int(count), err
 }
@@ -535,15 +427,12 @@ func (c *Client) Cancel(ctx context.Context, ids ...string) (int, error) {
 // Job shows a job: status, attempt, reasons and so on, as docs/protocol.md has it. Strings are
 // strings, numbers int64.
 func (c *Client) Job(ctx context.Context, id string) (map[string]any, error) {
-	reply, err := c.main.repeat(ctx, newCommand("JOB", id), 0)
-	if err != nil {
-		return nil, err
-	}
+	reply, err := c.main.repeat(ctx, 0, "JOB", id)
 	job, is := texts(reply).(map[string]any)
-	if !is {
-		return nil, malformed("JOB is answered with %T", reply)
+	if err == nil && !is {
+		err = malformed("JOB is answered with %T", reply)
 	}
-	return job, nil
+	return job, err
 }
 
 // texts turns all Data within a reply into strings.
@@ -567,16 +456,7 @@ func texts(value any) any {
 // bool, nil, *Error within a list, []any or map[string]any. A command that waits holds up the
 // others of this client.
 func (c *Client) Command(ctx context.Context, words ...any) (any, error) {
-	cmd := new(command)
-	for _, word := range words {
-		switch v := word.(type) {
-		case []byte:
-			cmd.data(v)
-		default:
-			cmd.add(fmt.Sprint(v))
-		}
-	}
-	return c.main.ask(ctx, cmd)
+	return c.main.ask(ctx, words...)
 }
 
 // ---- Traces -------------------------------------------------------------------------------------
@@ -605,7 +485,6 @@ func random(bytes int) string {
 }
 
 func chance(below int) int {
-	var b [4]byte
-	_, _ = rand.Read(b[:])
-	return int(binary.LittleEndian.Uint32(b[:]) % uint32(below))
+	n, _ := strconv.ParseUint(random(4), 16, 32)
+	return int(n) % below
 }

@@ -25,38 +25,35 @@ func (d Data) JSON(v any) error {
 // Any is a map or slice if the data is a JSON object or array, or else a string if it is text, or
 // else the bytes; nil if there is none.
 func (d Data) Any() any {
-	if d == nil {
+	var v any
+	switch {
+	case d == nil:
 		return nil
-	}
-	if len(d) > 0 && (d[0] == '{' || d[0] == '[') {
-		var v any
-		if json.Unmarshal(d, &v) == nil {
-			return v
-		}
-	}
-	if utf8.Valid(d) {
+	case len(d) > 0 && (d[0] == '{' || d[0] == '[') && json.Unmarshal(d, &v) == nil:
+		return v
+	case utf8.Valid(d):
 		return string(d)
 	}
 	return []byte(d)
 }
 
-// toData encodes a value; nil is empty.
-func toData(value any, what string) (Data, error) {
+// toData is a value as a word of a command: Data, or the *Error of one that cannot travel.
+func toData(value any, what string) any {
 	switch v := value.(type) {
 	case nil:
-		return Data{}, nil
+		return Data{}
 	case Data:
-		return v, nil
+		return append(Data{}, v...) // the caller may change it before it is sent
 	case []byte:
-		return v, nil
+		return append(Data{}, v...)
 	case string:
-		return Data(v), nil
+		return Data(v)
 	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
-		return nil, failure(ErrBadBody, "the %s cannot be turned into JSON: %v", what, err)
+		return failure(ErrBadBody, "the %s cannot be turned into JSON: %v", what, err)
 	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+	return Data(bytes.TrimSuffix(out.Bytes(), []byte("\n")))
 }

@@ -124,3 +124,11 @@ func mayRepeat(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && !e.vain && (e.Kind == ErrUnreachable || e.Kind == ErrStopped)
 }
+
+func reasonOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return err.Error()
+}

@@ -3,6 +3,7 @@ package millrace
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -15,62 +16,60 @@ type Job struct {
 	Meta           Data      // nil: none
 
 	worker *Worker
-	wire   *wire // that its lease belongs to
 	token  string
 	lease  time.Duration
 	state  Data
 	ctx    context.Context
 	stop   context.CancelFunc
 	trace  string
-	parts  *command // of the commit: STATE, EMIT
-	bad    error    // of a part
+	parts  []any          // of the commit: STATE, EMIT
+	told   sync.WaitGroup // while progress is sent
 
 	// Guarded by the worker's mu.
-	progress *command // that was not sent yet
-	released bool     // given back at the end of the grace: its answer does not count
+	beat     *time.Timer
+	progress []any // that was not sent yet
+	telling  bool  // a goroutine sends progress
+	over     bool  // it is answered, or given back at the end of the grace
 }
 
 // jobOf reads a row of TAKE.
-func jobOf(worker *Worker, w *wire, row any) (*Job, error) {
+func jobOf(row any) (*Job, error) {
 	fields, _ := row.([]any)
 	if len(fields) < 9 {
 		return nil, malformed("a job has %d fields", len(fields))
 	}
-	var text [4]string
-	for n := range text {
-		data, is := fields[n].(Data)
-		if !is {
-			return nil, malformed("field %d of a job is %T", n, fields[n])
+	var data [10]Data
+	var number [9]int64
+	for n, field := range fields[:least(len(fields), len(data))] {
+		var is bool
+		switch n {
+		case 0, 1, 2, 3, 4:
+			data[n], is = field.(Data)
+		case 5, 6, 8:
+			number[n], is = field.(int64)
+		default: // state and metadata: there may be none
+			data[n], _ = field.(Data)
+			is = true
 		}
-		text[n] = string(data)
+		if !is {
+			return nil, malformed("field %d of a job is %T", n, field)
+		}
 	}
-	body, hasBody := fields[4].(Data)
-	attempt, hasAttempt := fields[5].(int64)
-	left, hasLeft := fields[6].(int64)
-	lease, hasLease := fields[8].(int64)
-	if !hasBody || !hasAttempt || !hasLeft || !hasLease || lease < 1 {
-		return nil, malformed("a job has other fields")
+	if number[8] < 1 {
+		return nil, malformed("a lease of %d ms", number[8])
 	}
-	job := &Job{ID: text[0], token: text[1], Stage: text[2], Key: text[3], Body: body,
-		Attempt: int(attempt), worker: worker, wire: w,
-		lease: time.Duration(lease) * time.Millisecond}
-	job.state, _ = fields[7].(Data)
-	if left >= 0 {
+	job := &Job{ID: string(data[0]), token: string(data[1]), Stage: string(data[2]),
+		Key: string(data[3]), Body: data[4], Attempt: int(number[5]), state: data[7],
+		lease: time.Duration(number[8]) * time.Millisecond}
+	if left := number[6]; left >= 0 {
 		job.Deadline = time.Now().Add(time.Duration(left) * time.Millisecond)
 	}
-	if len(fields) > 9 {
-		if meta, is := fields[9].(Data); is && len(meta) > 0 {
-			job.Meta = meta
-			job.trace = traceOf(meta)
-		}
+	if len(data[9]) > 0 {
+		job.Meta = data[9]
+		named, _ := job.Meta.Any().(map[string]any)
+		job.trace, _ = named["traceparent"].(string)
 	}
 	return job, nil
-}
-
-func traceOf(meta Data) string {
-	fields, _ := meta.Any().(map[string]any)
-	trace, _ := fields["traceparent"].(string)
-	return trace
 }
 
 // Context ends when the handler should stop: the job was cancelled, its deadline has passed, or its
@@ -86,75 +85,55 @@ func (j *Job) State() Data { return j.state }
 // SetState changes the state of the key with the commit; nil removes it. What cannot be encoded
 // makes the attempt fail.
 func (j *Job) SetState(value any) {
-	data, err := toData(value, "state")
-	if err != nil {
-		j.bad = err
-		return
-	}
-	if j.state = data; len(data) == 0 {
+	state := toData(value, "state")
+	if j.state, _ = state.(Data); len(j.state) == 0 {
 		j.state = nil
 	}
-	j.part("STATE").data(data)
+	j.parts = append(j.parts, "STATE", state)
 }
 
 // Emit pushes a job with the commit. What cannot be encoded makes the attempt fail.
-func (j *Job) Emit(stage string, body any, o *PushOptions) {
-	data, err := toData(body, "body")
-	if err != nil {
-		j.bad = err
-		return
-	}
-	more, err := o.words(j.trace, false)
-	if err != nil {
-		j.bad = err
-		return
-	}
-	key := ""
-	if o != nil {
-		key = o.Key
-	}
-	j.part("EMIT", stage, key).data(data).join(more)
-}
-
-func (j *Job) part(words ...string) *command {
-	if j.parts == nil {
-		j.parts = new(command)
-	}
-	return j.parts.add(words...)
+func (j *Job) Emit(stage string, body any, options *PushOptions) {
+	o := given(options)
+	j.parts = append(j.parts, "EMIT", stage, o.Key, toData(body, "body"))
+	j.parts = append(j.parts, o.words(j.trace)...)
 }
 
 // Progress says how far the job is, 3 of 10 for example (0: the total is not known), and extends
 // its lease. It returns at once; only the latest of several is sent.
 func (j *Job) Progress(done, total int64, text string) {
-	c := newCommand("PROGRESS", j.ID, j.token).number(done).number(total)
+	words := j.command("PROGRESS", done, total)
 	if text != "" {
-		c.add("SAY", text)
+		words = append(words, "SAY", text)
 	}
-	j.worker.tellProgress(j, c)
+	j.worker.mu.Lock()
+	defer j.worker.mu.Unlock()
+	if j.progress = words; !j.telling && !j.over {
+		j.telling = true
+		j.told.Add(1)
+		go j.tell()
+	}
 }
 
-// commit is the command that commits the job; nil: a plain one.
-func (j *Job) commit(result any) (*command, error) {
-	if j.bad != nil {
-		return nil, j.bad
-	}
-	if result == nil && j.parts == nil {
-		return nil, nil
-	}
-	c := j.command("DONE")
-	if result != nil {
-		data, err := toData(result, "result")
-		if err != nil {
-			return nil, err
+// tell sends the latest progress until there is none.
+func (j *Job) tell() {
+	defer j.told.Done()
+	for {
+		j.worker.mu.Lock()
+		words := j.progress
+		j.progress, j.telling = nil, words != nil
+		j.worker.mu.Unlock()
+		if words == nil {
+			return
 		}
-		c.add("RESULT").data(data)
+		if _, err := j.worker.answers.ask(j.worker.work, words...); err != nil {
+			j.worker.client.logf("progress of %v: %v", j, err)
+		}
 	}
-	if j.parts != nil {
-		c.join(j.parts)
-	}
-	return c, nil
 }
 
-func (j *Job) command(name string) *command { return newCommand(name, j.ID, j.token) }
+func (j *Job) command(name string, more ...any) []any {
+	return append([]any{name, j.ID, j.token}, more...)
+}
 
 func (j *Job) String() string { return fmt.Sprintf("job %s of %s", j.ID, j.Stage) }
