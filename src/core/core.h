@@ -330,6 +330,7 @@ struct push {
     struct conn *conn;     // on which a refused number blocks the source; may be NULL
     struct caller *caller; // a call; NULL: a push
     struct pusher *pusher; // waits for room (MR_EAGAIN); NULL: MR_EFULL at once
+    bool promised;         // room was promised for it: see core_promises_room
 };
 
 struct pushed {
@@ -343,6 +344,15 @@ struct pushed {
 // MR_EGONE: a call that repeats one whose job is forgotten.
 int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
+
+// Whether the owner may accept so many plain pushes to a stage and push them later (`promised`): at
+// the beginning of the next turn, or in it if they were accepted while it ran. They are not refused
+// then, except with MR_ENOMEM, and max-jobs holds, if a turn has at most PUSHES_A_TURN others.
+// False: each has to be pushed at once, because a take waits for it, or there is a limit to be
+// checked. A push is plain if it says nothing of its job but the key.
+enum { PUSHES_A_TURN = 1000 };
+bool core_promises_room(struct core *, mr_bytes stage, uint32_t jobs);
+bool push_is_plain(const struct push *);
 // The first number that was not seen of the source that this push names, and whether its own was.
 uint64_t core_source_resume(struct core *, const struct push *);
 bool core_has_seen(struct core *, const struct push *);

@@ -149,6 +149,10 @@ static bool push_has_options(const struct push *p) {
     return said;
 }
 
+bool push_is_plain(const struct push *p) {
+    return !push_has_options(p);
+}
+
 static int find_repeat_by_number(struct core *c, struct push_plan *plan) {
     const struct push *p = plan->push;
     int err = source_get(c, p, plan->stage, &plan->source);
@@ -513,7 +517,7 @@ void core_push_leave(struct core *c, struct pusher *p) {
     settle(c);
 }
 
-// ---- The command ------------------------------------------------------------------------------
+// ---- Repeats ----------------------------------------------------------------------------------
 
 static int want_for_good(struct core *c, struct job *j) {
     struct record r = { .kind = RECORD_WANT, .time_ms = c->now_ms, .id = j->id };
@@ -594,7 +598,9 @@ APART static int push_refused_by_log(struct core *c, const struct push_plan *pla
 }
 
 static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) {
-    int err = plan->has_options && plan->maker ? push_admit_counted(c, plan) : push_admit(c, plan);
+    int err = plan->push->promised               ? 0
+              : plan->has_options && plan->maker ? push_admit_counted(c, plan)
+                                                 : push_admit(c, plan);
     if (err < 0)
         return err;
     if ((err = job_reserve(c, 1, plan->has_options)) < 0)
@@ -766,6 +772,29 @@ APART static void room_pass_on(struct core *c, const struct pusher *p, int err) 
     if (c->room_pushes)
         memory_wake(c);
 }
+
+// ---- Room that is promised ----------------------------------------------------------------------
+
+static bool stage_needs_checks(const struct core *c, const struct stage *s) {
+    return s->draining || s->policy.max_channel || s->groups || s->edge_count ||
+           !list_empty(&s->takers) || !list_empty(&s->pushers) || c->limits.max_bytes ||
+           c->limits.max_memory || c->log_is_full;
+}
+
+// Whether so many more have entries and ids.
+static bool core_has_entries(struct core *c, uint32_t jobs) {
+    return slab_reserve(&c->jobs, jobs) == 0 && slab_reserve(&c->channels, jobs) == 0 &&
+           c->next_id + jobs * c->config.id_step <= c->id_limit;
+}
+
+bool core_promises_room(struct core *c, mr_bytes name, uint32_t jobs) {
+    uint32_t number = stage_find(c, name), most = jobs + PUSHES_A_TURN;
+    const struct stage *s = number ? c->stages[number] : NULL;
+    return s && s->recorded && !stage_needs_checks(c, s) && core_has_entries(c, most) &&
+           (!s->policy.max_jobs || s->policy.max_jobs >= stage_jobs(s) + most);
+}
+
+// ---- The command --------------------------------------------------------------------------------
 
 APART HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
     bool room_granted = room_use_grant(c, p->pusher);

@@ -79,6 +79,7 @@ static struct local_shard *shard_create(struct local_engine *e, uint32_t index) 
     pthread_mutex_init(&s->lock, NULL);
     cond_init(&s->due);
     cond_init(&s->calls_done);
+    inbox_init(&s->inbox);
     return s;
 }
 
@@ -93,6 +94,7 @@ static void shard_destroy(struct local_shard *s) {
     mem_free(s->jobs.slots);
     mem_free(s->grants);
     message_finish(&s->message);
+    inbox_finish(&s->inbox);
     pthread_cond_destroy(&s->due);
     pthread_cond_destroy(&s->calls_done);
     pthread_mutex_destroy(&s->lock);
@@ -178,16 +180,24 @@ static int start_shard(struct local_shard *s) {
     return failed ? error_no_thread(failed) : 0;
 }
 
-static int start_threads(struct local_engine *e) {
+static int start_notifier(struct local_engine *e) {
+    int failed = pthread_create(&e->notifier, NULL, local_notifier_thread, e);
+    e->has_notifier = !failed;
+    return failed ? error_no_thread(failed) : 0;
+}
+
+static int start_shards(struct local_engine *e, bool in_memory) {
+    int err = 0;
     for (uint32_t i = 0; i < e->count; i++) {
         struct local_shard *s = e->shards[i];
         s->shard = group_shard(e->group, i);
         s->core = shard_core(s->shard);
         core_join(s->core, &s->conn);
     }
-    int failed = pthread_create(&e->notifier, NULL, local_notifier_thread, e);
-    e->has_notifier = !failed;
-    int err = failed ? error_no_thread(failed) : 0;
+    for (uint32_t i = 0; in_memory && err >= 0 && i < e->count; i++)
+        err = inbox_open(&e->shards[i]->inbox);
+    if (err >= 0)
+        err = start_notifier(e);
     for (uint32_t i = 0; err >= 0 && i < e->count; i++)
         err = start_shard(e->shards[i]);
     return err;
@@ -298,7 +308,7 @@ int local_engine_open(const struct local_options *options, struct engine **out) 
         engine_destroy(e);
         return err;
     }
-    err = start_threads(e);
+    err = start_shards(e, options->store.scheme == STORE_IN_MEMORY);
     if (err < 0)
         local_engine_end(e);
     else

@@ -23,6 +23,7 @@
 
 #include "base/list.h"
 #include "engine/engine.h"
+#include "engine/inbox.h"
 #include "engine/shared_take.h"
 #include "shard/group.h"
 
@@ -72,6 +73,7 @@ struct local_shard {
     struct local_taker *claimed; // of a shared take, and not granted yet
     struct message message;      // on its way to another shard …
     bool has_message;            // … and not received yet
+    struct inbox inbox;          // see there for what guards it
 };
 
 struct local_engine {
@@ -169,6 +171,9 @@ int local_enter(struct local_shard *);
 // Ends the turn, wakes the threads it has answers for, and unlocks. Returns what must be durable.
 uint64_t local_end(struct local_shard *);
 void local_end_keep(struct local_shard *); // the same, still holding the lock
+
+// In a turn: plain pushes to this stage may go to the inbox, while there is room for them.
+void local_accept_stage(struct local_shard *, mr_bytes stage);
 
 // With the lock: the engine time at which a timer or a schedule is due next.
 uint64_t local_due_ms(struct local_shard *);

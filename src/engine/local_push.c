@@ -77,6 +77,8 @@ static int push_turn(struct local_shard *s, const struct push *push, int64_t roo
     if (err < 0)
         return err;
     err = push_now(s, push, out);
+    if (err >= 0 && push_is_plain(push))
+        local_accept_stage(s, push->stage);
     *out_at = local_end(s);
     return err;
 }
@@ -85,6 +87,8 @@ int local_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push
                mr_id *out_id) {
     struct local_shard *s = shard_of_stage(base, stage);
     struct push push = core_push_of(stage, body, o);
+    if (!out_id && push_is_plain(&push) && inbox_push(&s->inbox, stage, o->key, body))
+        return 0;
     struct pushed pushed;
     uint64_t at = 0;
     int err = push_turn(s, &push, o->room_ms, &pushed, &at);

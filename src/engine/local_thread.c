@@ -9,7 +9,8 @@
 
 #include "base/clock.h"
 
-// How long to wait when driving the shard or delivering a message failed, for want of memory say.
+// How long to wait when driving the shard, or delivering a message or what is in the inbox, failed,
+// for want of memory say.
 enum { REST_MS = 100 };
 
 void local_wake_thread(struct local_shard *s) {
@@ -189,7 +190,7 @@ static void work_off(struct local_shard *s) {
 // Drives the shard if that is due; returns how long to sleep otherwise: -1 for ever.
 static int64_t drive(struct local_shard *s) {
     int64_t due_ms = s->stopped ? -1 : shard_next_ms(s->shard);
-    if (due_ms != 0)
+    if (due_ms != 0 && (s->stopped || !inbox_has_rest(&s->inbox)))
         return due_ms;
     bool more;
     pthread_mutex_unlock(&s->lock); // lets others in between the steps of cleaning
@@ -197,7 +198,7 @@ static int64_t drive(struct local_shard *s) {
     if (err >= 0)
         err = shard_clean(s->shard, &more);
     local_end_keep(s);
-    return err < 0 ? REST_MS : 0;
+    return err < 0 || inbox_has_rest(&s->inbox) ? REST_MS : 0;
 }
 
 void *local_shard_thread(void *shard) {

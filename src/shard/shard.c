@@ -304,15 +304,35 @@ APART static void shard_follow_log(struct shard *s) {
         core_log_has_room(s->core);
 }
 
-int shard_begin(struct shard *s) {
-    if (shard_has_stopped(s))
-        return shard_stopped(s);
-    int err = core_advance(s->core, shard_now_ms(s));
+static int shard_begin_at(struct shard *s, uint64_t now_ms) {
+    int err = core_advance(s->core, now_ms);
     if (core_ids_wait(s->core) || core_log_is_full(s->core))
         shard_follow_log(s);
     if (ticks_are_due(&s->ticks))
         ticks_run(&s->ticks);
     return err;
+}
+
+int shard_begin(struct shard *s) {
+    return shard_has_stopped(s) ? shard_stopped(s) : shard_begin_at(s, shard_now_ms(s));
+}
+
+// The latest instant up to the present at which nothing is due yet; 0: there is none.
+static uint64_t shard_undue_ms(struct shard *s, uint64_t now_ms) {
+    uint64_t due_ms = core_next(s->core), tick_ms = ticks_due_ms(&s->ticks);
+    due_ms = tick_ms < due_ms ? tick_ms : due_ms;
+    return due_ms > now_ms ? now_ms : due_ms ? due_ms - 1 : 0;
+}
+
+int shard_begin_with(struct shard *s, void (*deliver)(void *arg), void *arg) {
+    if (shard_has_stopped(s))
+        return shard_stopped(s);
+    uint64_t now_ms = shard_now_ms(s), undue_ms = shard_undue_ms(s, now_ms);
+    int err = undue_ms > core_now(s->core) ? core_advance(s->core, undue_ms) : 0;
+    if (err < 0)
+        return err;
+    deliver(arg);
+    return shard_begin_at(s, now_ms);
 }
 
 uint64_t shard_end(struct shard *s) {

@@ -76,6 +76,10 @@ struct peers *shard_peers(struct shard *);
 // work.
 int shard_begin(struct shard *);
 
+// The same, but calls `deliver` before anything that is due is handled: commands that were accepted
+// before this turn come before what the time does. Not called if the log has failed.
+int shard_begin_with(struct shard *, void (*deliver)(void *arg), void *arg);
+
 // The present of this turn as boot time; does not read the clock.
 uint64_t shard_boot_ms(const struct shard *);
 

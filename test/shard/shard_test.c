@@ -233,6 +233,36 @@ static void clean_all(struct rig *r) {
     }
 }
 
+static void deliver_plain(void *arg) {
+    struct rig *r = arg;
+    struct push push = {
+        .stage = mr_str("s"), .job.key = mr_str("k"), .body = mr_str("plain"), .promised = true
+    };
+    struct pushed pushed;
+    assert_int_equal(core_push(r->core, &push, &pushed), 0);
+}
+
+// R15: a push that was accepted before a delayed job was due is in front of it, also if it is
+// delivered later.
+static void R15_what_was_accepted_comes_before_what_is_due(void **state) {
+    struct rig *r = *state;
+    struct push delayed = {
+        .stage = mr_str("s"), .job.key = mr_str("k"), .job.delay_ms = 50, .body = mr_str("delayed")
+    };
+    struct pushed pushed;
+    begin(r);
+    assert_int_equal(core_push(r->core, &delayed, &pushed), 0);
+    assert_true(core_promises_room(r->core, mr_str("s"), 10));
+    end(r);
+    r->boot_ms += 200;
+    assert_int_equal(shard_begin_with(r->shard, deliver_plain, r), 0);
+    end(r);
+    struct taken first = take(r);
+    assert_string_equal(first.body, "plain");
+    done(r, first);
+    assert_string_equal(take(r).body, "delayed");
+}
+
 // ---- Reopening --------------------------------------------------------------------------------
 
 // T16, T17: a producer that restarts goes on; what was not confirmed comes before what is new.
@@ -1223,6 +1253,7 @@ int main(void) {
 #define RIGGED(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         RIGGED(unfinished_work_comes_back_first),
+        RIGGED(R15_what_was_accepted_comes_before_what_is_due),
         RIGGED(a_reply_comes_after_storage),
         RIGGED(confirmed_work_leaves_storage),
         RIGGED(everything_comes_back),

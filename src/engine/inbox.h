@@ -1,0 +1,90 @@
+// The inbox of a shard in memory: plain pushes that go there without the shard's lock. A plain push
+// says nothing but its stage, key and body, and its caller does not ask for the id.
+//
+//     pusher      inbox's lock ─ is there a permit? ─ copy ─ unlock       (no: the shard's lock)
+//     any turn    shard's lock ─ deliver what is in the inbox ─ … ─ renew the permits ─ unlock
+//
+// No caller can tell where a push is. Every turn begins by delivering what is in the inbox, so each
+// command and look sees all pushes that have returned, in the order in which they were accepted.
+// And a job that waits in the inbox delays nothing: a stage at which a take waits has no permit.
+// Refusals are made at once, too: a stage has a permit only while it has room for all that fits
+// into the inbox (core_promises_room), and what was accepted is delivered whatever the room is
+// then.
+//
+// So the pushing threads do not touch what the workers' threads use, and these find many jobs with
+// one visit. The lock is held only to copy one push, or to exchange the two buffers.
+#ifndef ENGINE_INBOX_H
+#define ENGINE_INBOX_H
+
+#include "base/bytes.h"
+#include "base/limits.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    INBOX_BYTES = 256 << 10, // what one buffer holds; beyond that a pusher takes the shard's lock
+    INBOX_JOBS = 2000,       // the same
+    INBOX_BODY_MOST = 4096,
+    INBOX_STAGES = 4, // that have permits at the same time
+};
+
+// Written with both locks held, and read with either.
+struct inbox_permit {
+    bool given;
+    uint8_t stage_size;
+    char stage[STAGE_NAME_MOST];
+};
+
+struct inbox {
+    uint8_t *filling, *delivering; // NULL: there is no inbox, and no permit
+    size_t size, at;               // of `delivering`: the shard's lock guards them
+    uint32_t next_permit;          // which to replace; the shard's lock guards it
+
+    _Alignas(64) pthread_mutex_t lock; // guards what follows, and `filling`
+    _Atomic size_t filled;             // bytes; read without the lock, too
+    uint32_t accepted;                 // jobs in `filling`
+    struct inbox_permit permits[INBOX_STAGES];
+};
+
+struct inbox_push {
+    mr_bytes stage, key, body; // borrowed until the next turn
+};
+
+void inbox_init(struct inbox *);
+int inbox_open(struct inbox *); // makes its buffers. MR_ENOMEM
+void inbox_finish(struct inbox *);
+
+// Any thread, without the shard's lock. False: there is no permit or no space for it; nothing has
+// changed.
+bool inbox_push(struct inbox *, mr_bytes stage, mr_bytes key, mr_bytes body);
+
+// Whether all pushes that have returned are delivered. With the shard's lock, as all that follows.
+bool inbox_is_empty(const struct inbox *);
+
+// Exchanges the buffers, when all of the last exchange is delivered: what was accepted until now is
+// to be delivered next.
+void inbox_exchange(struct inbox *);
+
+// Whether something of the last exchange is not delivered yet: there was no memory for it.
+static inline bool inbox_has_rest(const struct inbox *b) {
+    return b->at != b->size;
+}
+
+// The oldest push of those to be delivered; false: there is none. It stays so until
+// inbox_delivered.
+bool inbox_first(const struct inbox *, struct inbox_push *out);
+void inbox_delivered(struct inbox *, const struct inbox_push *);
+
+// The permits are numbered; one without a stage is not used.
+mr_bytes inbox_permit_stage(const struct inbox *, uint32_t number);
+// True: it was taken away, and jobs may have been accepted by it: they must be delivered in this
+// turn.
+bool inbox_permit_set(struct inbox *, uint32_t number, bool given);
+bool inbox_knows(const struct inbox *, mr_bytes stage); // whether it has one, given or not
+// Gives the stage a permit in place of the oldest, when all of the last exchange is delivered.
+void inbox_permit_add(struct inbox *, mr_bytes stage);
+
+#endif
