@@ -345,11 +345,11 @@ struct pushed {
 int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
 
-// Whether the owner may accept so many plain pushes to a stage and push them later (`promised`): at
-// the beginning of the next turn, or in it if they were accepted while it ran. They are not refused
-// then, except with MR_ENOMEM, and max-jobs holds, if a turn has at most PUSHES_A_TURN others.
-// False: each has to be pushed at once, because a take waits for it, or there is a limit to be
-// checked. A push is plain if it says nothing of its job but the key.
+// Whether the owner may accept so many plain pushes to a stage, until this is asked again, and push
+// them later (`promised`). They are not refused then, except with MR_ENOMEM, and max-jobs holds, if
+// no more than PUSHES_A_TURN others are pushed meanwhile. False: each has to be pushed at once,
+// because a take waits for it, or there is a limit to be checked. A push is plain if it says
+// nothing of its job but the key.
 enum { PUSHES_A_TURN = 1000 };
 bool core_promises_room(struct core *, mr_bytes stage, uint32_t jobs);
 bool push_is_plain(const struct push *);

@@ -79,8 +79,10 @@ static void deliver_pushes(void *shard) {
     (void)deliver_exchanged(s);
 }
 
+// The permit holds until the end of the next turn, which begins by delivering what is in the inbox
+// then; meanwhile as many may be accepted again.
 static bool may_accept(struct local_shard *s, mr_bytes stage) {
-    return !inbox_has_rest(&s->inbox) && core_promises_room(s->core, stage, INBOX_JOBS);
+    return !inbox_has_rest(&s->inbox) && core_promises_room(s->core, stage, 2 * INBOX_JOBS);
 }
 
 // A stage that has no permit any more, because a take waits there, say, must have all its jobs.

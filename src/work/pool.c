@@ -78,7 +78,8 @@ static int make_thread(struct worker *w) {
 }
 
 static bool wants_another(const struct worker *w) {
-    return atomic_load(&w->taking) == 0 && room(w) > 0 && !atomic_load(&w->stopping);
+    return atomic_load(&w->taking) == 0 && room(w) > 0 && !atomic_load(&w->stopping) &&
+           !atomic_load_explicit(&w->sole, memory_order_relaxed);
 }
 
 // The thread is counted at once, so that no other thread calls one more meanwhile.
@@ -180,6 +181,10 @@ static bool pull_and_run(struct runner *r) {
             beater_note(w, job);
             job = runs_alone(w) ? visit_run(r, job) : runner_run(r, job);
         }
+        if (visit_is_surplus(r)) {
+            atomic_fetch_sub(&w->active, 1);
+            return true;
+        }
         if (step_down(w))
             return true;
         atomic_fetch_add(&w->taking, 1);
@@ -203,6 +208,7 @@ static void *pool_thread(void *arg) {
     struct worker *w = r->worker;
     for (bool again = true; again;) {
         bool parks = pull_and_run(r);
+        visit_leave(r);
         pthread_mutex_lock(&w->lock);
         if (parks)
             pool_call(w); // what made room meanwhile found this thread still active

@@ -26,6 +26,7 @@ struct runner {
     _Atomic uint32_t begun; // jobs, ever; it may wrap around
     uint32_t begun_before;  // the beater's: at its last look
     uint32_t count;         // jobs to take with the next visit; 0: 1
+    atomic_bool visits;     // it runs jobs
     char apart[64];         // its thread writes for every job: no line is shared with the next
 };
 
@@ -63,7 +64,8 @@ struct worker {
     uint32_t busy_looks; // … that found it busy, or too few jobs in flight
     bool beats;          // the beater runs
     atomic_bool watches; // … and looks at the machine
-    atomic_bool watches_visits; // … and at what runners hold
+    atomic_bool watches_visits;    // … and at what runners hold
+    _Atomic(struct runner *) sole; // runs all jobs, since they are short; NULL: none does
     pthread_t beater;
     pthread_cond_t beat_due;
     _Atomic uint64_t beat_at_ms; // when the next lease wants a beat; read without the lock
@@ -96,6 +98,8 @@ mr_job *visit_run(struct runner *, mr_job *);
 mr_job *visit_end(struct runner *);          // commits what has ended, and takes
 uint32_t visit_count(const struct runner *); // how many jobs to take
 void visit_note_ended(struct runner *, mr_job *);
+bool visit_is_surplus(const struct runner *); // another runner runs all jobs: it should park
+void visit_leave(struct runner *);            // it runs no more jobs
 
 void visits_watch(struct worker *); // a runner holds jobs
 // With the lock, which it gives up meanwhile: looks after runners that hold jobs. Returns when to

@@ -9,10 +9,15 @@
 // LOOK_MS; if one has begun no job since the last look, the beater commits what it has ended and
 // releases what it holds, for other threads. Both chains are therefore taken whole, by an atomic
 // exchange, by the runner and by the beater alike; only the runner puts jobs there.
+//
+// Where handlers are so short that a visit takes SOLE_COUNT jobs or more, two threads at one shard
+// are slower than one: they spend their time on moving its memory from one processor to the other.
+// Then one of them becomes the sole runner, the others park, and no thread is called to help. The
+// beater watches the sole runner, too, and calls another when a handler takes long.
 #include "base/clock.h"
 #include "work/state.h"
 
-enum { VISIT_NS = 20000, COUNT_MOST = 32, LOOK_MS = 2 };
+enum { VISIT_NS = 20000, COUNT_MOST = 32, SOLE_COUNT = 16, LOOK_MS = 2 };
 
 static mr_job *chain_take(_Atomic(mr_job *) *chain) {
     if (!atomic_load_explicit(chain, memory_order_relaxed))
@@ -53,6 +58,33 @@ uint32_t visit_count(const struct runner *r) {
     return r->count ? r->count : 1;
 }
 
+// ---- The sole runner --------------------------------------------------------------------------
+
+static bool is_sole(const struct runner *r) {
+    return atomic_load_explicit(&r->worker->sole, memory_order_relaxed) == r;
+}
+
+bool visit_is_surplus(const struct runner *r) {
+    const struct runner *sole = atomic_load_explicit(&r->worker->sole, memory_order_relaxed);
+    return sole && sole != r && visit_count(r) >= SOLE_COUNT;
+}
+
+static void sole_begins(struct runner *r) {
+    struct runner *none = NULL;
+    if (!is_sole(r))
+        atomic_compare_exchange_strong(&r->worker->sole, &none, r);
+}
+
+static void sole_ends(struct runner *r) {
+    struct runner *self = r;
+    if (is_sole(r))
+        atomic_compare_exchange_strong(&r->worker->sole, &self, NULL);
+}
+
+void visit_leave(struct runner *r) {
+    sole_ends(r);
+}
+
 // ---- The runner -------------------------------------------------------------------------------
 
 void visit_note_ended(struct runner *r, mr_job *job) {
@@ -79,7 +111,7 @@ mr_job *visit_end(struct runner *r) {
     mr_job *ended = chain_take(&r->run), *next = NULL;
     if (!ended)
         return NULL;
-    if (!pool_may_go_on(w)) {
+    if (!pool_may_go_on(w) || visit_is_surplus(r)) {
         commit_each(w, ended);
         return NULL;
     }
@@ -96,16 +128,23 @@ mr_job *visit_end(struct runner *r) {
 mr_job *visit_run(struct runner *r, mr_job *job) {
     uint64_t began_ns = monotonic_ns();
     uint32_t ran = 0;
+    atomic_store_explicit(&r->visits, true, memory_order_relaxed);
     if (job->next) {
         chain_put(&r->held, job->next);
         job->next = NULL;
-        visits_watch(r->worker);
     }
+    if (is_sole(r) || atomic_load_explicit(&r->held, memory_order_relaxed))
+        visits_watch(r->worker);
     for (; job; job = next_held(r), ran++) {
         atomic_store_explicit(&r->begun, r->begun + 1, memory_order_relaxed);
         runner_run_one(r, job);
     }
     r->count = count_after(visit_count(r), ran, monotonic_ns() - began_ns);
+    if (r->count >= SOLE_COUNT)
+        sole_begins(r);
+    else
+        sole_ends(r);
+    atomic_store_explicit(&r->visits, false, memory_order_relaxed);
     return visit_end(r);
 }
 
@@ -120,16 +159,23 @@ void visits_watch(struct worker *w) {
     pthread_mutex_unlock(&w->lock);
 }
 
-// Whether it has jobs that wait for its handler; if that has gone on since the last look, they are
-// taken from it.
+// Whether jobs wait for its handler.
+static bool is_waited_for(struct runner *r) {
+    return atomic_load_explicit(&r->held, memory_order_relaxed) ||
+           atomic_load_explicit(&r->run, memory_order_relaxed) ||
+           (is_sole(r) && atomic_load_explicit(&r->visits, memory_order_relaxed));
+}
+
+// Whether to look again. If its handler has gone on since the last look, what waits is taken from
+// it, and other threads may run jobs.
 static bool look_at_runner(struct worker *w, struct runner *r) {
-    if (!atomic_load_explicit(&r->held, memory_order_relaxed) &&
-        !atomic_load_explicit(&r->run, memory_order_relaxed))
+    if (!is_waited_for(r))
         return false;
     uint32_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed);
     bool stuck = begun == r->begun_before;
     r->begun_before = begun;
     if (stuck) {
+        sole_ends(r);
         commit_each(w, chain_take(&r->run));
         release_all(w, chain_take(&r->held));
     }
@@ -145,7 +191,9 @@ uint64_t visits_look(struct worker *w) {
     for (uint32_t i = 0; i < made; i++)
         any = look_at_runner(w, &w->runners[i]) || any;
     pthread_mutex_lock(&w->lock);
-    if (!any)
+    if (any && !w->options.own_loop)
+        (void)pool_call(w);
+    else if (!any)
         atomic_store(&w->watches_visits, false);
     return any ? monotonic_ms() + LOOK_MS : UINT64_MAX;
 }

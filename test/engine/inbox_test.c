@@ -93,7 +93,7 @@ static void R13_what_does_not_fit_into_the_inbox_is_pushed_all_the_same(void **s
 
 // ---- Refusals ---------------------------------------------------------------------------------
 
-enum { MAX_JOBS = 2 * (INBOX_JOBS + PUSHES_A_TURN) };
+enum { MAX_JOBS = 3 * INBOX_JOBS + PUSHES_A_TURN };
 
 struct filler {
     mr *m;
@@ -114,8 +114,8 @@ static void *fill(void *arg) {
 static void R14_max_jobs_is_exact_while_some_pushes_go_to_the_inbox(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_stage_set(m, "s", "max-jobs", "6000"));
-    assert_int_equal(MAX_JOBS, 6000);
+    must(mr_stage_set(m, "s", "max-jobs", "7000"));
+    assert_int_equal(MAX_JOBS, 7000);
     struct filler fillers[PUSHERS];
     pthread_t threads[PUSHERS];
     for (int i = 0; i < PUSHERS; i++) {
