@@ -239,6 +239,7 @@ struct core_config {
     uint32_t shard, shards;     // which of how many this is: 0 of 1 when both are 0
     uint64_t first_id, id_step; // ids of this shard: 0 means shard + 1 and shards
     uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
+    bool never_replayed;        // nor copied: the end of a job that leaves nothing is not written
 };
 
 // ---- Creation, replay, time -------------------------------------------------------------------

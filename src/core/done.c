@@ -15,6 +15,7 @@ struct done_plan {
     uint64_t position;
     size_t end; // the index of the END record in the group
     bool writes_state;
+    bool unwritten; // it leaves nothing, and no records are written
 };
 
 static int done_check(const struct core *c, const struct done *d) {
@@ -101,6 +102,17 @@ static int done_write(struct core *c, struct done_plan *m) {
     return err;
 }
 
+static int done_record(struct core *c, struct done_plan *m) {
+    c->stages_pinned = true;
+    int err = done_prepare(c, m);
+    c->stages_pinned = false;
+    if (err == 0)
+        err = done_write(c, m);
+    if (err < 0)
+        emits_undo(c, &m->emits);
+    return err;
+}
+
 APART static void apply_state(struct core *c, const struct done_plan *m, chan ref) {
     size_t entry = m->end + 1;
     if (m->done->state.size)
@@ -116,6 +128,16 @@ static void stage_note_run(struct core *c, const struct stage *s, struct lease *
     l->began_ms = c->now_ms;
 }
 
+// Whether the job is forgotten with its end, and its commit has nothing that stays.
+static bool leaves_nothing(const struct core *c, const struct done_plan *m) {
+    const struct done *d = m->done;
+    const struct job *j = job_at(c, m->job);
+    const struct policy *policy = &stage_of(c, j)->policy;
+    return c->config.never_replayed && !(policy->retention_ms && policy->retention_count) &&
+           !d->result.size && !d->set_state && !d->emit_count && !job_has_attrs(j) &&
+           !lease_at(c, m->lease)->record;
+}
+
 static void done_apply(struct core *c, struct done_plan *m) {
     struct job *j = job_at(c, m->job);
     uint64_t id = j->id;
@@ -128,7 +150,10 @@ static void done_apply(struct core *c, struct done_plan *m) {
     if (m->ends.source)
         epic_end_note(c, &m->ends);
     j->position = m->position;
-    job_ended(c, m->job, JOB_DONE, c->out.at[m->end], out_size(c, m->end));
+    if (m->unwritten)
+        job_ended(c, m->job, JOB_DONE, 0, 0);
+    else
+        job_ended(c, m->job, JOB_DONE, c->out.at[m->end], out_size(c, m->end));
     lease_let_go(c, m->lease, id);
     if (m->emits.prepared)
         emits_apply(c, &m->emits, from, (uint32_t)m->done->emit_count);
@@ -161,15 +186,9 @@ APART HOT int core_done(struct core *c, const struct done *d) {
         return refuse_expired(c, &m);
     if ((err = done_check(c, d)) < 0)
         return err;
-    c->stages_pinned = true;
-    err = done_prepare(c, &m);
-    c->stages_pinned = false;
-    if (err == 0)
-        err = done_write(c, &m);
-    if (err < 0) {
-        emits_undo(c, &m.emits);
+    m.unwritten = leaves_nothing(c, &m);
+    if (!m.unwritten && (err = done_record(c, &m)) < 0)
         return err;
-    }
     done_apply(c, &m);
     settle(c);
     return 0;

@@ -165,6 +165,7 @@ static struct group_options group_options_of(struct local_engine *e,
                     .stop = event_stop },
         .owner = shard_owner,
         .arg = e,
+        .never_replayed = o->store.scheme == STORE_IN_MEMORY,
     };
 }
 

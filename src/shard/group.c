@@ -71,6 +71,7 @@ static int shard_options_of(struct group *g, const struct group_options *o, uint
                                    .limits = o->limits,
                                    .events = o->events,
                                    .quotas = o->quotas,
+                                   .never_replayed = o->never_replayed,
                                    .world = o->world,
                                    .shard = index,
                                    .shards = g->count,

@@ -34,6 +34,7 @@ struct group_options {
     void *arg;
     struct shard_world world;
     const atomic_bool *cancel; // see shard.h
+    bool never_replayed;       // the same
 };
 
 // Opens all shards, or none. MR_EINVAL: more than SHARDS_MOST, or another number than the store has

@@ -122,7 +122,8 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                                   .quotas = o->quotas,
                                   .owner = o->owner,
                                   .shard = o->shard,
-                                  .shards = o->shards };
+                                  .shards = o->shards,
+                                  .never_replayed = o->never_replayed };
     config.quotas.owner = o->owner;
     if (s->peers)
         config.peers = peers_of_core(s->peers);

@@ -43,6 +43,7 @@ struct shard_options {
     struct shard_world world;
     uint32_t shard, shards;    // which of how many: 0 of 1 when both are 0
     const atomic_bool *cancel; // any thread may set it to cancel an opening; may be NULL
+    bool never_replayed;       // of a store in memory that is never copied: see core.h
 };
 
 // Opens the log, replays it, counts a failed attempt for each job that ran when the engine died,

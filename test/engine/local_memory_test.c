@@ -1,5 +1,5 @@
-// The inbox of an engine in memory: a push that went there cannot be told from any other. Plain
-// pushes are those whose id nobody asks for.
+// An engine in memory: a push that went to its inbox cannot be told from any other, and what only a
+// replay would need is not written. Plain pushes are those whose id nobody asks for.
 #include "api/handle.h"
 #include "base/mem.h"
 #include "engine/local.h"
@@ -273,6 +273,39 @@ static void C7_jobs_from_many_threads_keep_their_order_through_the_inbox(void **
     must(mr_close(h.m));
 }
 
+// ---- Records that are not needed --------------------------------------------------------------
+
+static uint64_t last_record(mr *m, const char *stage) {
+    return shard_last_at(shard_of_stage(m->engine, mr_str(stage))->shard);
+}
+
+static void X_the_end_of_a_job_that_leaves_nothing_is_not_written(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    must(mr_stage_set(m, "s", "retention", "0,0"));
+    mr_id plain = push(m, "s", "k", "plain"), named = push(m, "s", "k", "with a state");
+    uint64_t pushed = last_record(m, "s");
+    take_and_end(m, "s", "plain");
+    assert_int_equal(last_record(m, "s"), pushed);
+    refused(MR_EGONE, mr_await(m, plain, 0, NULL));
+    mr_job *job = take(m, "s", "with a state");
+    must(mr_job_set_state(job, mr_str("kept")));
+    must(mr_done(job));
+    assert_true(last_record(m, "s") > pushed);
+    refused(MR_EGONE, mr_await(m, named, 0, NULL));
+    assert_int_equal(look(m, "s").done, 2);
+    must(mr_close(m));
+}
+
+static void R16_with_retention_an_ended_job_is_known(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_id id = push(m, "s", "k", "x");
+    take_and_end(m, "s", "x");
+    must(mr_await(m, id, 0, NULL));
+    must(mr_close(m));
+}
+
 int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(X_plain_pushes_are_taken_in_order_with_others),
@@ -285,6 +318,8 @@ int main(void) {
         cmocka_unit_test(D2_a_take_that_waits_gets_a_plain_push_at_once),
         cmocka_unit_test(T_a_stage_is_not_empty_while_a_job_is_in_the_inbox),
         cmocka_unit_test(C7_jobs_from_many_threads_keep_their_order_through_the_inbox),
+        cmocka_unit_test(X_the_end_of_a_job_that_leaves_nothing_is_not_written),
+        cmocka_unit_test(R16_with_retention_an_ended_job_is_known),
     };
     return run_here(tests, sizeof tests / sizeof *tests);
 }
