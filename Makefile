@@ -1,6 +1,7 @@
 # The commands for users and developers. Meson does the building; CONTRIBUTING.md has more.
 #
 #:   make            builds into build/; says which packages are missing, and installs none
+#:   make pgo        builds into build-pgo/, optimised by a profile of the benchmarks; takes three times as long
 #:   make setup      installs the Debian packages that building and testing need
 #:   make demo       builds, then shows three acts on one panel: processors, waiting, kills (DEMO_SECONDS=60)
 #:   make cluster    builds, then runs three nodes on PostgreSQL with a standby, to play with; CLUSTER_SECONDS ends it
@@ -25,11 +26,14 @@ FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist format acceptance protocol clean help
+.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist format acceptance protocol clean help
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
 	@if [ -t 1 ]; then ninja -C $(BUILD); else ninja -C $(BUILD) --quiet; fi
+
+pgo: configured
+	@tools/pgo $(BUILD)-pgo
 
 configured:
 	@tools/setup --check build
@@ -60,7 +64,7 @@ test: setup all
 
 bench: all
 	@tools/setup bench || echo "What is missing is skipped." >&2
-	@bench/run && bench/servers && bench/cluster && bench/clients
+	@bench/all
 
 lint: all
 	@tools/setup test check

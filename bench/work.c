@@ -1,7 +1,7 @@
-// Threads: this one pushes to mem: or URL, those of a worker run an empty handler. The jobs of a
-// key run in order and never overlap.
+// Threads: PUSHERS push to mem: or URL, those of a worker run an empty handler. The jobs of a key
+// run in order and never overlap.
 //
-//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS [HOW [SHARDS [URL]]]]]]]]
+//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS [HOW [SHARDS [URL [PUSHERS]]]]]]]]]
 //
 // BATCH: taken at once, and pushed at once. RUNNERS 0: the worker tunes itself. HOW 1: no worker,
 // RUNNERS plain threads take and end jobs by hand; what a worker costs is the difference.
@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { WINDOW = 100000, BATCH_MOST = 1000, RUNNERS_MOST = 64, PAUSE_US = 100, HAND_WAIT_MS = 10 };
+enum { WINDOW = 100000, BATCH_MOST = 1000, THREADS_MOST = 64, PAUSE_US = 100, HAND_WAIT_MS = 10 };
 
 static _Atomic uint64_t ran;
 static atomic_bool stops;
@@ -50,25 +50,57 @@ static void push_some(mr *m, const struct keys *keys, uint64_t from, size_t coun
 }
 
 struct task {
+    mr *engine;
     struct keys keys;
-    uint64_t jobs, batch, repeats;
+    uint64_t jobs, batch, repeats, pushers;
+    uint64_t before; // jobs that had run before this repeat
 };
 
-static void run_once(mr *m, const struct task *t) {
-    uint64_t before = atomic_load(&ran);
-    struct lap start = lap_begin();
-    for (uint64_t i = 0; i < t->jobs; i += t->batch) {
+static void push_part(struct task *t, uint64_t from, uint64_t step) {
+    for (uint64_t i = from; i < t->jobs; i += step) {
         if (i > WINDOW)
-            wait_until_ran(before + i - WINDOW);
-        push_some(m, &t->keys, i, t->batch);
+            wait_until_ran(t->before + i - WINDOW);
+        push_some(t->engine, &t->keys, i, t->batch);
     }
-    wait_until_ran(before + t->jobs);
+}
+
+struct pusher {
+    struct task *task;
+    uint64_t number;
+};
+
+static void *pusher_thread(void *arg) {
+    const struct pusher *p = arg;
+    push_part(p->task, p->number * p->task->batch, p->task->pushers * p->task->batch);
+    return NULL;
+}
+
+static void push_in_threads(struct task *t) {
+    pthread_t threads[THREADS_MOST];
+    struct pusher pushers[THREADS_MOST];
+    for (uint64_t i = 0; i < t->pushers; i++) {
+        pushers[i] = (struct pusher){ t, i };
+        must(-pthread_create(&threads[i], NULL, pusher_thread, &pushers[i]), "thread",
+             "none to be had");
+    }
+    for (uint64_t i = 0; i < t->pushers; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void run_once(struct task *t) {
+    t->before = atomic_load(&ran);
+    struct lap start = lap_begin();
+    if (t->pushers > 1)
+        push_in_threads(t);
+    else
+        push_part(t, 0, t->batch);
+    wait_until_ran(t->before + t->jobs);
     lap_tell("life", lap_end(start), t->jobs);
 }
 
-static void run(mr *m, const struct task *t) {
+static void run(struct task *t) {
     for (uint64_t repeat = 0; repeat < t->repeats; repeat++)
-        run_once(m, t);
+        run_once(t);
 }
 
 // ---- Who runs the jobs ------------------------------------------------------------------------
@@ -88,21 +120,22 @@ static void *take_by_hand(void *arg) {
     return NULL;
 }
 
-static void with_hands(mr *m, uint64_t runners, const struct task *task) {
-    pthread_t threads[RUNNERS_MOST];
+static void with_hands(uint64_t runners, struct task *task) {
+    pthread_t threads[THREADS_MOST];
     for (uint64_t i = 0; i < runners; i++)
-        must(-pthread_create(&threads[i], NULL, take_by_hand, m), "thread", "none to be had");
-    run(m, task);
+        must(-pthread_create(&threads[i], NULL, take_by_hand, task->engine), "thread",
+             "none to be had");
+    run(task);
     atomic_store(&stops, true);
     for (uint64_t i = 0; i < runners; i++)
         pthread_join(threads[i], NULL);
 }
 
-static void with_worker(mr *m, uint64_t runners, const struct task *task) {
+static void with_worker(uint64_t runners, struct task *task) {
     mr_worker *worker;
     mr_work_options o = { .jobs = (uint32_t)runners, .batch = (uint32_t)task->batch };
-    try(mr_work(m, "bench", handle, NULL, &o, &worker), "work");
-    run(m, task);
+    try(mr_work(task->engine, "bench", handle, NULL, &o, &worker), "work");
+    run(task);
     try(mr_worker_stop(worker, MR_FOREVER), "stop");
 }
 
@@ -110,16 +143,17 @@ int main(int argc, char **argv) {
     struct task task = { .keys = keys_make(argument(argc, argv, 1, 1000)),
                          .jobs = argument(argc, argv, 2, 1000000),
                          .batch = argument(argc, argv, 4, 1),
-                         .repeats = argument(argc, argv, 5, 3) };
+                         .repeats = argument(argc, argv, 5, 3),
+                         .pushers = argument(argc, argv, 9, 1) };
     uint64_t runners = argument(argc, argv, 3, 1), how = argument(argc, argv, 6, 0);
-    if (task.batch < 1 || task.batch > BATCH_MOST || (how && runners > RUNNERS_MOST))
+    if (task.batch < 1 || task.batch > BATCH_MOST || (how && runners > THREADS_MOST) ||
+        task.pushers > THREADS_MOST)
         return 1;
     task.jobs -= task.jobs % task.batch;
-    mr *m;
     mr_options options = { .shards = (uint32_t)argument(argc, argv, 7, 1) };
-    try(mr_open(argc > 8 ? argv[8] : "mem:", &options, &m), "open");
-    (how ? with_hands : with_worker)(m, runners, &task);
-    try(mr_close(m), "close");
+    try(mr_open(argc > 8 ? argv[8] : "mem:", &options, &task.engine), "open");
+    (how ? with_hands : with_worker)(runners, &task);
+    try(mr_close(task.engine), "close");
     free(task.keys.names);
     return 0;
 }

@@ -185,14 +185,14 @@ typedef struct mr_push_options {
     uint64_t reserved[4];
 } mr_push_options;
 
-// Pushes a job. When it returns 0 the job is as durable as the sync policy promises. `out` (may be
-// NULL) gets its id; if `once` names a job that is known, no job is made and `out` gets that one's
-// id. With `last`, the known job gets the new body, deadline and metadata instead, and keeps its
-// id, if no worker has had it yet: one that is delayed also gets the new delay, one that waits
-// keeps its place; if it was started or has ended, a new job is made and takes the name. MR_EFULL:
-// a limit of the stage or engine is reached, also after room_ms; MR_EDRAINING; MR_ETOOBIG;
-// MR_ESTOPPED: the store failed; whether the job is in it is not known, `once` makes it safe to
-// push again.
+// Pushes a job. When it returns 0 the job is as durable as the sync policy promises. `out` gets its
+// id, unless it is NULL, which is faster in memory; if `once` names a job that is known, no job is
+// made and `out` gets that one's id. With `last`, the known job gets the new body, deadline and
+// metadata instead, and keeps its id, if no worker has had it yet: one that is delayed also gets
+// the new delay, one that waits keeps its place; if it was started or has ended, a new job is made
+// and takes the name. MR_EFULL: a limit of the stage or engine is reached, also after room_ms;
+// MR_EDRAINING; MR_ETOOBIG; MR_ESTOPPED: the store failed; whether the job is in it is not known,
+// `once` makes it safe to push again.
 int mr_push(mr *, const char *stage, mr_bytes body, const mr_push_options *, mr_id *out);
 
 typedef struct mr_item {
