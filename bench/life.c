@@ -87,9 +87,15 @@ static void live_some(struct run *r, uint64_t lives) {
     step_end(r);
 }
 
+// A turn for every thousand: ids are issued only when the record of their block is durable.
 static void fill(struct run *r, uint64_t live) {
-    for (uint64_t i = 0; i < live; i++)
+    for (uint64_t i = 0; i < live; i++) {
+        if (i % 1000 == 0)
+            step_begin(r);
         step_push(r);
+        if (i % 1000 == 999)
+            step_end(r);
+    }
 }
 
 static void add_schedules(struct run *r, uint64_t count) {
@@ -119,6 +125,8 @@ int main(int argc, char **argv) {
     }
     add_schedules(&r, argument(argc, argv, 7, 0));
     fill(&r, live);
+    for (uint64_t i = 0; i < live * 3 / 2; i += a_turn)
+        live_some(&r, a_turn); // until the log has its full length, and its memory is used again
     for (uint64_t repeat = 0; repeat < repeats; repeat++) {
         struct lap start = lap_begin();
         for (uint64_t i = 0; i < lives; i += a_turn)
