@@ -25,8 +25,8 @@ var replies = []struct {
 	{"+a \xff\r\n", "a \xff"},
 	{":-42\r\n", int64(-42)},
 	{":9223372036854775807\r\n", int64(math.MaxInt64)},
-	{"$5\r\na\r\nb\x00\r\n", Data("a\r\nb\x00")},
-	{"$0\r\n\r\n", Data{}},
+	{"$5\r\na\r\nb\x00\r\n", "a\r\nb\x00"},
+	{"$0\r\n\r\n", ""},
 	{"$-1\r\n", nil},
 	{"*-1\r\n", nil},
 	{"_\r\n", nil},
@@ -34,13 +34,13 @@ var replies = []struct {
 	{"#f\r\n", false},
 	{",1.5\r\n", 1.5},
 	{"*0\r\n", []any{}},
-	{"*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", []any{int64(1), []any{Data("x")}}},
+	{"*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", []any{int64(1), []any{"x"}}},
 	{"~1\r\n+a\r\n", []any{"a"}},
 	{"%2\r\n$1\r\na\r\n:1\r\n+b\r\n_\r\n", map[string]any{"a": int64(1), "b": nil}},
 	{"-FULL stage s is full\r\n", &Error{Kind: ErrFull, Reason: "stage s is full"}},
 	{">3\r\n$5\r\nended\r\n$1\r\n7\r\n-DEAD no\r\n",
-		pushed{Data("ended"), Data("7"), &Error{Kind: ErrDead, Reason: "no"}}},
-	{"$100000\r\n" + strings.Repeat("x", 100000) + "\r\n", Data(strings.Repeat("x", 100000))},
+		pushed{"ended", "7", &Error{Kind: ErrDead, Reason: "no"}}},
+	{"$100000\r\n" + strings.Repeat("x", 100000) + "\r\n", strings.Repeat("x", 100000)},
 }
 
 func parse(r io.Reader) (any, error) { return readValue(bufio.NewReaderSize(r, maxLine), 0) }
@@ -69,11 +69,7 @@ func TestAReplyThatEndsTooEarlyIsNoReply(t *testing.T) {
 	for _, reply := range replies {
 		for at := 0; at < len(reply.text); at += 1 + len(reply.text)/200 {
 			_, err := parse(strings.NewReader(reply.text[:at]))
-			want := io.ErrUnexpectedEOF
-			if at == 0 {
-				want = io.EOF
-			}
-			if err != want {
+			if err != io.EOF && err != io.ErrUnexpectedEOF {
 				t.Errorf("the first %d bytes of %.40q give %v", at, reply.text, err)
 			}
 		}
@@ -88,9 +84,9 @@ func TestHostileRepliesAreRefused(t *testing.T) {
 		"*99999999999999999999\r\n", "%-1\r\n", ">-1\r\n", strings.Repeat("*1\r\n", 100),
 		"+" + strings.Repeat("x", 2*maxLine) + "\r\n", "$1073741825\r\n", "%1\r\n+a\r\n?\r\n",
 	} {
-		_, err := parse(strings.NewReader(text + strings.Repeat("\r\n", 20)))
-		if !errors.Is(err, ErrUnreachable) {
-			t.Errorf("%.40q is read: %v", text, err)
+		value, err := parse(strings.NewReader(text + strings.Repeat("\r\n", 20)))
+		if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
+			t.Errorf("%.40q is read as %v, %v", text, value, err)
 		}
 	}
 }
@@ -100,7 +96,7 @@ func TestAnnouncedSizesTakeNoMemory(t *testing.T) {
 	for _, text := range []string{"$1073741824\r\nx", "*1048576\r\n:1\r\n", "%1048576\r\n"} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := parse(strings.NewReader(text)); err != io.ErrUnexpectedEOF {
+		if _, err := parse(strings.NewReader(text)); err != io.EOF && err != io.ErrUnexpectedEOF {
 			t.Errorf("%q: %v", text, err)
 		}
 		runtime.ReadMemStats(&after)
@@ -111,65 +107,70 @@ func TestAnnouncedSizesTakeNoMemory(t *testing.T) {
 }
 
 func TestJobsOfAHostileServerAreRefused(t *testing.T) {
-	good := []any{Data("1"), Data("token"), Data("s"), Data("k"), Data("body"), int64(1), int64(-1),
-		nil, int64(30000), Data(`{"traceparent":"00-1"}`)}
+	good := []any{"1", "token", "s", "k", "body", int64(1), int64(-1), nil, int64(30000),
+		`{"traceparent":"00-1"}`}
 	job, err := jobOf(good)
-	if err != nil || job.trace != "00-1" || job.lease != 30*time.Second ||
-		job.Body.String() != "body" {
+	if err != nil || job.trace() != "00-1" || job.lease != 30*time.Second || job.Body != "body" ||
+		!job.Deadline.IsZero() {
 		t.Fatalf("%+v, %v", job, err)
 	}
-	for n := 0; n < 9; n++ {
-		if n == 7 {
-			continue // anything but Data is no state
-		}
+	for n := range good {
 		bad := append([]any{}, good...)
 		bad[n] = true
-		if _, err := jobOf(bad); !errors.Is(err, ErrUnreachable) {
-			t.Errorf("field %d may be a bool", n)
+		if job, err := jobOf(bad); (err == nil) == (n == 0 || n == 1 || n == 8) {
+			t.Errorf("with another field %d it is %+v, %v", n, job, err)
 		}
 	}
 	for _, row := range []any{nil, "x", []any{}, good[:8]} {
-		if _, err := jobOf(row); !errors.Is(err, ErrUnreachable) {
-			t.Errorf("%v is a job", row)
+		if job, err := jobOf(row); err == nil {
+			t.Errorf("%v is a job: %v", row, job)
 		}
 	}
 }
 
 func TestURLs(t *testing.T) {
-	for text, want := range map[string]address{
-		"millrace://127.0.0.1":      {nodes: []string{"127.0.0.1:7411"}, user: "default"},
-		"millrace://a:1,b,[::1]:2/": {nodes: []string{"a:1", "b:7411", "[::1]:2"}, user: "default"},
-		"millrace://ci:s%40:c@a":    {nodes: []string{"a:7411"}, user: "ci", secret: "s@:c"},
-		"millrace://secret@a":       {nodes: []string{"a:7411"}, user: "default", secret: "secret"},
-		"unix:/run/a@b":             {nodes: []string{"unix:/run/a@b"}, user: "default"},
-		"unix:a":                    {nodes: []string{"unix:a"}, user: "default"},
-		"unix:///run/a":             {nodes: []string{"unix:/run/a"}, user: "default"},
-		"unix://ci:s%2F@/a@b":       {nodes: []string{"unix:/a@b"}, user: "ci", secret: "s/"},
-	} {
-		got, err := addressOf(text, nil)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s is %+v, %v", text, got, err)
-		}
+	t.Setenv("MILLRACE_TOKEN", "")
+	type address struct {
+		nodes        string
+		user, secret string
+		secure       bool
 	}
-	for _, text := range []string{"", "a", "http://a", "millrace://", "millrace://a,,b",
-		"millrace://a:x", "millrace://a/b", "millrace://a?b", "millrace:a", "unix:", "unix://", "unix://a/b",
-		"unix://a@"} {
-		if got, err := addressOf(text, nil); !errors.Is(err, ErrUsage) {
+	for text, want := range map[string]address{
+		"millrace://127.0.0.1":      {"127.0.0.1:7411", "default", "", false},
+		"millrace://a:1,b,[::1]:2/": {"a:1 b:7411 [::1]:2", "default", "", false},
+		"millraces://a":             {"a:7411", "default", "", true},
+		"millrace://ci:s%40:c@a,b":  {"a:7411 b:7411", "ci", "s@:c", false},
+		"millrace://secret@a":       {"a:7411", "default", "secret", false},
+		"unix:/run/a@b":             {"unix:/run/a@b", "default", "", false},
+		"unix:a":                    {"unix:a", "default", "", false},
+		"unix:///run/a":             {"unix:/run/a", "default", "", false},
+	} {
+		c, err := Open(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := (address{strings.Join(c.nodes, " "), c.user, c.secret, c.secure}); got != want {
 			t.Errorf("%s is %+v", text, got)
 		}
 	}
-	if got, err := addressOf("millraces://a", nil); err != nil || got.tls == nil {
-		t.Errorf("TLS: %+v, %v", got, err)
+	for _, text := range []string{"a", "http://a", "millrace://", "millrace://a,,b",
+		"millrace://a:x", "millrace://a/b", "millrace://a?b", "millrace:a", "unix:", "unix://",
+		"unix://a/b"} {
+		if c, err := Open(text); !errors.Is(err, ErrUsage) {
+			t.Errorf("%s is %+v", text, c)
+		}
 	}
 }
 
 func TestTheSecretOfTheURLIsBeforeTheOneOfTheEnvironment(t *testing.T) {
 	t.Setenv("MILLRACE_TOKEN", "environment")
 	for _, expect := range []struct{ option, url, want string }{
-		{"option", "url", "option"}, {"", "url", "url"}, {"", "", "environment"},
+		{"option", "url@", "option"}, {"", "url@", "url"}, {"", "", "environment"},
 	} {
-		if got, err := secretOf(expect.option, expect.url); got != expect.want || err != nil {
-			t.Errorf("%+v: %q, %v", expect, got, err)
+		c, err := Open("millrace://"+expect.url+"a", WithToken(expect.option))
+		if err != nil || c.secret != expect.want {
+			t.Errorf("%+v: %q, %v", expect, c.secret, err)
 		}
 	}
 }
@@ -177,36 +178,17 @@ func TestTheSecretOfTheURLIsBeforeTheOneOfTheEnvironment(t *testing.T) {
 func TestValuesTravelAsJSONTextOrBytes(t *testing.T) {
 	for _, expect := range []struct {
 		value any
-		text  string
-		back  any
+		word  string
 	}{
-		{map[string]any{"a": "ü<"}, `{"a":"ü<"}`, map[string]any{"a": "ü<"}},
-		{[]string{"a"}, `["a"]`, []any{"a"}},
-		{"{no JSON", "{no JSON", "{no JSON"},
-		{[]byte{0xff}, "\xff", []byte{0xff}},
-		{Data("x"), "x", "x"},
-		{5, "5", "5"},
-		{nil, "", ""},
+		{map[string]any{"a": "ü"}, `{"a":"ü"}`}, {[]string{"a"}, `["a"]`}, {5, "5"},
+		{"{no JSON", "{no JSON"}, {[]byte{0xff}, "\xff"}, {Data("x"), "x"}, {nil, ""},
 	} {
-		data, _ := toData(expect.value, "body").(Data)
-		if string(data) != expect.text || !reflect.DeepEqual(data.Any(), expect.back) {
-			t.Errorf("%v travels as %q and is %v", expect.value, data, data.Any())
+		if word := toWord(expect.value); word != expect.word {
+			t.Errorf("%v travels as %q", expect.value, word)
 		}
 	}
-	if _, err := encode([]any{"PUSH", toData(math.NaN(), "body")}); !errors.Is(err, ErrBadBody) {
+	if _, err := encode([]any{"PUSH", toWord(math.NaN())}); !errors.Is(err, ErrBadBody) {
 		t.Error(err)
-	}
-	bytes := []byte("a")
-	data := toData(bytes, "body").(Data)
-	if bytes[0] = 'b'; data.String() != "a" {
-		t.Error("what is emitted changes with the value it was made of")
-	}
-}
-
-func TestADeadlineThatNoTimerHasNoticedIsATimeout(t *testing.T) {
-	ctx := context.Background() // as one whose Err is still nil
-	if err := contextError(ctx, "waiting"); !errors.Is(err, ErrTimeout) {
-		t.Fatalf("%v is not ErrTimeout", err)
 	}
 }
 
@@ -222,22 +204,20 @@ func TestErrorsAreFoundByKind(t *testing.T) {
 	if unknown.Kind != ErrIncompatible || errorOf("BUSY x").Kind != ErrUsage {
 		t.Error("codes")
 	}
-	if Dead("no street").Error() != "no street" || !errors.Is(Dead("x"), ErrDead) {
-		t.Error(Dead("no street"))
-	}
 }
 
 func TestTheWordsOfAPush(t *testing.T) {
-	text, err := encode(pushWords(WithTrace(context.Background(), "00-1"), "PUSH", "s", "b",
-		PushOptions{Key: "k", Delay: time.Microsecond, Room: -1, Attempts: 2}))
+	options := PushOptions{Key: "k", Delay: time.Microsecond, Room: -1, Attempts: 2}
+	ctx := WithTrace(context.Background(), "00-1")
+	text, err := encode(options.words(ctx, "PUSH", "s", toWord("b")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []any{"PUSH", "s", "b", "KEY", "k", "DELAY", "1", "ROOM", "-1", "ATTEMPTS", "2", "META",
 		`{"traceparent":"00-1"}`}
 	got, err := parse(strings.NewReader(string(text)))
-	if err != nil || !reflect.DeepEqual(texts(got), want) {
-		t.Errorf("%v, %v", texts(got), err)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 
@@ -245,7 +225,11 @@ func TestTheWordsOfAPush(t *testing.T) {
 
 // fake answers each command with what replies has for its first word, or else +OK.
 func fake(t *testing.T, replies func(words []string) string) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	return "millrace://" + fakeAt(t, "tcp", "127.0.0.1:0", replies)
+}
+
+func fakeAt(t *testing.T, network, place string, replies func(words []string) string) string {
+	listener, err := net.Listen(network, place)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +257,7 @@ func fake(t *testing.T, replies func(words []string) string) string {
 			}()
 		}
 	}()
-	return "millrace://" + listener.Addr().String()
+	return listener.Addr().String()
 }
 
 func greeting(words []string) string {
@@ -300,16 +284,87 @@ func TestTheLevelOfTheServerIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := c.Worker([]string{"a", "b"}, nil, nil)
 	ended := make(chan error, 1)
-	go func() { ended <- w.Run(context.Background()) }()
+	ctx, stop := context.WithCancel(context.Background())
+	go func() { ended <- c.Work(ctx, []string{"a", "b"}, nil, nil) }()
 	for count := ""; count != "7"; count = <-counts {
 	}
-	if err := c.Close(); err != nil || <-ended != nil {
-		t.Error("the worker has failed")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 	if _, err := c.Push(context.Background(), "a", "", nil); !errors.Is(err, ErrUsage) {
 		t.Errorf("a closed client: %v", err)
+	}
+}
+
+func TestASocketFileIsAServer(t *testing.T) {
+	path := fakeAt(t, "unix", t.TempDir()+"/socket", func(words []string) string {
+		if words[0] == "CANCEL" {
+			return ":1\r\n"
+		}
+		return greeting(words)
+	})
+	for _, url := range []string{"unix:" + path, "unix://" + path} {
+		c, err := Open(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count, err := c.Cancel(context.Background(), "1"); count != 1 || err != nil {
+			t.Errorf("%s: %d, %v", url, count, err)
+		}
+	}
+}
+
+// The caller leaves while its call is on the way: the job is cancelled as soon as its id is known.
+func TestACallThatIsGivenUpEarlyIsCancelled(t *testing.T) {
+	ctx, leave := context.WithCancel(context.Background())
+	cancelled := make(chan string, 1)
+	c, err := Open(fake(t, func(words []string) string {
+		switch words[0] {
+		case "CALL":
+			leave()
+			return "$1\r\n7\r\n"
+		case "CANCEL":
+			cancelled <- words[1]
+			return ":1\r\n"
+		}
+		return greeting(words)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Call(ctx, "s", "", nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if id := <-cancelled; id != "7" {
+		t.Errorf("job %s is cancelled", id)
+	}
+}
+
+// A server that accepts no more numbers on a connection gets the push on another one.
+func TestAPushMovesToAnotherConnection(t *testing.T) {
+	var pushes, greetings int32
+	c, err := Open(fake(t, func(words []string) string {
+		switch {
+		case words[0] == "HELLO":
+			atomic.AddInt32(&greetings, 1)
+		case words[0] == "PUSH" && atomic.AddInt32(&pushes, 1) == 1:
+			return "-FULL pushes of more than 16 sources were refused: connect again\r\n"
+		case words[0] == "PUSH":
+			return "$1\r\n7\r\n"
+		}
+		return greeting(words)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := c.Push(context.Background(), "s", "", nil)
+	if id != "7" || err != nil || atomic.LoadInt32(&greetings) != 2 {
+		t.Errorf("%q, %v, with %d connections", id, err, greetings)
 	}
 }
 
@@ -344,7 +399,7 @@ func TestTheContextEndsEachCall(t *testing.T) {
 	calls := map[string]func(context.Context) (any, error){
 		"Push":   func(ctx context.Context) (any, error) { return c.Push(ctx, "s", "", nil) },
 		"Call":   func(ctx context.Context) (any, error) { return c.Call(ctx, "s", "", nil) },
-		"Wait":   func(ctx context.Context) (any, error) { return c.Wait(ctx, "1") },
+		"Await":  func(ctx context.Context) (any, error) { return c.Await(ctx, "1") },
 		"Cancel": func(ctx context.Context) (any, error) { return c.Cancel(ctx, "1") },
 		"Epic":   func(ctx context.Context) (any, error) { return c.Epic("s", "e").Wait(ctx) },
 	}
@@ -359,7 +414,7 @@ func TestTheContextEndsEachCall(t *testing.T) {
 		}
 		past, cancel := context.WithTimeout(context.Background(), 0)
 		_, err := call(past)
-		if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()
@@ -390,14 +445,14 @@ func TestACancellationRightBehindItsJobIsNotMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := make(chan struct{}, 1)
-	w := c.Worker([]string{"s"}, func(ctx context.Context, job *Job) (any, error) {
+	handler := func(ctx context.Context, job *Job) (any, error) {
 		<-ctx.Done()
 		signal(stopped)
 		return nil, ctx.Err()
-	}, &WorkerOptions{Concurrency: 1})
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
+	go func() { ended <- c.Work(ctx, []string{"s"}, handler, &WorkerOptions{Concurrency: 1}) }()
 	<-stopped
 	stop()
 	if err := <-ended; err != nil {
@@ -405,13 +460,53 @@ func TestACancellationRightBehindItsJobIsNotMissed(t *testing.T) {
 	}
 }
 
+// However a handler ends, its job is answered.
+func TestAHandlerThatNeverReturnsHasFailed(t *testing.T) {
+	for reason, leave := range map[string]func(){
+		"panic: boom":                         func() { panic("boom") },
+		"the handler has ended its goroutine": runtime.Goexit,
+	} {
+		var takes int32
+		failed := make(chan []string, 1)
+		c, err := Open(fake(t, func(words []string) string {
+			switch {
+			case words[0] == "TAKE" && atomic.AddInt32(&takes, 1) == 1:
+				return "*1\r\n" + taken("1", "a", 1)
+			case words[0] == "TAKE":
+				return "*0\r\n"
+			case words[0] == "FAIL":
+				failed <- words
+				return "+OK\r\n"
+			}
+			return greeting(words)
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave := leave
+		handler := func(context.Context, *Job) (any, error) {
+			leave()
+			return nil, nil
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Work(ctx, []string{"s"}, handler, &WorkerOptions{Concurrency: 1}) }()
+		if words := <-failed; words[3] != reason {
+			t.Errorf("%q is the answer, not %q", words, reason)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A lease that was lost comes back to the same worker: the end of the first attempt is not that of
 // the second one, whose lease is extended on.
 func TestAJobThatIsTakenAgainIsAnotherOne(t *testing.T) {
 	var takes, answered int32
-	looked := make(chan struct{})
-	second, beaten, ended := make(chan struct{}), make(chan struct{}, 1), make(chan error, 1)
-	url := fake(t, func(words []string) string {
+	second, beaten, left := make(chan struct{}), make(chan struct{}, 1), make(chan error, 1)
+	c, err := Open(fake(t, func(words []string) string {
 		switch words[0] {
 		case "TAKE":
 			switch n := atomic.AddInt32(&takes, 1); n {
@@ -431,34 +526,36 @@ func TestAJobThatIsTakenAgainIsAnotherOne(t *testing.T) {
 			return "*0\r\n"
 		}
 		return greeting(words)
-	})
-	c, err := Open(url)
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := c.Worker([]string{"s"}, func(ctx context.Context, job *Job) (any, error) {
+	handler := func(ctx context.Context, job *Job) (any, error) {
 		if job.Attempt == 1 {
 			<-second
 			return nil, nil
 		}
 		close(second)
 		<-beaten // after the end of the first attempt
-		<-looked
+		left <- ctx.Err()
 		return nil, nil
-	}, &WorkerOptions{Concurrency: 2})
-	go func() { ended <- w.Run(context.Background()) }()
-	<-second
-	for atomic.LoadInt32(&answered) == 0 {
-		runtime.Gosched()
 	}
-	w.mu.Lock()
-	job := w.running["1"]
-	w.mu.Unlock()
-	if job == nil || job.token != "b" {
-		t.Error("the second attempt is forgotten")
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	go func() { ended <- c.Work(ctx, []string{"s"}, handler, &WorkerOptions{Concurrency: 2}) }()
+	if err := <-left; err != nil {
+		t.Errorf("the second attempt was stopped: %v", err)
 	}
-	close(looked)
-	if err := w.Close(); err != nil || <-ended != nil {
-		t.Error("the worker has failed")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// signal fills a channel that holds one signal at most.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

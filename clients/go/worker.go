@@ -1,7 +1,12 @@
+// Workers. One connection takes jobs for all handlers; each job runs in a goroutine, and is
+// answered on the connection that the client uses for all else, which carries beats and progress,
+// too. A handler that has ended makes room for the next job before its commit is answered.
+
 package millrace
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -13,11 +18,9 @@ import (
 
 const (
 	levelEvery     = 250 * time.Millisecond
-	levelMost      = 1024
 	startLevel     = 2
-	fallbackMost   = 32 // jobs at once if the server does not learn it
 	takenTogether  = 1000
-	unansweredMost = 10000 // commits on their way; the server has a limit, too
+	unansweredMost = 10000 // jobs that run or whose commits are on their way
 	unblockEvery   = 20 * time.Millisecond
 	defaultGrace   = 30 * time.Second
 	releaseTime    = 2 * time.Second
@@ -26,7 +29,8 @@ const (
 
 // Handler runs a job. The result, nil for none, is committed with what the job has emitted and its
 // state. An error is a failed attempt, unless it is Snooze or Dead, or ErrBadBody, which makes the
-// job dead as well.
+// job dead as well. The context ends when the handler should stop: the job was cancelled, its
+// deadline has passed, or its lease is lost.
 type Handler func(ctx context.Context, job *Job) (any, error)
 
 // WorkerOptions are the options of a worker; nil stands for defaults.
@@ -36,417 +40,366 @@ type WorkerOptions struct {
 	Grace       time.Duration // how long a stop waits for handlers; 0: 30 s; negative: not at all
 }
 
-// Worker takes jobs of stages, with one connection for all handlers, and runs the handler in a
-// goroutine for each. Another connection carries commits, beats and progress.
-type Worker struct {
+type worker struct {
 	client  *Client
 	stages  []string
 	handler Handler
-	options WorkerOptions
-	closing context.Context // ends with Close
-	close   context.CancelFunc
-	started atomic.Bool
-	ran     chan struct{} // closed when Run has returned
-	slot    chan struct{} // signals that one may be free
+	lease   time.Duration
+	stop    context.Context // ends when nothing more is to be taken
+	work    context.Context // ends when all is done
+	taking  *link
+	wake    chan struct{} // signals a change of what follows
 
-	// Set by Run.
-	values          context.Context // of handlers
-	stop            context.Context // ends when nothing more is to be taken
-	work            context.Context // ends when all is done
-	taking, answers *link
-	taken           sync.WaitGroup // jobs that are not answered
-
-	mu         sync.Mutex // guards what follows
-	running    map[string]*Job
-	level      int
-	unanswered int // jobs that do not run any more
+	mu     sync.Mutex    // guards what follows
+	jobs   map[*Job]bool // that are not answered
+	active int           // those of them that run
+	level  int           // how many should run
 }
 
-// Worker makes a worker of stages; Run starts it.
-func (c *Client) Worker(stages []string, handler Handler, o *WorkerOptions) *Worker {
-	w := &Worker{client: c, stages: stages, handler: handler, options: given(o),
-		ran: make(chan struct{}), slot: make(chan struct{}, 1), running: make(map[string]*Job)}
-	w.closing, w.close = context.WithCancel(c.stopping)
-	if w.level = w.options.Concurrency; w.level == 0 {
-		w.level = startLevel
+// Work takes jobs of stages and runs the handler for each, until the context ends. Then it takes
+// nothing more, finishes what runs, and after the grace gives the rest back uncounted. It returns
+// nil then, or what ended it before: ErrDenied, for example. Losses of the connection do not end
+// it. Handlers get the values of the context, but go on when it ends.
+func (c *Client) Work(ctx context.Context, stages []string, handler Handler,
+	options *WorkerOptions) error {
+	o := given(options)
+	if len(stages) == 0 || o.Concurrency < 0 {
+		return failure(ErrUsage, "a worker needs a stage, and a concurrency from 1 on, or 0")
 	}
-	if w.options.Grace == 0 {
-		w.options.Grace = defaultGrace
-	}
-	return w
-}
-
-// Run works until the context ends or Close is called. Then it takes nothing more, finishes what
-// runs, and after the grace gives the rest back uncounted. It returns nil then, or what ended it
-// before: ErrDenied, for example. Losses of the connection do not end it. Handlers get the values
-// of the context, but go on when it ends.
-func (w *Worker) Run(ctx context.Context) error {
-	if err := w.enter(); err != nil {
-		return err
-	}
-	defer w.client.workers.Done()
-	defer close(w.ran)
-	var stop, quit context.CancelFunc
-	w.values = ctx
-	w.stop, stop = context.WithCancel(ctx)
-	w.work, quit = context.WithCancel(w.client.ctx)
+	stop, end := context.WithCancel(ctx)
+	defer end()
+	work, quit := context.WithCancel(mixed{c.ctx, ctx})
 	defer quit()
-	w.taking, w.answers = w.client.link(w.work, w.stopJobs), w.client.link(w.work, nil)
-	idle := make(chan struct{})
-	go func() {
-		select {
-		case <-w.closing.Done():
-			stop()
-		case <-w.stop.Done():
-		}
-		w.unblock(idle)
-	}()
-	if w.options.Concurrency == 0 {
+	w := &worker{client: c, stages: stages, handler: handler, lease: o.Lease, level: o.Concurrency,
+		stop: stop, work: work, wake: make(chan struct{}, 1), jobs: make(map[*Job]bool)}
+	w.taking = c.link(work, w.cancelled)
+	if w.level == 0 {
+		w.level = startLevel
 		go w.followLevel()
 	}
-	err := w.takeOn()
-	stop()
-	close(idle)
-	w.drain()
+	taking, taken := context.WithCancel(work)
+	go w.unblock(taking)
+	err := w.takeAll()
+	taken()
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	w.drain(o.Grace)
 	return err
 }
 
-// Close stops the worker as the end of Run's context does, and waits until Run has returned.
-func (w *Worker) Close() error {
-	w.close()
-	if w.started.Load() {
-		<-w.ran
-	}
-	return nil
+// mixed is a context that has the values of another one.
+type mixed struct {
+	context.Context
+	values context.Context
 }
 
-func (w *Worker) enter() error {
-	w.client.mu.Lock()
-	defer w.client.mu.Unlock()
-	switch {
-	case w.client.stopping.Err() != nil:
-		return failure(ErrUsage, "the client is closed: Open another one")
-	case len(w.stages) == 0:
-		return failure(ErrUsage, "a worker needs a stage")
-	case w.options.Concurrency < 0:
-		return failure(ErrUsage, "a concurrency is a number from 1 on, or 0: what the server learns")
-	case w.started.Swap(true):
-		return failure(ErrUsage, "this worker was started before: make another one for a second Run")
+func (m mixed) Value(key any) any { return m.values.Value(key) }
+
+// await waits until something holds that w.mu guards. False: the context has ended.
+func (w *worker) await(ctx context.Context, holds func() bool) bool {
+	for {
+		w.mu.Lock()
+		is := holds()
+		w.mu.Unlock()
+		if is {
+			return true
+		}
+		select {
+		case <-w.wake:
+			runtime.Gosched() // others may change it now, too
+		case <-ctx.Done():
+			return false
+		}
 	}
-	w.client.workers.Add(1)
-	return nil
+}
+
+// change changes what w.mu guards.
+func (w *worker) change(to func()) {
+	w.mu.Lock()
+	to()
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
 }
 
 // ---- Taking -------------------------------------------------------------------------------------
 
-func (w *Worker) takeOn() error {
-	pause := backoff(pauseLeast)
-	for w.stop.Err() == nil {
-		free, level := w.freeSlots()
-		if free <= 0 {
-			select {
-			case <-w.slot:
-				runtime.Gosched() // handlers that end now free more slots
-			case <-w.stop.Done():
+func (w *worker) takeAll() error {
+	var count, level int
+	free := func() bool {
+		level = w.level
+		count = least(least(level-w.active, takenTogether), unansweredMost-len(w.jobs))
+		return count > 0
+	}
+	for w.await(w.stop, free) && w.stop.Err() == nil {
+		_, err := w.taking.try(w.stop, func(conn *conn) (any, error) {
+			return nil, w.take(conn, count, level)
+		})
+		if err != nil && w.stop.Err() == nil {
+			if !mayPass(err) && !errors.Is(err, ErrFull) {
+				return err
 			}
-			continue
-		}
-		err := w.take(free, level)
-		switch {
-		case err == nil:
-			pause = backoff(pauseLeast)
-		case w.stop.Err() != nil:
-		case mayRepeat(err) || errors.Is(err, ErrFull):
 			w.client.logf("%v; trying again", err)
-			pause = pause.wait(w.stop)
-		default:
-			return err
+			sleep(w.stop, pauseMost)
 		}
 	}
 	return nil
 }
 
-func (w *Worker) freeSlots() (free, level int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.unanswered > unansweredMost {
-		return 0, w.level
-	}
-	return least(w.level-len(w.running), takenTogether), w.level
-}
-
-func (w *Worker) take(count, level int) error {
+func (w *worker) take(conn *conn, count, level int) error {
 	words := []any{"TAKE"}
 	for _, stage := range w.stages {
 		words = append(words, stage)
 	}
 	words = append(words, "COUNT", count, "WAIT", waitPiece, "SLOTS", level)
-	if w.options.Lease != 0 {
-		words = append(words, "LEASE", w.options.Lease)
+	if w.lease != 0 {
+		words = append(words, "LEASE", w.lease)
 	}
-	text, err := encode(words)
-	if err != nil {
-		return err
-	}
-	conn, err := w.taking.get(w.stop)
-	if err != nil || w.stop.Err() != nil {
-		return err
-	}
-	// Jobs begin before the next message is read, which may cancel one of them. It is not ended by
-	// w.stop: a reply that comes after the stop may have jobs, which are given back.
-	var bad error
-	_, err = conn.send(w.work, text, waitPiece, func(reply any) { bad = w.beginAll(conn, reply) })
-	if bad != nil {
-		conn.close(reasonOf(bad))
-		return bad
-	}
+	// Jobs begin before the next message is read, which may cancel one of them. The command is not
+	// ended by w.stop: a reply that comes after the stop may have jobs, which are given back.
+	_, err := conn.send(w.work, waitPiece, func(reply any) error {
+		rows, _ := reply.([]any)
+		for _, row := range rows {
+			job, err := jobOf(row)
+			if err != nil {
+				return err
+			}
+			w.begin(conn, job)
+		}
+		return nil
+	}, words...)
 	return err
 }
 
-func (w *Worker) beginAll(conn *conn, reply any) error {
-	rows, is := reply.([]any)
-	if !is {
-		return malformed("TAKE is answered with %T", reply)
+// unblock ends the TAKE that waits when the worker stops, until the context ends: it may not be at
+// the server yet. It asks the node of that connection, since another one has other sessions.
+func (w *worker) unblock(ctx context.Context) {
+	<-w.stop.Done()
+	var via *conn
+	conn, err := w.taking.get(ctx)
+	if err == nil {
+		via, err = w.taking.dial(ctx, conn.node)
 	}
-	for _, row := range rows {
-		job, err := jobOf(row)
-		if err != nil {
-			return err
-		}
-		w.begin(conn, job)
-	}
-	return nil
-}
-
-// unblock ends a waiting TAKE, until the worker is idle: it may not be at the server yet. It asks the
-// node of that connection, since another one has other sessions.
-func (w *Worker) unblock(idle chan struct{}) {
-	conn := w.taking.conn.Load()
-	if conn == nil {
-		return
-	}
-	via, err := w.answers.dial(w.work, conn.node)
 	for err == nil {
-		select {
-		case <-idle:
-			via.close("it was for one command")
-			return
-		default:
-		}
-		_, err = via.ask(w.work, "CLIENT", "UNBLOCK", conn.session)
-		sleep(w.work, unblockEvery)
+		_, err = via.send(ctx, 0, nil, "CLIENT", "UNBLOCK", conn.session)
+		sleep(ctx, unblockEvery)
 	}
-	w.client.logf("ending a TAKE: %v", err)
-	conn.close("the worker stops")
+	if ctx.Err() == nil {
+		w.client.logf("ending a TAKE: %v", err)
+	}
 }
 
-// stopJobs cancels the contexts of jobs.
-func (w *Worker) stopJobs(ids []any) {
+func (w *worker) cancelled(id any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, id := range ids {
-		if job := w.running[fmt.Sprint(id)]; job != nil {
+	for job := range w.jobs {
+		if job.ID == id {
 			job.stop()
 		}
 	}
 }
 
-// followLevel asks how many jobs should run at once.
-func (w *Worker) followLevel() {
+// followLevel asks how many jobs should run at once: the highest level of the stages.
+func (w *worker) followLevel() {
 	for more := true; more; more = sleep(w.work, levelEvery) {
-		level, err := w.askLevel()
-		if errors.Is(err, ErrIncompatible) { // the server does not learn it
-			level, more = least(fallbackMost, runtime.NumCPU()+4), false
-		} else if err != nil {
-			w.client.logf("asking for the level: %v", err)
-			continue
+		level := int64(0)
+		for _, stage := range w.stages {
+			n, err := as[int64](w.client.do(w.work, 0, "LEVEL", stage))
+			if n > level {
+				level = n
+			} else if err != nil && w.work.Err() == nil {
+				w.client.logf("asking for the level: %v", err)
+			}
 		}
-		w.mu.Lock()
-		w.level = level
-		w.mu.Unlock()
-		signal(w.slot)
-	}
-}
-
-// askLevel returns the highest level of the stages.
-func (w *Worker) askLevel() (int, error) {
-	level := 1
-	for _, stage := range w.stages {
-		reply, err := w.answers.ask(w.work, "LEVEL", stage)
-		if err != nil {
-			return 0, err
-		}
-		if n, is := reply.(int64); is && int(n) > level {
-			level = least(levelMost, int(n))
+		if level > 0 {
+			w.change(func() { w.level = int(level) })
 		}
 	}
-	return level, nil
 }
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// jobContext ends when the connection is lost, since the lease ends with it, and has the values of
-// Run's context.
-type jobContext struct {
-	context.Context
-	values context.Context
-}
-
-func (c jobContext) Value(key any) any {
-	if value := c.Context.Value(key); value != nil {
-		return value
-	}
-	return c.values.Value(key)
-}
-
-func (w *Worker) begin(conn *conn, job *Job) {
-	var ctx context.Context = jobContext{conn.ctx, w.values}
-	if job.trace != "" {
-		ctx = WithTrace(ctx, job.trace)
-	}
+func (w *worker) begin(conn *conn, job *Job) {
+	ctx := WithTrace(conn.ctx, job.trace()) // the lease ends with the connection
 	if job.Deadline.IsZero() {
 		job.ctx, job.stop = context.WithCancel(ctx)
 	} else {
 		job.ctx, job.stop = context.WithDeadline(ctx, job.Deadline)
 	}
 	job.worker = w
-	w.taken.Add(1)
-	w.mu.Lock()
-	w.running[job.ID] = job
-	job.beat = time.AfterFunc(job.lease/3, func() { w.beat(job) })
-	w.mu.Unlock()
+	w.change(func() { w.jobs[job] = true; w.active++ })
 	go w.run(job)
+	go job.beat()
 }
 
-func (w *Worker) run(job *Job) {
-	answer, returned := job.command("RELEASE"), false
+func (w *worker) run(job *Job) {
+	answer := job.command("RELEASE")
 	defer func() {
-		if !returned { // a panic, or runtime.Goexit
-			why, stack := recover(), debug.Stack()
-			w.client.logf("%v failed: panic: %v", job, why)
+		if why := recover(); why != nil {
+			stack := debug.Stack()
 			answer = job.command("FAIL", fmt.Sprint("panic: ", why), "OUTPUT",
-				stack[:least(len(stack), outputMost)])
+				string(stack[:least(len(stack), outputMost)]))
 		}
 		w.finish(job, answer)
 	}()
-	if w.stop.Err() == nil {
-		result, err := w.handler(job.ctx, job)
-		switch {
-		case err != nil:
-			answer = w.failed(job, err)
-		case result != nil:
-			answer = append(job.command("DONE", "RESULT", toData(result, "result")), job.parts...)
-		default:
-			answer = job.command("DONE", job.parts...)
-		}
+	if w.stop.Err() != nil {
+		return
 	}
-	returned = true
+	answer = job.command("FAIL", "the handler has ended its goroutine")
+	result, err := w.handler(job.ctx, job)
+	answer = w.outcome(job, result, err)
 }
 
-func (w *Worker) failed(job *Job, err error) []any {
+// outcome is the command that ends the job.
+func (w *worker) outcome(job *Job, result any, err error) []any {
 	var later snooze
-	var e *Error
+	var final dead
 	ended := job.ctx.Err()
 	switch {
+	case err == nil && result == nil:
+		return job.command("DONE", job.parts...)
+	case err == nil:
+		return append(job.command("DONE", "RESULT", toWord(result)), job.parts...)
 	case errors.As(err, &later):
 		return job.command("RELEASE", "DELAY", time.Duration(later))
-	case errors.As(err, &e) && (e.final || e.Kind == ErrBadBody):
+	case errors.As(err, &final) || errors.Is(err, ErrBadBody):
 		return job.command("FAIL", err.Error(), "NEVER")
 	case ended != nil && errors.Is(err, ended):
 		return job.command("RELEASE")
 	}
-	w.client.logf("%v failed: %v", job, err)
 	return job.command("FAIL", err.Error())
 }
 
-// beat extends the lease of a job that still runs, at each third of it.
-func (w *Worker) beat(job *Job) {
-	w.mu.Lock()
-	over := job.over
-	if !over {
-		job.beat.Reset(job.lease / 3)
-	}
-	w.mu.Unlock()
-	if over {
+// finish ends the job, unless it was given back at the end of the grace.
+func (w *worker) finish(job *Job, words []any) {
+	if job.over.Swap(true) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(w.work, job.lease/3)
-	defer cancel()
-	lost, err := w.answers.ask(ctx, "BEAT", job.ID, job.token)
-	if err != nil {
-		w.client.logf("extending the lease of %v: %v", job, err)
+	job.stop()
+	w.change(func() { w.active-- })
+	if words[0] == "FAIL" {
+		w.client.logf("%v failed: %v", job, words[3])
 	}
-	if ids, _ := lost.([]any); len(ids) > 0 {
-		job.stop()
-	}
-}
-
-// finish frees the slot of a job and answers it, unless that was done at the end of the grace.
-func (w *Worker) finish(job *Job, answer []any) {
-	w.mu.Lock()
-	first := !job.over
-	if first {
-		job.over = true
-		job.stop()
-		job.beat.Stop()
-		if w.running[job.ID] == job { // else its lease was lost, and it was taken again
-			delete(w.running, job.ID)
-		}
-		w.unanswered++
-	}
-	w.mu.Unlock()
-	if !first {
-		return
-	}
-	signal(w.slot)
-	w.answer(job, answer)
-	w.mu.Lock()
-	w.unanswered--
-	w.mu.Unlock()
-	signal(w.slot)
-	w.taken.Done()
-}
-
-// answer sends how a job ends, or that it has failed if the server does not want its commit.
-func (w *Worker) answer(job *Job, words []any) {
-	job.told.Wait()
-	_, err := w.answers.repeat(w.work, 0, words...)
-	if isRefused(err) && words[0] != "FAIL" {
-		_, err = w.answers.repeat(w.work, 0, w.failed(job, err)...)
+	_, err := w.client.do(w.work, 0, words...)
+	if err != nil && !mayPass(err) && !errors.Is(err, ErrLeaseLost) && words[0] != "FAIL" {
+		// What the handler commits cannot be encoded, or the server does not want it.
+		_, err = w.client.do(w.work, 0, w.outcome(job, nil, err)...)
 	}
 	if err != nil {
 		w.client.logf("%v: %v", job, err)
 	}
+	w.change(func() { delete(w.jobs, job) })
 }
 
-// isRefused: what the handler commits cannot be encoded, or the server does not want it. Otherwise
-// the job has ended already, or is not this worker's any more.
-func isRefused(err error) bool {
-	for _, kind := range []Kind{ErrBadBody, ErrUsage, ErrDenied, ErrFull, ErrDraining} {
-		if errors.Is(err, kind) {
-			return true
-		}
+// drain waits until all jobs are answered, and gives back those that still run after the grace.
+func (w *worker) drain(grace time.Duration) {
+	for _, limit := range []time.Duration{grace, releaseTime} {
+		ctx, cancel := context.WithTimeout(w.work, limit)
+		w.await(ctx, func() bool { return len(w.jobs) == 0 })
+		cancel()
+		w.change(func() {
+			for job := range w.jobs {
+				go w.finish(job, job.command("RELEASE"))
+			}
+		})
 	}
-	return false
 }
 
-// drain waits for handlers, gives back the jobs of those that still run, and waits for the answers.
-func (w *Worker) drain() {
-	answered := make(chan struct{})
-	go func() {
-		w.taken.Wait()
-		close(answered)
-	}()
-	for _, limit := range []time.Duration{w.options.Grace, releaseTime} {
-		select {
-		case <-answered:
-			return
-		case <-time.After(limit):
+// ---- A job --------------------------------------------------------------------------------------
+
+// Job is a leased job. What it emits and its state are committed with its result, or not at all.
+type Job struct {
+	ID, Stage, Key string
+	Body           Data
+	Attempt        int       // from 1
+	Deadline       time.Time // zero: it has none
+	State          Data      // of its key; "": there is none
+	Meta           Data      // "": none
+
+	worker *worker
+	token  string
+	lease  time.Duration
+	ctx    context.Context
+	stop   context.CancelFunc
+	parts  []any       // of the commit: STATE, EMIT
+	over   atomic.Bool // it is answered, or given back at the end of the grace
+}
+
+// jobOf reads a row of TAKE. What is missing or of another type is zero.
+func jobOf(row any) (*Job, error) {
+	fields, _ := row.([]any)
+	fields = append(fields, make([]any, 10)...)
+	text := func(n int) string { s, _ := fields[n].(string); return s }
+	number := func(n int) time.Duration { i, _ := fields[n].(int64); return time.Duration(i) }
+	job := &Job{ID: text(0), token: text(1), Stage: text(2), Key: text(3), Body: Data(text(4)),
+		Attempt: int(number(5)), State: Data(text(7)), lease: number(8) * time.Millisecond,
+		Meta: Data(text(9))}
+	if left, is := fields[6].(int64); is && left >= 0 {
+		job.Deadline = time.Now().Add(time.Duration(left) * time.Millisecond)
+	}
+	if job.ID == "" || job.token == "" || job.lease <= 0 {
+		return nil, malformed("a job is %.200v", row)
+	}
+	return job, nil
+}
+
+// trace is the traceparent of the metadata, or "".
+func (j *Job) trace() string {
+	var meta struct{ Traceparent string }
+	_ = json.Unmarshal([]byte(j.Meta), &meta) // which may be anything
+	return meta.Traceparent
+}
+
+// SetState changes the state of the key with the commit; nil removes it. What cannot be encoded
+// makes the attempt fail.
+func (j *Job) SetState(value any) {
+	state := toWord(value)
+	text, _ := state.(string)
+	j.State = Data(text)
+	j.parts = append(j.parts, "STATE", state)
+}
+
+// Emit pushes a job with the commit. What cannot be encoded makes the attempt fail.
+func (j *Job) Emit(stage string, body any, options *PushOptions) {
+	o := given(options)
+	parts := append(j.parts, "EMIT", stage, o.Key, toWord(body))
+	o.Key = ""
+	j.parts = o.words(j.ctx, parts...)
+}
+
+// Progress says how far the job is, 3 of 10 for example (0: the total is not known), and extends
+// its lease.
+func (j *Job) Progress(done, total int64, text string) error {
+	words := j.command("PROGRESS", done, total)
+	if text != "" {
+		words = append(words, "SAY", text)
+	}
+	return j.extend(words)
+}
+
+// beat extends the lease at each third of it, while the job runs.
+func (j *Job) beat() {
+	for sleep(j.ctx, j.lease/3) {
+		if err := j.extend(j.command("BEAT")); err != nil {
+			j.worker.client.logf("extending the lease of %v: %v", j, err)
 		}
-		w.mu.Lock()
-		for _, job := range w.running {
-			go w.finish(job, job.command("RELEASE"))
-		}
-		w.mu.Unlock()
 	}
 }
+
+// extend sends BEAT or PROGRESS, which are answered with the ids of jobs that should stop.
+func (j *Job) extend(words []any) error {
+	reply, err := j.worker.client.do(j.ctx, 0, words...)
+	if ids, _ := reply.([]any); len(ids) > 0 {
+		j.stop()
+	}
+	return err
+}
+
+func (j *Job) command(name string, more ...any) []any {
+	return append([]any{name, j.ID, j.token}, more...)
+}
+
+func (j *Job) String() string { return fmt.Sprintf("job %s of %s", j.ID, j.Stage) }

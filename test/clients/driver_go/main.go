@@ -38,7 +38,6 @@ type driver struct {
 	client  *millrace.Client
 	mu      sync.Mutex           // guards what follows, and stdout
 	stops   []context.CancelFunc // of workers
-	worker  *millrace.Worker     // the last one
 	gates   map[string]chan struct{}
 	snoozed map[string]bool
 }
@@ -89,10 +88,12 @@ func (d *driver) say(line map[string]any) {
 func (d *driver) run(r *request) {
 	reply, err := d.answer(r)
 	if data, is := reply.(millrace.Data); is {
-		reply = data.Any()
+		reply = value(data)
 	}
 	var e *millrace.Error
 	switch {
+	case err == context.DeadlineExceeded:
+		d.say(map[string]any{"n": r.N, "error": "Timeout", "reason": err.Error()})
 	case errors.As(err, &e):
 		d.say(map[string]any{"n": r.N, "error": e.Kind, "reason": e.Reason})
 	case err != nil:
@@ -100,6 +101,15 @@ func (d *driver) run(r *request) {
 	default:
 		d.say(map[string]any{"n": r.N, "reply": reply})
 	}
+}
+
+// value is what JSON data has, or else the text.
+func value(data millrace.Data) any {
+	var v any
+	if data.JSON(&v) != nil {
+		return string(data)
+	}
+	return v
 }
 
 func (r *request) text(n int) string {
@@ -154,7 +164,7 @@ func (d *driver) answer(r *request) (any, error) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, seconds(r.Options.Timeout))
 		defer cancel()
-		return d.client.Wait(ctx, r.text(0))
+		return d.client.Await(ctx, r.text(0))
 	case "cancel":
 		return d.client.Cancel(ctx, r.text(0))
 	case "job":
@@ -163,10 +173,6 @@ func (d *driver) answer(r *request) (any, error) {
 		return d.client.Command(ctx, "LEVEL", r.text(0))
 	case "work":
 		return nil, d.work(ctx, r)
-	case "work_again":
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return nil, d.worker.Run(ctx)
 	case "stop":
 		return nil, d.stop()
 	case "let":
@@ -224,14 +230,13 @@ func (d *driver) work(ctx context.Context, r *request) error {
 		stages = []string{r.text(0)}
 	}
 	concurrency, _ := r.Options.Concurrency.(float64)
-	w := d.client.Worker(stages, d.handle, &millrace.WorkerOptions{Concurrency: int(concurrency),
-		Lease: seconds(r.Options.Lease), Grace: seconds(r.Options.Grace)})
 	ctx, cancel := context.WithCancel(ctx)
 	d.mu.Lock()
 	d.stops = append(d.stops, cancel)
-	d.worker = w
 	d.mu.Unlock()
-	return w.Run(ctx)
+	return d.client.Work(ctx, stages, d.handle, &millrace.WorkerOptions{
+		Concurrency: int(concurrency), Lease: seconds(r.Options.Lease),
+		Grace: seconds(r.Options.Grace)})
 }
 
 // stop returns when nothing more is taken; "work" is answered when the workers have left.
@@ -276,7 +281,7 @@ type act struct {
 
 func (d *driver) handle(ctx context.Context, job *millrace.Job) (any, error) {
 	d.say(map[string]any{"event": "start", "id": job.ID, "stage": job.Stage, "key": job.Key,
-		"body": job.Body.Any(), "attempt": job.Attempt, "meta": job.Meta.Any()})
+		"body": value(job.Body), "attempt": job.Attempt, "meta": value(job.Meta)})
 	if job.Stage == "json" {
 		var value any
 		return value, job.Body.JSON(&value)
@@ -301,14 +306,16 @@ func (d *driver) handle(ctx context.Context, job *millrace.Job) (any, error) {
 	case "hold":
 		d.hold(ctx, job)
 	case "progress":
-		job.Progress(3, 10, "attachments")
+		if err := job.Progress(3, 10, "attachments"); err != nil {
+			return nil, err
+		}
 		d.hold(ctx, job)
 	case "count":
 		state := struct {
 			Count int `json:"count"`
 		}{}
-		if job.State() != nil {
-			if err := job.State().JSON(&state); err != nil {
+		if job.State != "" {
+			if err := job.State.JSON(&state); err != nil {
 				return nil, err
 			}
 		}
