@@ -3,6 +3,6 @@
 
 const { Epic, Millrace } = require('./lib/client.js');
 const { Job, Worker } = require('./lib/worker.js');
-const { errorOf, ...errors } = require('./lib/errors.js');
+const { errorOf, isLoss, ...errors } = require('./lib/errors.js');
 
 module.exports = { Millrace, Epic, Job, Worker, ...errors };

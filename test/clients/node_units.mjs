@@ -9,13 +9,14 @@ import * as millrace from '../../clients/node/index.mjs';
 
 const require = createRequire(import.meta.url);
 const root = new URL('../../clients/node/', import.meta.url);
-const { Parser, addressOf, encode } = require('../../clients/node/lib/wire.js');
-const { fromBytes, readable, toBytes } = require('../../clients/node/lib/codec.js');
+const { addressOf } = require('../../clients/node/lib/connection.js');
+const { fromBytes, toBytes } = require('../../clients/node/lib/codec.js');
+const { Parser, encode } = require('../../clients/node/lib/resp.js');
 
 function parsed(...pieces) {
     const values = [];
     const parser = new Parser((value, isPush) => {
-        values.push(value instanceof Error ? [value.name, value.reason] : readable(value), isPush);
+        values.push(value instanceof Error ? [value.name, value.reason] : value, isPush);
     });
     for (const piece of pieces) parser.feed(Buffer.from(piece));
     return values;
@@ -59,7 +60,10 @@ assert.throws(() => encode(['A', undefined]), millrace.Usage);
 assert.throws(() => encode(['A', {}]), millrace.Usage);
 
 for (const value of ['', 'text', '{no JSON', '[', '\ufffd', { a: ['ü', null] }, [], Buffer.from([0xff, 0xfe]), Buffer.from('{"\xff": 1}', 'latin1')])
-    assert.deepEqual(fromBytes(Buffer.from(toBytes(value))), value);
+{
+    const sent = Buffer.from(toBytes(value));
+    assert.deepEqual(fromBytes(parsed(Buffer.concat([Buffer.from(`$${sent.length}\r\n`), sent, Buffer.from('\r\n')]))[0]), value);
+}
 const own = new Uint16Array([1, 2]);
 const copy = toBytes(own.subarray(1));
 own[1] = 3;
@@ -73,7 +77,12 @@ const { user, secret, tls } = addressOf('millraces://ci:s%40%2f@h');
 assert.deepEqual([user, secret, tls], ['ci', 's@/', {}]);
 assert.deepEqual(addressOf('millrace://secret@h').secret, 'secret');
 assert.equal(addressOf('millrace://a:b@h', 'token').secret, 'token');
-for (const url of ['redis://h', 'millrace://', 'millrace://h:x', 'millrace://h:99999', 'h:7411', 'millrace://a,,b'])
+const file = (url) => [addressOf(url).nodes[0].path, addressOf(url).user, addressOf(url).secret];
+assert.deepEqual(file('unix:/run/a@b'), ['/run/a@b', 'default', '']);
+assert.deepEqual(file('unix:a'), ['a', 'default', '']);
+assert.deepEqual(file('unix:///run/a'), ['/run/a', 'default', '']);
+assert.deepEqual(file('unix://ci:s%2F@/a@b'), ['/a@b', 'ci', 's/']);
+for (const url of ['unix:', 'unix://', 'unix://a/b', 'unix://a@', 'redis://h', 'millrace://', 'millrace://h:x', 'millrace://h:99999', 'h:7411', 'millrace://a,,b'])
     assert.throws(() => addressOf(url), millrace.Usage, url);
 for (const options of [{ delya: 5 }, { delay: '5s' }, { toString: 1 }])
     await assert.rejects(new millrace.Millrace().push('s', 'x', options), millrace.Usage);
@@ -83,8 +92,7 @@ assert.throws(() => new millrace.Millrace().work('s', () => 1, { concurrency: 0 
 async function scripted(answer) {
     const server = net.createServer((socket) => {
         socket.on('error', () => {});
-        const parser = new Parser((value) => {
-            const words = readable(value);
+        const parser = new Parser((words) => {
             const reply = answer(words, socket) ?? {
                 HELLO: '%2\r\n+server\r\n$8\r\nmillrace\r\n+id\r\n:1\r\n', CLIENT: '+OK\r\n', INFO: '$0\r\n\r\n',
             }[words[0]];
@@ -132,11 +140,16 @@ async function scripted(answer) {
     server.close();
 }
 
+{ // A worker whose server is away can be closed, and then the process ends.
+    const worker = new millrace.Millrace('millrace://127.0.0.1:1', { logger: {} }).work('s', () => 1);
+    await worker.close();
+}
+
 // The same things for import and require, and all of them declared.
 const required = require('../../clients/node/index.js');
 assert.deepEqual({ ...millrace }, required);
 const declared = fs.readFileSync(new URL('index.d.ts', root), 'utf8');
-const INTERNAL = { Millrace: ['link', 'repeat'], Job: ['commitWords', 'cancel'], Worker: ['report'] };
+const INTERNAL = { Job: ['commitWords', 'cancel'], Worker: ['report'] };
 for (const [name, type] of Object.entries(required)) {
     const [, text] = new RegExp(`^export class ${name} (.*?)^}`, 'ms').exec(declared.replaceAll(/\{\}$/gm, '{\n}')) ?? [];
     assert.ok(text, `index.d.ts does not declare ${name}`);

@@ -51,20 +51,21 @@ class Snooze extends MillraceError {
 }
 
 const BY_CODE = {
-  NOAUTH: Denied, WRONGPASS: Denied, NOPERM: Denied, TOOBIG: TooBig, FULL: Full, GAP: Gap,
-  STALE: LeaseLost, EXPIRED: Expired, CANCELLED: Cancelled, DEAD: Dead, GONE: Gone,
-  DRAINING: Draining, LOADING: Stopped, STOPPED: Stopped,
+  NOAUTH: Denied, WRONGPASS: Denied, NOPERM: Denied, TOOBIG: TooBig, FULL: Full, GAP: Gap, STALE: LeaseLost, DEAD: Dead,
+  EXPIRED: Expired, CANCELLED: Cancelled, GONE: Gone, DRAINING: Draining, LOADING: Stopped, STOPPED: Stopped,
 };
 
 /** The error that a reply of the server names by its first word. */
 function errorOf(text) {
   const [, code, reason] = /^(\S*) ?(.*)$/s.exec(text);
   if (code === 'ERR' && reason.startsWith('unknown command')) return new Incompatible(reason);
-  const Type = Object.hasOwn(BY_CODE, code) ? BY_CODE[code] : Usage;
-  return new Type(reason);
+  return new (Object.hasOwn(BY_CODE, code) ? BY_CODE[code] : Usage)(reason);
 }
 
+/** Whether it is unknown what has become of the command. */
+const isLoss = (error) => error instanceof Unreachable || error instanceof Stopped;
+
 module.exports = {
-  MillraceError, BadBody, Cancelled, Dead, Denied, Draining, Expired, Full, Gap, Gone, Incompatible,
-  LeaseLost, Snooze, Stopped, Timeout, TooBig, Unreachable, Usage, errorOf,
+  MillraceError, BadBody, Cancelled, Dead, Denied, Draining, Expired, Full, Gap, Gone, Incompatible, LeaseLost, Snooze,
+  Stopped, Timeout, TooBig, Unreachable, Usage, errorOf, isLoss,
 };
