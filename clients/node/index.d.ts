@@ -70,8 +70,8 @@ export type Handler = (job: Job, context: { readonly signal: AbortSignal }) => u
 
 /** A client. It connects when it is first used. */
 export class Millrace {
-    /** millrace://[name:secret@]host[:port][,host[:port]…], or millraces:// for TLS;
-     *  MILLRACE_URL or millrace://127.0.0.1:7411 by default. */
+    /** millrace://[name:secret@]host[:port][,host[:port]…], millraces:// for TLS, or unix:path for a
+     *  socket file; MILLRACE_URL or millrace://127.0.0.1:7411 by default. */
     constructor(url?: string, options?: ClientOptions);
     readonly name: string;
     /** Pushes a job and returns its id; never twice, also if the reply is lost. */

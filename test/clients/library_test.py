@@ -18,7 +18,7 @@ import threading
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 from proxy import Proxy, read_frame
 from running import Running, wait_until
-from served import Client, Server, path, write
+from served import Client, Server, lasting_address, path, write
 from tap import LONG, MILLRACE, TIMEOUT_S, cases, check, equal, main
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -306,6 +306,16 @@ def K7_a_node_that_is_down_is_passed_over(language):
         driver = Driver(language, f"millrace://127.0.0.1:{port},127.0.0.1:{server.port}")
         driver.do("push", "s", "x")
         equal(waiting(server, "s"), 1)
+
+
+@case
+def a_socket_file_is_connected_to(language):
+    file = path("socket-" + language)
+    server = Server("--store", "mem:", listen=f"{lasting_address()},unix:{file}")
+    driver = Driver(language, f"unix:{file}")
+    driver.begin("work", "s", concurrency=1)
+    equal(driver.do("call", "s", {"result": "near"}, timeout=TIMEOUT_S), "near")
+    server.kill()
 
 
 @case
