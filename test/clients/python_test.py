@@ -10,7 +10,7 @@ sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 LIBRARY = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../clients/python"))
 sys.path.insert(0, LIBRARY)
 from millrace import Full, Unreachable
-from millrace.wire import Command, Push, Wire, address_of
+from millrace.wire import Push, Wire, address_of, encode
 from running import Running, wait_until
 from served import Client, Server, path, write
 from tap import TIMEOUT_S, case, check, equal, main
@@ -35,7 +35,7 @@ def receive(*pieces):
     """What a connection makes of bytes that arrive in these pieces."""
     values, pushed = [], []
     wire = Unsent(pushed.append)
-    wire.send([Command(("PING",), lambda _, value: values.append(value)) for _ in range(10)])
+    wire.send([(encode("PING"), values.append) for _ in range(10)])
     for piece in pieces:
         wire.feed(piece)
     return wire, values, pushed

@@ -1,13 +1,15 @@
 """What the clients for threads and for asyncio have in common.
 
-It is written as coroutines. Those of AsyncMillrace wait in the event loop; those of Millrace wait
-in the calling thread, where everything that they await blocks.
+It is written as coroutines. Those of AsyncMillrace wait in the event loop; those of Millrace never
+suspend, since everything that they await blocks the thread.
 
-A push is numbered by a source that no other push uses meanwhile, so that the server recognises one
-that is sent again after its reply was lost. A number is used up when its push is accepted.
+Commands that do not wait share a connection. One that waits in the server has another for itself;
+to give it up is to close that, which withdraws a call. A push is numbered by a source that no other
+push uses meanwhile, so that the server recognises one that is sent again after its reply was lost.
 """
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import os
@@ -15,29 +17,27 @@ import random
 import secrets
 import ssl
 import time
-from typing import (Any, AsyncContextManager, Callable, Dict, Iterable, List, Optional, Sequence,
-                    Set, Tuple)
+from typing import Any, Awaitable, Callable, Coroutine, Iterable, Sequence
 
-from .errors import (Cancelled, Dead, Expired, Full, Gap, Gone, Incompatible, MillraceError,
-                     Stopped, Timeout, Unreachable, Usage)
-from .wire import (SILENCE_SECONDS, Command, First, Push, Wire, Word, address_of, from_bytes,
-                   milliseconds, readable, resolve, to_bytes)
+from .errors import (Gap, Gone, Incompatible, MillraceError, Stopped, Timeout, Unreachable, Usage)
+from .wire import (SILENCE_SECONDS, OnPush, Wire, Word, address_of, encode, from_bytes,
+                   milliseconds, readable, to_bytes)
 
 GREETING_SECONDS = 5.0
 REPEAT_SECONDS = 25.0  # a server remembers the numbers of a source for a minute at least
-SLACK_SECONDS = 5.0
+SLACK_SECONDS = 5.0    # for the server to say that a call has expired
 WAIT_SECONDS = 10.0    # of one command that waits
-SOURCE_SECONDS = 30.0  # a server forgets a source that is not used for a minute
+FOREVER_SECONDS = 365 * 86400.0
 STAGES_KEPT = 1000     # that have free sources
+IDLE_KEPT = 16         # connections for commands that wait
 MANY, MANY_BYTES = 256, 1 << 20  # pushes of push_many in one command, and their bytes, about
 PAUSE_LEAST, PAUSE_MOST = 0.05, 2.0
 
 # The trace that the running handler belongs to; pushes and emits carry it on.
-trace: "contextvars.ContextVar[Optional[str]]" = contextvars.ContextVar("trace", default=None)
-OnPush = Optional[Callable[[Push], None]]
+trace: contextvars.ContextVar[str | None] = contextvars.ContextVar("trace", default=None)
 
 # The options of a push: the word of the protocol, and what turns the value into the next word.
-_OPTIONS: Dict[str, Tuple[str, Callable[[Any], Word]]] = {
+OPTIONS: dict[str, tuple[str, Callable[[Any], Word]]] = {
     "key": ("KEY", str), "once": ("ONCE", str), "last": ("LAST", bool),
     "delay": ("DELAY", milliseconds), "deadline": ("DEADLINE", milliseconds),
     "attempts": ("ATTEMPTS", int), "room": ("ROOM", milliseconds),
@@ -45,59 +45,71 @@ _OPTIONS: Dict[str, Tuple[str, Callable[[Any], Word]]] = {
 }
 
 
-def push_words(options: Dict[str, Any]) -> List[Word]:
+def push_words(options: dict[str, Any]) -> list[Word]:
     """The options of a push, in seconds, as words of the protocol."""
-    words: List[Word] = []
+    words: list[Word] = []
     parent = trace.get()
     if parent and options.get("meta") is None:
         options = {**options, "meta": {"traceparent": parent}}
-    unknown = options.keys() - _OPTIONS.keys()
-    if unknown:
-        raise TypeError(f"a push has no option {unknown.pop()!r}, but {', '.join(_OPTIONS)}")
-    for name, (word, convert) in _OPTIONS.items():
-        value = options.get(name)
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise TypeError(f"a push has no option {name!r}, but {', '.join(OPTIONS)}")
+        word, convert = OPTIONS[name]
         if value or (name == "meta" and value is not None):
             words += (word,) if name == "last" else (word, convert(value))
     return words
 
 
-class Link:
-    """A connection that comes back, to any of the nodes."""
+def text_of(reply: Any) -> str:
+    return reply.decode() if isinstance(reply, bytes) else str(reply)
 
-    def __init__(self, client: "Client", on_push: OnPush = None) -> None:
-        self.wire: Optional[Wire] = None
-        self.closed = False
-        self._client, self._on_push = client, on_push
-        self._node = random.randrange(len(client.address.nodes))
-        self._lock = client.lock()
 
-    @property
-    def up(self) -> Optional[Wire]:
-        return self.wire if self.wire and self.wire.is_open else None
+class Client:
+    """Connections, and how commands are sent there. Subclasses have sockets, threads or tasks."""
 
-    async def get(self) -> Wire:
-        """A connection that is up. Tries each node once; raises the last one's error."""
-        nodes = self._client.address.nodes
-        async with self._lock:
-            for left in range(len(nodes), 0, -1):
-                if self.up:
-                    break
-                if self.closed:
-                    raise Unreachable("the client was closed", lasting=True)
-                try:
-                    self.wire = await self._dial(*nodes[self._node % len(nodes)])
-                except (Unreachable, Stopped):
-                    self._node += 1
-                    if left == 1:
-                        raise
-            assert self.wire
-            return self.wire
+    _connect: Callable[[str, int, OnPush], Awaitable[Wire]]
+    _connected: Callable[[], Awaitable[Wire]]  # what _reconnect() returns, for one caller at a time
+    _sleep: Callable[[float], Awaitable[None]]
+    _bell: Callable[[], Any]  # something with ring(), for any thread, and wait(seconds)
+    _spawn: Callable[[Coroutine[Any, Any, None]], None]  # runs it beside the caller
+    _invoke: Callable[[Callable[..., Any], Any], Awaitable[Any]]  # a handler in its own context
 
-    async def _dial(self, host: str, port: int) -> Wire:
-        """Connects to a node and waits until it has read its store."""
+    def __init__(self, url: str | None = None, *, token: str | None = None,
+                 context: ssl.SSLContext | None = None, name: str | None = None,
+                 logger: logging.Logger | None = None) -> None:
+        url = url or os.environ.get("MILLRACE_URL") or "millrace://127.0.0.1:7411"
+        self._address = address_of(url, token or os.environ.get("MILLRACE_TOKEN"), context)
+        self._name = name or f"python-{os.getpid()}-{secrets.token_hex(4)}"
+        self._logger = logger or logging.getLogger("millrace")
+        self._node = random.randrange(len(self._address.nodes))
+        self._main: Wire | None = None
+        self._idle: list[Wire] = []
+        self._closed = False
+        self._sources: dict[str, list[tuple[str, int]]] = {}  # names and numbers that were used
+
+    async def _shared(self) -> Wire:
+        wire = self._main
+        return wire if wire and wire.is_open() else await self._connected()
+
+    async def _reconnect(self) -> Wire:
+        if not self._main or not self._main.is_open():
+            self._main = await self._dial()
+        return self._main
+
+    async def _dial(self, on_push: OnPush = None) -> Wire:
+        """A new connection. Tries each node once; raises the last one's error."""
+        last: MillraceError = Unreachable("the client was closed", lasting=True)
+        for _ in self._address.nodes if not self._closed else ():
+            try:
+                return await self._dial_node(*self._address.nodes[self._node], on_push)
+            except (Unreachable, Stopped) as error:
+                last, self._node = error, (self._node + 1) % len(self._address.nodes)
+        raise last
+
+    async def _dial_node(self, host: str, port: int, on_push: OnPush) -> Wire:
         where = f"{host}:{port}" if port else f"unix:{host}"
         try:
-            wire = await self._client.connect(host, port, self._on_push)
+            wire = await self._connect(host, port, on_push)
         except ssl.SSLCertVerificationError as error:
             raise Unreachable(f"the certificate of {where} is refused: {error}; give the authority "
                               "that signed it with context=", lasting=True) from None
@@ -106,126 +118,129 @@ class Link:
                               f"started with: millrace serve --listen {where}") from None
         try:
             await self._greet(wire)
-        except (Usage, Incompatible, TypeError) as error:
+        except (Usage, Incompatible) as error:
             wire.close()
             raise Incompatible(f"{where} does not speak the protocol of this library: {error}; "
                                "connect to a Millrace server of version 0.2 or later") from None
         except BaseException:
             wire.close()
             raise
-        self._client.logger.debug("connected to %s", where)
+        self._logger.debug("connected to %s", where)
         return wire
 
     async def _greet(self, wire: Wire) -> None:
-        address, until = self._client.address, time.monotonic() + GREETING_SECONDS
-        auth = ("AUTH", address.user, address.secret) if address.secret else ()
-        hello = await wire.ask("HELLO", 3, *auth, "SETNAME", self._client.name,
-                               wait=GREETING_SECONDS - SILENCE_SECONDS)
+        user, secret = self._address.user, self._address.secret
+        wire.watch(GREETING_SECONDS)
+        hello = await wire.ask("HELLO", 3, *(("AUTH", user, secret) if secret else ()), "SETNAME",
+                               self._name, patience=GREETING_SECONDS)
         if not isinstance(hello, dict) or hello.get("server") != b"millrace":
             raise Incompatible("it is not a Millrace server")
         wire.session = str(hello.get("id", ""))
         await wire.ask("CLIENT", "CANCELS", "ON")
-        while b"loading:1" in await wire.ask("INFO", "persistence"):
-            if time.monotonic() > until:
-                raise Unreachable("the server is still reading its store")
-            await self._client.sleep(0.1)
 
-    async def ask(self, *words: Word) -> Any:
-        return await (self.up or await self.get()).ask(*words)
+    async def _ask(self, *words: Word, patience: float | None = None) -> Any:
+        """Sends a command once. With `patience`, the seconds that its reply may take, it has a
+        connection for itself."""
+        if patience is None:
+            return await (await self._shared()).ask(*words)
+        wire = self._take_idle() or await self._dial()
+        wire.watch(patience)
+        try:
+            return await wire.ask(*words, patience=patience)
+        finally:
+            if wire.is_open() and not wire.waiting and len(self._idle) < IDLE_KEPT:
+                self._idle.append(wire)
+            else:
+                wire.close()
 
-    async def repeat(self, *words: Word, wait: float = 0, seconds: float = REPEAT_SECONDS,
-                     first: Optional[First] = None) -> Any:
-        """Sends a command that may be sent twice, again after each loss of the connection; it may
-        wait in the server for so many seconds."""
-        until, pause = time.monotonic() + min(seconds, REPEAT_SECONDS), PAUSE_LEAST
+    def _take_idle(self) -> Wire | None:
+        with contextlib.suppress(IndexError):  # there is none, or another thread has it
+            while True:
+                wire = self._idle.pop()
+                if wire.is_open():
+                    return wire
+        return None
+
+    async def _repeat(self, *words: Word, wait: float = 0, until: float = 0) -> Any:
+        """Sends a command that may be sent twice, again after each loss of the connection. It may
+        wait in the server for so many seconds, or until time.monotonic() has this value."""
+        pause, give_up = PAUSE_LEAST, time.monotonic() + REPEAT_SECONDS
         while True:
+            patience = wait + SILENCE_SECONDS if wait else None
+            if until:
+                patience = max(0.001, until - time.monotonic())
             try:
-                return await (self.up or await self.get()).ask(*words, wait=wait, first=first)
+                return await self._ask(*words, patience=patience)
             except (Unreachable, Stopped) as error:
-                if error.lasting or time.monotonic() + pause > until:
+                if error.lasting or time.monotonic() + pause > min(give_up, until or give_up):
                     raise
-                self._client.logger.info("%s; trying again", error)
-            await self._client.sleep(pause * random.uniform(0.5, 1))
+                self._logger.info("%s; trying again", error)
+            await self._sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, PAUSE_MOST)
 
-    def renew(self) -> None:
-        """The next command has a new connection; this one is closed when all replies have come."""
-        wire, self.wire = self.wire, None
-        if wire:
-            wire.retire()
-
-    def close(self) -> None:
-        self.closed = True
-        if self.wire:
-            self.wire.close()
-
-
-class _Source:
-    """A series of numbers for pushes to one stage."""
-
-    def __init__(self) -> None:
-        self.name, self.number, self.used = "python-" + secrets.token_hex(16), 0, 0.0
-
-
-class Client:
-    """It connects when it is first used. Subclasses have sockets, locks and time."""
-
-    def __init__(self, url: Optional[str] = None, *, token: Optional[str] = None,
-                 context: Optional[ssl.SSLContext] = None, name: Optional[str] = None,
-                 logger: Optional[logging.Logger] = None) -> None:
-        url = url or os.environ.get("MILLRACE_URL") or "millrace://127.0.0.1:7411"
-        self.address = address_of(url, token or os.environ.get("MILLRACE_TOKEN"), context)
-        self.name = name or f"python-{os.getpid()}-{secrets.token_hex(4)}"
-        self.logger = logger or logging.getLogger("millrace")
-        self._main: Optional[Link] = None
-        self._sources: Dict[str, List[_Source]] = {}
-        self._calls: Dict[bytes, Set[Any]] = {}  # the ends of calls; two may have one name
-
-    async def connect(self, host: str, port: int, on_push: OnPush) -> Wire:
-        raise NotImplementedError
-
-    def lock(self) -> AsyncContextManager[Any]:
-        raise NotImplementedError
-
-    async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
-
-    async def wait_until(self, future: Any, until: float) -> None:
-        """Waits for the future, or until time.monotonic() has this value."""
-        raise NotImplementedError
-
-    @property
-    def main(self) -> Link:
-        if not self._main:
-            self._main = Link(self, self._pushed)
-        return self._main
-
-    async def _patiently(self, room: float, *words: Word) -> Any:
-        """Sends a push. One that waits for room has a connection of its own, so that others do not
-        wait with it."""
-        link = Link(self) if room else self.main
+    async def _numbered(self, stage: str, room: float, head: Sequence[Word],
+                        tail: Sequence[Word] = (), again: bool = True) -> Any:
+        """Sends a push with the next number of a source."""
+        free = self._sources.setdefault(stage, [])
         try:
-            return await link.repeat(*words, wait=_patience(room))
-        finally:
-            if room:
-                link.close()
+            name, number = free.pop()
+        except IndexError:
+            name, number = "python-" + secrets.token_hex(16), 0
+        try:
+            reply = await self._repeat(*head, "SOURCE", name, number + 1, *tail,
+                                       wait=room if room >= 0 else FOREVER_SECONDS)
+        except (Unreachable, Stopped):
+            raise  # the number may have been used: the source is given up
+        except MillraceError as error:
+            forgotten = isinstance(error, Gap)  # the source was not used for long
+            if not forgotten:
+                free.append((name, number))  # the next push has the number
+            if not again or not (forgotten or error.reason.endswith("connect again")):
+                raise
+            if not forgotten and self._main:  # this connection has too many refused sources
+                self._main.send([(encode("QUIT"), lambda _: None)])
+                self._main = None
+            return await self._numbered(stage, room, head, tail, again=False)
+        if len(self._sources) > STAGES_KEPT:
+            self._sources = {}
+        free.append((name, number + (len(reply) if tail else 1)))
+        return reply
 
-    # ---- Pushing -------------------------------------------------------------------------------
+    async def _wait_for(self, words: Sequence[Word], timeout: float,
+                        over: Callable[[Any], bool], late: str) -> Any:
+        """Sends a command with WAIT, in pieces, until `over` accepts its reply."""
+        until = time.monotonic() + (timeout if timeout >= 0 else FOREVER_SECONDS)
+        while True:
+            wait = max(0, min(until - time.monotonic(), WAIT_SECONDS))
+            reply = await self._repeat(*words, "WAIT", milliseconds(wait), wait=wait)
+            if over(reply):
+                return reply
+            if time.monotonic() >= until:
+                raise Timeout(late)
 
-    async def push(self, stage: str, body: Any = b"", **options: Any) -> str:
+    def _close(self) -> None:
+        self._closed = True
+        for wire in filter(None, (self._main, *self._idle)):
+            wire.close()
+
+
+class Commands(Client):
+    """What a user asks of a client."""
+
+    async def push(self, /, stage: str, body: Any = b"", **options: Any) -> str:
         """Pushes a job and returns its id. Options: key, once, last, delay, deadline, attempts,
         meta, room; times are in seconds."""
-        head: List[Word] = ["PUSH", stage, to_bytes(body), *push_words(options)]
-        return _id(await self._numbered(stage, options.get("room", 0), head))
+        words: list[Word] = ["PUSH", stage, to_bytes(body), *push_words(options)]
+        return text_of(await self._numbered(stage, options.get("room", 0), words))
 
-    async def push_many(self, stage: str, items: Iterable[Any], **options: Any) -> List[str]:
+    async def push_many(self, /, stage: str, items: Iterable[Any], **options: Any) -> list[str]:
         """Pushes bodies, or pairs of key and body, in order; returns their ids. All are pushed, or
         the error of the first one that is refused is raised with `ids`, those before it."""
-        ids: List[str] = []
+        ids: list[str] = []
         pairs = [item if isinstance(item, tuple) else ("", item) for item in items]
-        head = ("PUSHMANY", stage, *push_words(options))
+        head = ["PUSHMANY", stage, *push_words(options)]
         while len(ids) < len(pairs):
-            words: List[Word] = ["ITEMS"]
+            words: list[Word] = ["ITEMS"]
             size = 0
             for key, body in pairs[len(ids):len(ids) + MANY]:
                 data = to_bytes(body)
@@ -234,186 +249,67 @@ class Client:
                 if size > MANY_BYTES:
                     break
             try:
-                ids += map(_id, await self._numbered(stage, options.get("room", 0), head, words))
+                reply = await self._numbered(stage, options.get("room", 0), head, words)
             except MillraceError as error:
                 error.ids = ids
                 raise
+            ids += map(text_of, reply)
         return ids
 
-    async def _numbered(self, stage: str, room: float, head: Sequence[Word],
-                        tail: Sequence[Word] = ()) -> Any:
-        """Sends a push with the next number of a source."""
-        source, again = self._source(stage), True
-        while True:
-            try:
-                reply = await self._patiently(room, *head, "SOURCE", source.name,
-                                              source.number + 1, *tail)
-            except Gap:  # the server does not know the source any more: it was idle for long
-                source = _Source()
-                if not again:
-                    raise
-            except (Unreachable, Stopped):
-                raise  # the number may have been used: the source is given up
-            except MillraceError as error:
-                if not again or not error.reason.endswith("connect again"):
-                    self._give_back(stage, source)  # the next push has the number
-                    raise
-                self.main.renew()  # this one has too many refused sources
-            else:
-                source.number += len(reply) if isinstance(reply, list) else 1
-                self._give_back(stage, source)
-                return reply
-            again = False
-
-    def _source(self, stage: str) -> _Source:
-        free = self._sources.get(stage)
-        try:
-            source = free.pop() if free else _Source()
-        except IndexError:  # another thread has taken it
-            return _Source()
-        if not source.used or time.monotonic() - source.used < SOURCE_SECONDS:
-            return source
-        self._sources.pop(stage, None)  # those below were not used for longer
-        return _Source()
-
-    def _give_back(self, stage: str, source: _Source) -> None:
-        source.used = time.monotonic()
-        if len(self._sources) > STAGES_KEPT:
-            self._sources = {}
-        self._sources.setdefault(stage, []).append(source)
-
-    # ---- Results -------------------------------------------------------------------------------
-
-    async def call(self, stage: str, body: Any = b"", *, timeout: float = 30,
+    async def call(self, /, stage: str, body: Any = b"", *, timeout: float = 30,
                    **options: Any) -> Any:
         """Pushes a job, waits for its result and returns it. The job is cancelled when its caller
         gives up: by the timeout, by cancellation or by going away."""
-        options.setdefault("once", secrets.token_hex(16))  # so that it can be sent again
         until = time.monotonic() + timeout
-        slack = 0 if "deadline" in options else SLACK_SECONDS  # the server says that it has expired
-        data = to_bytes(body)
-        while True:
-            left = max(0.001, until - time.monotonic())
-            call = _Call(self)
-            try:
-                await self.main.repeat(
-                    "CALL", stage, data, *push_words({"deadline": left, **options}), "LATER",
-                    seconds=left, first=call.accepted)
-                await self.wait_until(call.end, until + slack)
-            except BaseException:
-                call.withdraw()
+        slack = 0 if "deadline" in options else SLACK_SECONDS
+        words = push_words({"deadline": timeout, "once": secrets.token_hex(16), **options})
+        try:
+            return from_bytes(await self._repeat("CALL", stage, to_bytes(body), *words,
+                                                 until=until + slack))
+        except Unreachable:
+            if time.monotonic() < until:
                 raise
-            if not call.end.done():
-                call.withdraw()
-                raise Timeout(f"{stage} has not answered within {timeout} s")
-            call.forget()
-            try:
-                return from_bytes(await call.end)
-            except Unreachable:
-                continue  # the connection was lost: the call is sent again, by its name
-            except MillraceError as error:
-                error.job = _id(call.job)
-                raise
-
-    def _pushed(self, message: Push) -> None:
-        if message[0] == "closed":
-            ends = [end for calls in list(self._calls.values()) for end in list(calls)]
-            value: Any = Unreachable("the connection was lost")
-        elif readable(message[0]) == "ended" and len(message) > 2:
-            ends, value = list(self._calls.get(message[1], ())), message[2]
-        else:
-            return
-        for end in ends:
-            resolve(end, value)
+            raise Timeout(f"{stage} has not answered within {timeout} s") from None
 
     async def wait(self, job: str, *, timeout: float = 30) -> Any:
         """Waits for a job that was pushed and returns its result."""
         late = f"job {job} has not ended within {timeout} s"
-        try:
-            return from_bytes(await self.wait_for(
-                ("AWAIT", job), timeout, lambda reply: reply is not None, late))
-        except (Cancelled, Dead, Expired) as error:
-            error.job = job
-            raise
-
-    async def wait_for(self, words: Sequence[Word], timeout: float,
-                       over: Callable[[Any], bool], late: str) -> Any:
-        """Sends a command with WAIT, in pieces and on a connection of its own, until `over` accepts
-        its reply."""
-        until, lane = time.monotonic() + _patience(timeout), Link(self)
-        try:
-            while True:
-                wait = max(0, min(until - time.monotonic(), WAIT_SECONDS))
-                reply = await lane.repeat(*words, "WAIT", milliseconds(wait), wait=wait)
-                if over(reply):
-                    return reply
-                if time.monotonic() >= until:
-                    raise Timeout(late)
-        finally:
-            lane.close()
+        return from_bytes(await self._wait_for(("AWAIT", job), timeout,
+                                               lambda reply: reply is not None, late))
 
     async def cancel(self, *jobs: str) -> int:
         """Cancels jobs: those that wait do not start, those that run are told to stop."""
-        return int(await self.main.repeat("CANCEL", *jobs))
+        return int(await self._repeat("CANCEL", *jobs))
 
-    # ---- Everything else -----------------------------------------------------------------------
+    async def job(self, job: str) -> dict[str, Any]:
+        """What the server knows of a job."""
+        return dict(readable(await self._repeat("JOB", job)))
 
     async def command(self, *words: Word) -> Any:
         """Any command of the protocol, sent once: replies are str, bytes, int, list, dict, None."""
-        return await self.main.ask(*words)
-
-    async def job(self, job: str) -> Dict[str, Any]:
-        """What the server knows of a job."""
-        return dict(readable(await self.main.repeat("JOB", job)))
+        return await self._ask(*words)
 
 
-class _Call:
-    """A call that was sent. Its end is expected before anything behind its acceptance is read."""
-
-    def __init__(self, client: Client) -> None:
-        self.client, self.job, self.over = client, b"", False
-        self.end: Any = None
-
-    def accepted(self, wire: Wire, reply: Any) -> None:
-        if isinstance(reply, MillraceError):
-            return
-        self.job, self.end = reply, wire.future()
-        self.client._calls.setdefault(reply, set()).add(self.end)
-        if self.over:
-            self.withdraw()
-
-    def forget(self) -> None:
-        ends = self.client._calls.get(self.job, set())
-        ends.discard(self.end)
-        if not ends:
-            self.client._calls.pop(self.job, None)
-
-    def withdraw(self) -> None:
-        """Cancels the job, unless another call waits for it."""
-        self.over = True
-        wire = self.client.main.up
-        self.forget()
-        if self.job and wire and self.job not in self.client._calls:
-            wire.send((Command(("CANCEL", self.job)),))
-
-
-class Epic:
-    """Pushes that are numbered from 1, each made once however often it is said."""
-
+class EpicBase:
     def __init__(self, client: Client, stage: str, name: str) -> None:
-        self._client, self.stage, self.name = client, stage, name
+        self.stage, self.name, self._client = stage, name, client
 
     async def _ask(self, *words: Word) -> Any:
-        return await self._client.main.repeat("EPIC", self.stage, self.name, *words)
+        return await self._client._repeat("EPIC", self.stage, self.name, *words)
 
-    async def push(self, number: int, body: Any = b"", **options: Any) -> Optional[str]:
+
+class Epic(EpicBase):
+    """Pushes that are numbered from 1, each made once however often it is said."""
+
+    async def push(self, /, number: int, body: Any = b"", **options: Any) -> str | None:
         """Pushes number `number`; None: it was pushed long ago, and its id is forgotten."""
-        reply = await self._client._patiently(
-            options.get("room", 0), "PUSH", self.stage, to_bytes(body), *push_words(options),
-            "EPIC", self.name, number)
-        return None if reply is None else _id(reply)
+        room = options.get("room", 0)
+        reply = await self._client._repeat(
+            "PUSH", self.stage, to_bytes(body), *push_words(options), "EPIC", self.name, number,
+            wait=room if room >= 0 else FOREVER_SECONDS)
+        return None if reply is None else text_of(reply)
 
-    async def look(self) -> Dict[str, Any]:
+    async def look(self) -> dict[str, Any]:
         """Its progress; `resume` is the first number that was not pushed, 1 for a new one."""
         try:
             return dict(readable(await self._ask()))
@@ -428,20 +324,18 @@ class Epic:
         """Says that this number is not pushed."""
         await self._ask("SKIP", number)
 
-    async def wait(self, *, left: Optional[int] = None, timeout: float = -1) -> Dict[str, Any]:
+    async def wait(self, *, left: int | None = None, timeout: float = -1) -> dict[str, Any]:
         """Waits until all its jobs have ended, or with `left` until at most so many have not, so
         that a producer stays at most so far ahead; returns its progress."""
         def over(reply: Any) -> bool:
-            open_jobs = reply["waiting"] + reply["running"]
-            if left is not None:
-                return bool(open_jobs <= left)
             whole = 0 <= reply["total"] < reply["resume"] or reply.get("stopped")
-            return bool(whole and not open_jobs)
-        words: List[Word] = ["EPIC", self.stage, self.name]
+            return bool((whole or left is not None)
+                        and reply["waiting"] + reply["running"] <= (left or 0))
+        words: list[Word] = ["EPIC", self.stage, self.name]
         if left is not None:
             words += "LEFT", left
         late = f"epic {self.name} of {self.stage} has not ended within {timeout} s"
-        return dict(readable(await self._client.wait_for(words, timeout, over, late)))
+        return dict(readable(await self._client._wait_for(words, timeout, over, late)))
 
     async def then(self, stage: str, body: Any = b"", *, key: str = "") -> None:
         """A job that is pushed in the commit that ends the epic."""
@@ -458,11 +352,3 @@ class Epic:
     async def drop(self) -> None:
         """Removes the epic; its jobs stay."""
         await self._ask("DROP")
-
-
-def _id(reply: Any) -> str:
-    return reply.decode() if isinstance(reply, bytes) else str(reply)
-
-
-def _patience(seconds: float) -> float:
-    return 365 * 86400.0 if seconds < 0 else seconds

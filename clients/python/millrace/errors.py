@@ -7,8 +7,8 @@ from typing import Sequence
 class MillraceError(Exception):
     """Any error of this library."""
 
-    #: The id of the job whose end this is; "": it is not the end of a job.
-    job = ""
+    #: Whether a server has said it: such a Dead is the end of another job than the handler's.
+    remote = False
     #: Of push_many: the ids of the jobs before the one that was refused.
     ids: Sequence[str] = ()
 
@@ -101,6 +101,7 @@ _BY_CODE = {
 def error_of(text: str) -> MillraceError:
     """The error that a reply of the server names by its first word."""
     code, _, reason = text.partition(" ")
-    if code == "ERR" and reason.startswith("unknown command"):
-        return Incompatible(reason)
-    return _BY_CODE.get(code, Usage)(reason)
+    unknown = code == "ERR" and reason.startswith("unknown command")
+    error = (Incompatible if unknown else _BY_CODE.get(code, Usage))(reason)
+    error.remote = True
+    return error

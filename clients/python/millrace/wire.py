@@ -1,4 +1,8 @@
-"""The wire without its sockets: addresses, values, RESP3, requests and replies."""
+"""The wire without its sockets: addresses, values, RESP3, requests and replies.
+
+A request is a command and a function that gets its reply. Replies come in the order of requests,
+and each function is called before anything behind its reply is read.
+"""
 from __future__ import annotations
 
 import collections
@@ -6,57 +10,56 @@ import json
 import ssl
 import time
 import urllib.parse
-from typing import (Any, Callable, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence,
-                    Tuple, Union)
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 
 from .errors import BadBody, MillraceError, Unreachable, Usage, error_of
 
-Word = Union[str, bytes, int, float]
 SILENCE_SECONDS = 15.0  # of a server that owes a reply
 CHECK_SECONDS = 5.0     # how often that is looked at
 REPLY_LINE = 64 << 10
 REPLY_BULK, REPLY_VALUES, REPLY_DEPTH = 64 << 20, 1 << 20, 16  # what a reply may have at most
 
-# ---- Addresses -----------------------------------------------------------------------------------
+Word = Union[str, bytes, int, float]
+OnPush = Optional[Callable[["Push"], None]]
+OnReply = Callable[[Any], None]  # gets the reply, or the error instead of it
+Request = tuple[bytes, OnReply]
+
+
+class Push(list):  # type: ignore[type-arg]
+    """What the server sends unasked; "closed" is the last one, of the connection itself."""
 
 
 class Address(NamedTuple):
     """Where the servers are, and what they want to see. A node is a host and a port, or the path of
     a socket and 0."""
 
-    nodes: Tuple[Tuple[str, int], ...]
-    tls: Optional[ssl.SSLContext]
+    nodes: tuple[tuple[str, int], ...]
+    tls: ssl.SSLContext | None
     user: str
     secret: str
 
 
-def address_of(url: str, token: Optional[str], context: Optional[ssl.SSLContext]) -> Address:
+def address_of(url: str, token: str | None, context: ssl.SSLContext | None) -> Address:
     """Reads millrace://[[user:]secret@]host[:port][,host[:port]…], millraces:// for TLS,
     unix:PATH or unix://[user:]secret@/PATH."""
     scheme, _, rest = url.partition(":")
-    if scheme not in ("millrace", "millraces", "unix") or not rest.strip("/") or (
-            scheme != "unix" and not rest.startswith("//")):
-        raise Usage(f"{url!r} is not a URL of Millrace: write millrace://127.0.0.1:7411, "
-                    "millraces://… for TLS, or unix:PATH")
-    users, place = "", rest
-    if rest.startswith("//"):
-        users, _, place = rest[2:].rpartition("@")
+    users, _, place = rest[2:].rpartition("@") if rest.startswith("//") else ("", "", rest)
     user, _, secret = map(urllib.parse.unquote, users.rpartition(":"))
-    nodes = [(place, 0)] if scheme == "unix" else [
-        _host_and_port(url, host) for host in place.rstrip("/").split(",")]
+    try:
+        if scheme == "unix":
+            nodes = [(place, 0)]
+        elif scheme in ("millrace", "millraces") and rest.startswith("//"):
+            parts = [urllib.parse.urlsplit("//" + part) for part in place.rstrip("/").split(",")]
+            nodes = [(part.hostname or "", part.port or 7411) for part in parts]
+        else:
+            raise ValueError("its scheme is another one")
+        if not all(host for host, _ in nodes):
+            raise ValueError("a name is missing")
+    except ValueError as error:
+        raise Usage(f"{url!r} is not a URL of Millrace: {error}; write millrace://127.0.0.1:7411, "
+                    "millraces://… for TLS, or unix:PATH") from None
     tls = (context or ssl.create_default_context()) if scheme == "millraces" else None
     return Address(tuple(nodes), tls, user or "default", secret or token or "")
-
-
-def _host_and_port(url: str, host: str) -> Tuple[str, int]:
-    part = urllib.parse.urlsplit("//" + host)
-    try:
-        port = part.port or 7411
-    except ValueError:
-        raise Usage(f"{url!r} has a port that is no number up to 65535") from None
-    if not part.hostname:
-        raise Usage(f"{url!r} has a host without a name")
-    return part.hostname, port
 
 
 # ---- Values --------------------------------------------------------------------------------------
@@ -75,7 +78,7 @@ def to_bytes(value: Any, what: str = "body") -> bytes:
                       "what json.dumps takes") from None
 
 
-def from_bytes(data: Optional[bytes]) -> Any:
+def from_bytes(data: bytes | None) -> Any:
     """A JSON object or array, or else text, or else the bytes: what to_bytes was given."""
     if data is None:
         return None
@@ -104,7 +107,7 @@ def milliseconds(seconds: float) -> int:
 # ---- RESP3 ---------------------------------------------------------------------------------------
 
 
-def encode(words: Sequence[Word]) -> bytes:
+def encode(*words: Word) -> bytes:
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode()
@@ -112,126 +115,102 @@ def encode(words: Sequence[Word]) -> bytes:
     return b"".join(parts)
 
 
-class Push(List[Any]):
-    """What the server sends unasked."""
-
-
-class _Incomplete(Exception):
+class Incomplete(Exception):
     """More bytes are needed: so many in all, if that is known."""
 
-    def __init__(self, size: int = 0) -> None:
-        super().__init__()
-        self.size = size
 
-
-def _bounded(line: bytes, most: int) -> int:
+def bounded(line: bytes, most: int) -> int:
     number = int(line)
     if number > most:
         raise ValueError(f"a length of {number}: {most} at most")
     return number
 
 
-_SIMPLE: Dict[int, Callable[[bytes], Any]] = {
+SIMPLE: dict[int, Callable[[bytes], Any]] = {
     ord(":"): int, ord(","): float, ord("+"): bytes.decode, ord("_"): lambda line: None,
     ord("#"): lambda line: line == b"t",
     ord("-"): lambda line: error_of(line.decode("utf-8", "replace")),
 }
 
 
-def _parse(data: bytes, at: int, depth: int = 0) -> Tuple[Any, int]:
+def parse(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
     """One value and where the next begins. An error reply is a value, too."""
     end = data.find(b"\r\n", at, at + REPLY_LINE)
     if end < 0:
-        _bounded(b"%d" % (len(data) - at), REPLY_LINE)
-        raise _Incomplete
+        bounded(b"%d" % (len(data) - at), REPLY_LINE)
+        raise Incomplete(0)
     kind, line, at = data[at], data[at + 1:end], end + 2
     if kind == 0x24:  # $
-        size = _bounded(line, REPLY_BULK)
-        if size < 0:
+        end = at + bounded(line, REPLY_BULK)
+        if end < at:
             return None, at
-        end = at + size
         if len(data) < end + 2:
-            raise _Incomplete(end + 2)
+            raise Incomplete(end + 2)
         return data[at:end], end + 2
-    if kind in _SIMPLE:
-        return _SIMPLE[kind](line), at
-    if kind not in b"*>~%":
-        raise ValueError(f"{chr(kind)!r} is not RESP3")
-    if depth == REPLY_DEPTH:
-        raise ValueError("too many levels of lists")
-    values: List[Any] = Push() if kind == 0x3e else []
-    for _ in range(_bounded(line, REPLY_VALUES) * (2 if kind == 0x25 else 1)):
-        value, at = _parse(data, at, depth + 1)
+    if kind in SIMPLE:
+        return SIMPLE[kind](line), at
+    if kind not in b"*>~%" or depth == REPLY_DEPTH:
+        raise ValueError(f"{chr(kind)!r} is not RESP3 of {REPLY_DEPTH} levels")
+    values = Push() if kind == 0x3e else []
+    for _ in range(bounded(line, REPLY_VALUES) * (2 if kind == 0x25 else 1)):
+        value, at = parse(data, at, depth + 1)
         values.append(value)
     if kind == 0x25:
         return {readable(k): v for k, v in zip(values[::2], values[1::2])}, at
     return values, at
 
 
-# ---- Connections ---------------------------------------------------------------------------------
-
-
-First = Callable[["Wire", Any], None]
-
-
-class Command(NamedTuple):
-    """A request, and who gets its reply."""
-
-    words: Sequence[Word]
-    #: Is called with the connection and the reply or the error before anything behind it is read.
-    first: Optional[First] = None
-    #: Gets it after that.
-    future: Optional[Any] = None
-    #: Seconds that the command may wait in the server.
-    wait: float = 0
-
-
 class Wire:
-    """A connection, on which replies come in the order of requests. Subclasses have the socket, and
-    futures that fit it."""
+    """A connection. Subclasses have the socket, and futures that fit it."""
 
-    def __init__(self, on_push: Optional[Callable[[Push], None]] = None) -> None:
+    future: Callable[[], Any]  # what can be awaited, and has done() and set_result()
+    write: Callable[[bytes], None]
+    shut: Callable[[], None]  # ends the socket
+
+    def __init__(self, on_push: OnPush = None) -> None:
         self.why = ""  # it was closed
         self.session = ""
-        self.waiting: Deque[Tuple[Command, float]] = collections.deque()
+        self.waiting: collections.deque[tuple[OnReply, float]] = collections.deque()  # until when
         self._on_push = on_push
         self._data = bytearray()
         self._needed = 0  # bytes without which no reply is whole
-        self._retired = False
 
-    @property
     def is_open(self) -> bool:
         return not self.why
 
-    def future(self) -> Any:
-        """An awaitable with set_result, set_exception and done."""
-        raise NotImplementedError
+    def poll(self) -> None:
+        """Reads what has come, where no loop does that."""
 
-    def write(self, data: bytes) -> None:
-        raise NotImplementedError
+    def watch(self, seconds: float) -> None:
+        """Looks for silence in so many seconds, where no reader does that."""
 
-    def shut(self) -> None:
-        """Ends the socket."""
-        raise NotImplementedError
-
-    def send(self, commands: Iterable[Command]) -> None:
-        """Sends commands together."""
+    def send(self, requests: Sequence[Request], patience: float = SILENCE_SECONDS) -> None:
+        """Sends requests together; replies may take so many seconds."""
         if self.why:
-            for command in commands:
-                self._settle(command, Unreachable(self.why))
+            for _, on_reply in requests:
+                on_reply(Unreachable(self.why))
             return
-        now, data = time.monotonic() + SILENCE_SECONDS, []
-        for command in commands:
-            self.waiting.append((command, now + command.wait))
-            data.append(encode(command.words))
-        self.write(b"".join(data))
+        until = time.monotonic() + patience
+        self.waiting.extend([(on_reply, until) for _, on_reply in requests])
+        self.write(b"".join([data for data, _ in requests]))
 
-    def ask(self, *words: Word, wait: float = 0,
-            first: Optional[First] = None) -> Any:
-        """Sends a command; its reply is awaited with the future that this returns."""
-        future = self.future()
-        self.send((Command(words, first, future, wait),))
-        return future
+    async def exchange(self, requests: Sequence[Request],
+                       patience: float = SILENCE_SECONDS) -> Any:
+        """Sends requests together, and waits for the reply to the last: returns or raises it."""
+        future, (data, on_reply) = self.future(), requests[-1]
+
+        def last(reply: Any) -> None:
+            on_reply(reply)
+            if not future.done():  # else its user has given up
+                future.set_result(reply)
+        self.send([*requests[:-1], (data, last)], patience)
+        reply = await future
+        if isinstance(reply, MillraceError):
+            raise reply
+        return reply
+
+    async def ask(self, *words: Word, patience: float = SILENCE_SECONDS) -> Any:
+        return await self.exchange([(encode(*words), lambda _: None)], patience)
 
     def feed(self, data: bytes) -> None:
         """Takes what was received."""
@@ -242,28 +221,24 @@ class Wire:
         at = self._needed = 0
         try:
             while at < len(data) and not self.why:
-                value, at = _parse(data, at)
+                value, at = parse(data, at)
                 if not isinstance(value, Push):
-                    self._settle(self.waiting.popleft()[0], value)
+                    self.waiting.popleft()[0](value)
                 elif self._on_push:
                     self._on_push(value)
-        except _Incomplete as cut:
-            self._needed = cut.size - at
+        except Incomplete as cut:
+            self._needed = cut.args[0] - at
         except (ValueError, IndexError, TypeError) as error:
             self.close(f"the server's reply makes no sense: {error}")
         del self._data[:at]
-        if self._retired:
-            self.retire()
+
+    def seconds_left(self) -> float:
+        """Until the server has been silent for too long."""
+        return self.waiting[0][1] - time.monotonic() if self.waiting else CHECK_SECONDS
 
     def check_silence(self) -> None:
-        if self.waiting and self.waiting[0][1] < time.monotonic():
+        if self.seconds_left() <= 0:
             self.close("the server does not answer")
-
-    def retire(self) -> None:
-        """Closes it when all replies have come."""
-        self._retired = True
-        if not self.waiting:
-            self.close()
 
     def close(self, why: str = "the connection was closed") -> None:
         if self.why:
@@ -271,22 +246,6 @@ class Wire:
         self.why = why
         self.shut()
         while self.waiting:
-            self._settle(self.waiting.popleft()[0], Unreachable(why))
+            self.waiting.popleft()[0](Unreachable(why))
         if self._on_push:
             self._on_push(Push(["closed"]))
-
-    def _settle(self, command: Command, value: Any) -> None:
-        if command.first:
-            command.first(self, value)
-        if command.future is not None:
-            resolve(command.future, value)
-
-
-def resolve(future: Any, value: Any) -> None:
-    """Gives a future its value or error, unless its user has given up."""
-    if future.done():
-        return
-    if isinstance(value, MillraceError):
-        future.set_exception(value)
-    else:
-        future.set_result(value)

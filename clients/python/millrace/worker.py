@@ -1,38 +1,43 @@
-"""Workers: one connection takes for all slots, another one carries answers, beats and progress.
+"""Workers: one connection takes jobs for all slots, and slots run them.
+
+A slot is a thread or a task. It runs a job that was taken; if there is none and no other slot takes,
+it takes; else it ends. So a handler that returns at once needs no switch between threads. A slot
+that begins a job begins another slot if there is more to do.
 
 What answers a job waits in a queue. If a TAKE is sent next, the queue leaves before it in the same
-write; if one waits in the server already, the queue leaves on the other connection.
+write; if one waits in the server already, the queue leaves on the connection of the client.
 """
 from __future__ import annotations
 
 import asyncio
 import collections
-import functools
 import json
 import logging
-import os
 import threading
 import time
 import traceback
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
+from functools import partial
+from typing import Any, Callable
 
-from .client import PAUSE_LEAST, PAUSE_MOST, Client, Link, push_words, trace
-from .errors import (BadBody, Dead, Denied, Draining, Full, Incompatible, MillraceError, Snooze,
-                     Stopped, Unreachable, Usage)
-from .wire import (Command, Push, Wire, Word, from_bytes, milliseconds, readable, to_bytes)
+from .client import PAUSE_LEAST, PAUSE_MOST, Client, push_words, trace
+from .errors import (BadBody, Dead, Denied, Draining, Full, MillraceError, Snooze, Stopped,
+                     Unreachable, Usage)
+from .wire import (SILENCE_SECONDS, Push, Request, Wire, Word, encode, from_bytes, milliseconds,
+                   readable, to_bytes)
 
 TAKE_SECONDS = 10.0  # a TAKE waits so long at most
-TICK_SECONDS, IDLE_SECONDS = 0.05, 0.2  # between looks at the jobs that run, or at an idle worker
+TICK_SECONDS, DRAIN_TICK_SECONDS = 0.05, 0.005  # between looks at the jobs that run
 LEVEL_SECONDS = 0.25
 COMMITTED_TOGETHER = 1000
 LEVEL_MOST = 1024
 RELEASE_SECONDS = 1.0  # for handlers to end whose jobs were given back
+Words = tuple[Word, ...]
 
 
 class Job:
     """A leased job. What it emits and its state are committed with its result, or not at all."""
 
-    def __init__(self, worker: "BaseWorker", row: List[Any]) -> None:
+    def __init__(self, worker: Worker, row: list[Any]) -> None:
         self.id: str = row[0].decode()
         self.token: str = row[1].decode()
         self.stage: str = row[2].decode()
@@ -40,16 +45,16 @@ class Job:
         self.raw: bytes = row[4]
         self.attempt: int = row[5]
         #: Seconds that were left when the job was taken; None: it has no deadline.
-        self.deadline: Optional[float] = None if row[6] < 0 else row[6] / 1000
-        self._state: Optional[bytes] = row[7]
+        self.deadline: float | None = None if row[6] < 0 else row[6] / 1000
+        self._state: bytes | None = row[7]
         self.lease: float = row[8] / 1000
         self.meta: Any = from_bytes(row[9]) if len(row) > 9 and row[9] else None
         #: Whether the handler should stop: no caller wants the result, or the lease is lost.
         self.cancelled = False
-        self.on_stop: Optional[Callable[[], Any]] = None
+        self.on_stop: Callable[[], Any] | None = None
         self._worker = worker
-        self._emits: List[Word] = []
-        self._new_state: Optional[bytes] = None
+        self._emits: list[Word] = []
+        self._new_state: bytes | None = None
 
     @property
     def body(self) -> Any:
@@ -94,109 +99,163 @@ class Job:
 
     # ---- How it is answered --------------------------------------------------------------------
 
-    def done(self, result: Any) -> Tuple[Word, ...]:
+    def done(self, result: Any) -> Words:
         """The command that commits it."""
-        words: List[Word] = ["DONE", self.id, self.token]
+        words: list[Word] = ["DONE", self.id, self.token]
         if result is not None:
             words += "RESULT", to_bytes(result, "result")
         if self._new_state is not None:
             words += "STATE", self._new_state
         return (*words, *self._emits)
 
-    def released(self, *words: Word) -> Tuple[Word, ...]:
+    def released(self, *words: Word) -> Words:
         return ("RELEASE", self.id, self.token, *words)
 
-    def failed(self, reason: str, *words: Word) -> Tuple[Word, ...]:
+    def failed(self, reason: str, *words: Word) -> Words:
         return ("FAIL", self.id, self.token, reason, *words)
 
-    def raised(self, error: BaseException) -> Tuple[Word, ...]:
+    def raised(self, error: BaseException) -> Words:
         """The command for a handler that has raised this."""
         if isinstance(error, Snooze):
             return self.released("DELAY", milliseconds(error.seconds))
         if isinstance(error, asyncio.CancelledError):
             return self.released()
-        if isinstance(error, Dead) and error.job:  # that the handler has called: it may do better
-            return self.failed(f"job {error.job} is dead: {error}")
-        if isinstance(error, Dead):
+        if isinstance(error, Dead) and not error.remote:
             return self.failed(str(error) or "dead", "NEVER")
         if isinstance(error, BadBody):
             return self.failed(f"BadBody: {error}", "NEVER")
-        self._worker.logger.warning("job %s of %s failed: %r", self.id, self.stage, error)
+        self._worker._client._logger.warning("job %s of %s failed: %r", self.id, self.stage, error)
         return self.failed(f"{type(error).__name__}: {error}", "OUTPUT",
                            traceback.format_exc()[-4096:])
 
 
-class BaseWorker:
+class Worker:
     """Takes jobs of stages and runs a handler for each. `concurrency` is a number, or "auto": what
-    the server has learned. Subclasses decide where handlers run."""
+    the server has learned."""
 
-    def __init__(self, client: Client, stages: Union[str, List[str]], handler: Callable[..., Any],
-                 *, concurrency: Union[int, str] = "auto", lease: float = 0,
-                 grace: float = 30) -> None:
+    def __init__(self, client: Client, stages: str | list[str], handler: Callable[..., Any], *,
+                 concurrency: int | str = "auto", lease: float = 0, grace: float = 30) -> None:
         if concurrency != "auto" and not (isinstance(concurrency, int) and concurrency > 0):
             raise Usage(f"concurrency={concurrency!r} is neither a number from 1 nor 'auto'")
         self.stages = [stages] if isinstance(stages, str) else list(stages)
-        self.logger = client.logger
         self._client, self._handler, self._grace = client, handler, grace
-        self._lease: List[Word] = ["LEASE", milliseconds(lease)] if lease else []
+        self._lease: list[Word] = ["LEASE", milliseconds(lease)] if lease else []
         self._auto = concurrency == "auto"
-        self.level: int = 2 if self._auto else int(concurrency)
+        self._levels = dict.fromkeys(self.stages, 2 if self._auto else int(concurrency))
         self.stopping = False
-        self.running: Dict[str, Job] = {}
+        self._error: MillraceError | None = None  # that has ended it
+        self.running: dict[str, Job] = {}
         #: Commands that are not sent yet, with the job that each of them ends.
-        self.answers: Deque[Tuple[Optional[Job], Tuple[Word, ...]]] = collections.deque()
-        self._again: List[Tuple[Job, Tuple[Word, ...]]] = []  # those whose reply was lost
-        self._unconfirmed = 0  # commands of that kind that were sent
-        self._takes = False
+        self.answers: collections.deque[tuple[Job | None, Words]] = collections.deque()
+        self._flushing = False
+        self._wire: Wire | None = None
         self._pause = 0.0  # before the next attempt to take
         self._beat_at = self._level_at = 0.0
-        self._taking = Link(client, self._pushed)
-        self._answering = Link(client)
+        self._bell = client._bell()
+        self._dozing = False  # until the bell rings
+        self._lock = threading.Lock()  # guards what follows
+        self._jobs: collections.deque[Job] = collections.deque()  # that no slot has begun
+        self._taking = self._beginning = False  # a slot takes; a slot is on its way
 
-    def begin(self, job: Job) -> None:
-        """Starts the handler; does not wait."""
-        raise NotImplementedError
+    def stop(self) -> None:
+        """Takes no more; what runs goes on. From any thread."""
+        self.stopping = True
+        self._bell.ring()
 
-    def more(self) -> None:
-        """There is more to take or to send than before."""
-        raise NotImplementedError
+    async def run(self) -> None:
+        """The whole life of the worker; raises what has ended it before it was stopped."""
+        try:
+            while not self.stopping:
+                await self._keep()
+                self._dozing = True  # before the look, so that a job that is taken after it rings
+                self._dozing = not (self.running or self.answers)
+                await self._bell.wait(None if self._dozing else TICK_SECONDS)
+                self._dozing = False
+        finally:
+            await self._drain()
+        if self._error:
+            raise self._error
 
-    # ---- Taking --------------------------------------------------------------------------------
+    # ---- Slots ---------------------------------------------------------------------------------
+
+    @property
+    def level(self) -> int:
+        return max(self._levels.values())
 
     @property
     def free(self) -> int:
         return 0 if self.stopping else self.level - len(self.running)
 
-    async def take(self) -> None:
-        """One TAKE. Raises what ends the worker; after a passing error it waits for a while."""
-        try:
-            wire = self._taking.up or await self._taking.get()
-            reply = wire.future()
-            words: List[Word] = ["TAKE", *self.stages, "COUNT", max(1, self.free), "WAIT",
-                                 milliseconds(TAKE_SECONDS), "SLOTS", self.level, *self._lease]
-            self._takes = True
-            wire.send([*self._commands(), Command(words, self._taken, reply, TAKE_SECONDS)])
-            await reply
-            self._pause = 0.0
-        except (Unreachable, Stopped, Full) as error:
-            if error.lasting:
-                raise
-            self.logger.warning("%s; trying again", error)
-            self._pause = min(max(2 * self._pause, PAUSE_LEAST), PAUSE_MOST)
-            await self._client.sleep(0 if self.stopping else self._pause)
-        finally:
-            self._takes = False
+    def _more(self) -> None:
+        """Begins a slot if there is something to do that no slot does."""
+        with self._lock:
+            if self._beginning or not (self._jobs or (not self._taking and self.free > 0)):
+                return
+            self._beginning = True
+        self._client._spawn(self._slot())
 
-    def _taken(self, _: Wire, reply: Any) -> None:
+    async def _slot(self) -> None:
+        while True:
+            with self._lock:
+                self._beginning = False
+                job = self._jobs.popleft() if self._jobs else None
+                if not job and (self._taking or self.free <= 0):
+                    return
+                self._taking |= not job
+            if not job:
+                await self._take()
+                continue
+            self._more()
+            self._ended(job, await self._handle(job))
+            if self._taking or self._jobs or self.free <= 0:
+                await self._flush()
+
+    async def _handle(self, job: Job) -> Words:
+        try:
+            if self.stopping or job.cancelled:
+                return job.released()
+            trace.set(job.meta.get("traceparent") if isinstance(job.meta, dict) else None)
+            return job.done(await self._client._invoke(self._handler, job))
+        except BaseException as error:  # noqa: B036 - a handler may raise anything
+            return job.raised(error)
+
+    def _ended(self, job: Job, words: Words) -> None:
+        if self.running.get(job.id) is job:  # else it was given back, or was taken again
+            self.answers.append((job, words))
+            del self.running[job.id]
+
+    # ---- Taking --------------------------------------------------------------------------------
+
+    async def _take(self) -> None:
+        """One TAKE; after a passing error it waits for a while."""
+        try:
+            if not self._wire or self._wire.why:
+                self._wire = await self._client._dial(self._pushed)
+            take = encode("TAKE", *self.stages, "COUNT", max(1, self.free), "WAIT",
+                          milliseconds(TAKE_SECONDS), "SLOTS", self.level, *self._lease)
+            await self._wire.exchange([*self._requests(), (take, self._taken)],
+                                      TAKE_SECONDS + SILENCE_SECONDS)
+            self._pause = 0.0
+        except MillraceError as error:
+            if error.lasting or not isinstance(error, (Unreachable, Stopped, Full)):
+                self._error = error
+                self.stop()
+                return
+            self._client._logger.warning("%s; trying again", error)
+            self._pause = min(max(2 * self._pause, PAUSE_LEAST), PAUSE_MOST)
+            await self._client._sleep(0 if self.stopping else self._pause)
+        finally:
+            self._taking = False
+
+    def _taken(self, reply: Any) -> None:
         """Before what follows the reply is read, such as the cancellation of one of its jobs."""
         for row in reply if isinstance(reply, list) else ():
             job = Job(self, row)
-            if self.stopping:
-                self.answers.append((job, job.released()))
-                continue
             self.running[job.id] = job
+            self._jobs.append(job)
             self._beat_at = min(self._beat_at, time.monotonic() + job.lease / 3)
-            self.begin(job)
+        if self._dozing and self._jobs:
+            self._bell.ring()
 
     def _pushed(self, message: Push) -> None:
         if message[0] == "closed":  # leases end with their connection
@@ -204,118 +263,95 @@ class BaseWorker:
         elif readable(message[0]) == "cancel":
             self._stop_jobs(message[1:])
 
-    def _stop_jobs(self, ids: List[Any]) -> None:
-        for job in filter(None, (self.running.get(readable(job_id)) for job_id in ids)):
+    def _stop_jobs(self, ids: list[Any]) -> None:
+        for job in filter(None, map(self.running.get, map(readable, ids))):
             job.stop()
 
     # ---- Answering -----------------------------------------------------------------------------
 
-    def enter(self, job: Job) -> None:
-        """Before a handler is called: its trace; raises if it should not be called any more."""
-        trace.set(job.meta.get("traceparent") if isinstance(job.meta, dict) else None)
-        if self.stopping or job.cancelled:
-            raise asyncio.CancelledError
-
-    def ended(self, job: Job, words: Tuple[Word, ...]) -> None:
-        if self.running.get(job.id) is job:  # else it was given back, or was taken again
-            self.answers.append((job, words))
-            del self.running[job.id]
-
-    def _commands(self) -> Iterator[Command]:
+    def _requests(self) -> list[Request]:
         """What waits to be sent; plain commits together."""
-        plain: List[Job] = []
+        requests: list[Request] = []
+        plain: list[Job] = []
         while self.answers:
             job, words = self.answers.popleft()
-            self._unconfirmed += 1
             if job and len(words) == 3 and words[0] == "DONE":
                 plain.append(job)
             else:
-                yield Command(words, functools.partial(self._answered, job, words))
+                requests.append((encode(*words), partial(self._answered, job, words)))
             if plain and (len(plain) == COMMITTED_TOGETHER or not self.answers):
-                commits: List[Word] = ["DONEMANY"]
-                for one in plain:
-                    commits += one.id, one.token
-                yield Command(commits, functools.partial(self._committed, plain))
+                ids = [word for job in plain for word in (job.id, job.token)]
+                requests.append((encode("DONEMANY", *ids), partial(self._committed, plain)))
                 plain = []
+        return requests
 
-    def _committed(self, jobs: List[Job], wire: Wire, reply: Any) -> None:
+    def _committed(self, jobs: list[Job], reply: Any) -> None:
         for job, one in zip(jobs, reply if isinstance(reply, list) else [reply] * len(jobs)):
-            self._answered(job, ("DONE", job.id, job.token), wire, one)
+            self._answered(job, job.done(None), one)
 
-    def _answered(self, job: Optional[Job], words: Tuple[Word, ...], _: Wire, reply: Any) -> None:
-        self._unconfirmed -= 1
-        if not isinstance(reply, MillraceError):
-            if isinstance(reply, list):  # to BEAT and PROGRESS: the jobs to stop
-                self._stop_jobs(reply)
-        elif not job:
-            self.logger.info("%s: %s", words[0], reply)
-        elif isinstance(reply, (Unreachable, Stopped)):
-            self._again.append((job, words))
-        else:
-            level = logging.WARNING if isinstance(reply, Usage) else logging.INFO
-            self.logger.log(level, "job %s of %s: %s: %s", job.id, job.stage,
-                            type(reply).__name__, reply)
-            if isinstance(reply, (Denied, Draining, Full, Usage)) and words[0] != "FAIL":
+    def _answered(self, job: Job | None, words: Words, reply: Any) -> None:
+        if isinstance(reply, list):  # to BEAT and PROGRESS: the jobs to stop
+            self._stop_jobs(reply)
+        elif words[0] == "LEVEL" and isinstance(reply, int):
+            self._levels[str(words[1])] = max(1, min(LEVEL_MOST, reply))
+        elif job and isinstance(reply, (Unreachable, Stopped)):
+            self.answers.append((job, words))
+        elif isinstance(reply, MillraceError):
+            about = f"job {job.id} of {job.stage}" if job else words[0]
+            self._client._logger.log(logging.WARNING if isinstance(reply, Usage) else logging.INFO,
+                                     "%s: %s: %s", about, type(reply).__name__, reply)
+            if job and isinstance(reply, (Denied, Draining, Full, Usage)) and words[0] != "FAIL":
                 self.answers.append((job, job.failed(f"{type(reply).__name__}: {reply}")))
 
-    async def flush(self) -> None:
-        """Sends the queue on its own connection, and waits until all of it is answered."""
-        wire = self._answering.up or await self._answering.get()
-        commands = list(self._commands())
-        if commands:
-            last = wire.future()
-            wire.send([*commands[:-1], commands[-1]._replace(future=last)])
-            await last
+    async def _flush(self) -> None:
+        """Sends the queue and waits for its replies, unless another slot does."""
+        while self.answers and not self._flushing:
+            self._flushing = True
+            try:
+                wire = await self._client._shared()
+                await wire.exchange(self._requests())
+            except MillraceError as error:  # what is left is sent later
+                self._client._logger.info("answers of jobs: %s", error)
+                return
+            finally:
+                self._flushing = False
 
     # ---- What happens by time ------------------------------------------------------------------
 
-    async def keep(self) -> None:
-        """Beats, asks for the level, ends a TAKE, sends what is left in the queue: to be called
-        again and again."""
+    async def _keep(self) -> None:
+        """Beats, asks for the level, ends a TAKE, sends what is left in the queue, reads what no
+        slot reads: to be called again and again."""
         now = time.monotonic()
-        again, self._again = self._again, []
-        self.answers.extend(again)
-        if self.stopping and self._takes and self._taking.up:
-            self.answers.append((None, ("CLIENT", "UNBLOCK", self._taking.up.session)))
-        try:
-            if now >= self._beat_at and self.running:
-                jobs = list(self.running.values())
-                beat = ("BEAT", *(word for job in jobs for word in (job.id, job.token)))
-                self.answers.append((None, beat))
-                self._beat_at = now + min(job.lease for job in jobs) / 3
-            if self._auto and now >= self._level_at and not self.stopping:
-                self._level_at = now + LEVEL_SECONDS
-                await self._ask_level()
-            if self.answers:
-                await self.flush()
-        except MillraceError as error:
-            self.logger.info("%s; trying again", error)
+        if self._wire:
+            self._wire.poll()
+        if self.stopping and self._taking and self._wire:
+            self.answers.append((None, ("CLIENT", "UNBLOCK", self._wire.session)))
+        if self.running and now >= self._beat_at:
+            jobs = list(self.running.values())
+            beat = ("BEAT", *(word for job in jobs for word in (job.id, job.token)))
+            self.answers.append((None, beat))
+            self._beat_at = now + min(job.lease for job in jobs) / 3
+        if self._auto and now >= self._level_at and not self.answers:
+            self._level_at = now + LEVEL_SECONDS
+            self.answers.extend((None, ("LEVEL", stage)) for stage in self.stages)
+        await self._flush()
+        self._more()
 
-    async def _ask_level(self) -> None:
-        try:
-            levels = [await self._answering.ask("LEVEL", stage) for stage in self.stages]
-            self.level = min(LEVEL_MOST, max(1, *levels))
-        except Incompatible:  # the server does not know LEVEL
-            self.level, self._auto = min(32, (os.cpu_count() or 1) + 4), False
-        self.more()
-
-    async def drain(self) -> None:
+    async def _drain(self) -> None:
         """Stops taking, waits for what runs for the grace, and gives the rest back."""
         self.stopping = True
-        await self._settle(self._grace, lambda: self.running or self._takes)
+        await self._settle(self._grace, lambda: self.running or self._taking)
         for job in list(self.running.values()):  # what is still running goes back, uncounted
-            self.ended(job, job.released())
+            self._ended(job, job.released())
             job.stop()
         await self._settle(RELEASE_SECONDS, lambda: False)
+        if self._wire:
+            self._wire.close()
 
     async def _settle(self, seconds: float, waits: Callable[[], Any]) -> None:
         """Until this does not wait any more and all is answered, or the time is over."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and (
-                waits() or self.answers or self._again or self._unconfirmed):
-            await self.keep()
-            await self._client.sleep(0.005)
-
-    def close_links(self) -> None:
-        self._taking.close()
-        self._answering.close()
+                waits() or (not self._error and (self.answers or self._flushing))):
+            await self._keep()
+            await self._bell.wait(DRAIN_TICK_SECONDS)
