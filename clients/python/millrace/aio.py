@@ -43,7 +43,8 @@ class LoopWire(Wire, asyncio.Protocol):
 
     def _flush(self) -> None:
         out, self._out = self._out, []
-        self._transport.write(b"".join(out))
+        if not self.why:
+            self._transport.write(b"".join(out))
 
     def watch(self, seconds: float = CHECK_SECONDS) -> None:
         self._timer.cancel()

@@ -60,10 +60,6 @@ def push_words(options: dict[str, Any]) -> list[Word]:
     return words
 
 
-def text_of(reply: Any) -> str:
-    return reply.decode() if isinstance(reply, bytes) else str(reply)
-
-
 class Client:
     """Connections, and how commands are sent there. Subclasses have sockets, threads or tasks."""
 
@@ -118,13 +114,12 @@ class Client:
                               f"started with: millrace serve --listen {where}") from None
         try:
             await self._greet(wire)
-        except (Usage, Incompatible) as error:
+        except BaseException as error:
             wire.close()
+            if not isinstance(error, (Usage, Incompatible)):
+                raise
             raise Incompatible(f"{where} does not speak the protocol of this library: {error}; "
                                "connect to a Millrace server of version 0.2 or later") from None
-        except BaseException:
-            wire.close()
-            raise
         self._logger.debug("connected to %s", where)
         return wire
 
@@ -166,7 +161,7 @@ class Client:
         wait in the server for so many seconds, or until time.monotonic() has this value."""
         pause, give_up = PAUSE_LEAST, time.monotonic() + REPEAT_SECONDS
         while True:
-            patience = wait + SILENCE_SECONDS if wait else None
+            patience = FOREVER_SECONDS if wait < 0 else wait + SILENCE_SECONDS if wait else None
             if until:
                 patience = max(0.001, until - time.monotonic())
             try:
@@ -187,20 +182,18 @@ class Client:
         except IndexError:
             name, number = "python-" + secrets.token_hex(16), 0
         try:
-            reply = await self._repeat(*head, "SOURCE", name, number + 1, *tail,
-                                       wait=room if room >= 0 else FOREVER_SECONDS)
+            reply = await self._repeat(*head, "SOURCE", name, number + 1, *tail, wait=room)
         except (Unreachable, Stopped):
             raise  # the number may have been used: the source is given up
         except MillraceError as error:
-            forgotten = isinstance(error, Gap)  # the source was not used for long
-            if not forgotten:
-                free.append((name, number))  # the next push has the number
-            if not again or not (forgotten or error.reason.endswith("connect again")):
-                raise
-            if not forgotten and self._main:  # this connection has too many refused sources
-                self._main.send([(encode("QUIT"), lambda _: None)])
+            # The source was not used for long, or the connection has too many refused sources.
+            if again and (isinstance(error, Gap) or error.reason.endswith("connect again")):
+                if self._main:
+                    self._main.send([(encode("QUIT"), lambda _: None)])
                 self._main = None
-            return await self._numbered(stage, room, head, tail, again=False)
+                return await self._numbered(stage, room, head, tail, again=False)
+            free.append((name, number))  # the next push has the number
+            raise
         if len(self._sources) > STAGES_KEPT:
             self._sources = {}
         free.append((name, number + (len(reply) if tail else 1)))
@@ -231,7 +224,7 @@ class Commands(Client):
         """Pushes a job and returns its id. Options: key, once, last, delay, deadline, attempts,
         meta, room; times are in seconds."""
         words: list[Word] = ["PUSH", stage, to_bytes(body), *push_words(options)]
-        return text_of(await self._numbered(stage, options.get("room", 0), words))
+        return str(readable(await self._numbered(stage, options.get("room", 0), words)))
 
     async def push_many(self, /, stage: str, items: Iterable[Any], **options: Any) -> list[str]:
         """Pushes bodies, or pairs of key and body, in order; returns their ids. All are pushed, or
@@ -253,7 +246,7 @@ class Commands(Client):
             except MillraceError as error:
                 error.ids = ids
                 raise
-            ids += map(text_of, reply)
+            ids += readable(reply)
         return ids
 
     async def call(self, /, stage: str, body: Any = b"", *, timeout: float = 30,
@@ -303,11 +296,9 @@ class Epic(EpicBase):
 
     async def push(self, /, number: int, body: Any = b"", **options: Any) -> str | None:
         """Pushes number `number`; None: it was pushed long ago, and its id is forgotten."""
-        room = options.get("room", 0)
-        reply = await self._client._repeat(
+        return readable(await self._client._repeat(  # type: ignore[no-any-return]
             "PUSH", self.stage, to_bytes(body), *push_words(options), "EPIC", self.name, number,
-            wait=room if room >= 0 else FOREVER_SECONDS)
-        return None if reply is None else text_of(reply)
+            wait=options.get("room", 0)))
 
     async def look(self) -> dict[str, Any]:
         """Its progress; `resume` is the first number that was not pushed, 1 for a new one."""

@@ -19,12 +19,12 @@ import ssl
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Generator, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Generator, TypeVar
 
 from .aio import AsyncMillrace
 from .client import GREETING_SECONDS, Client, Commands, Epic, EpicBase
 from .errors import Usage
-from .wire import CHECK_SECONDS, SILENCE_SECONDS, OnPush, Request, Wire
+from .wire import CHECK_SECONDS, OnPush, Wire
 from .worker import Job, Worker
 
 if TYPE_CHECKING:
@@ -78,10 +78,8 @@ class ThreadWire(Wire):
     def __init__(self, sock: socket.socket, on_push: OnPush) -> None:
         super().__init__(on_push)
         self._socket, self._used = sock, time.monotonic()
-        self._sending = threading.RLock()  # guards the order of requests
         self._reading = threading.Lock()
         self._tls = isinstance(sock, ssl.SSLSocket)
-        self.shut = sock.close
         sock.settimeout(None)
         if os.name == "posix":  # else a server that is silent is not given up
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO,
@@ -97,21 +95,16 @@ class ThreadWire(Wire):
         self._used = now
         return not self.why
 
-    def send(self, requests: Sequence[Request], patience: float = SILENCE_SECONDS) -> None:
-        with self._sending:
-            super().send(requests, patience)
-
     def write(self, data: bytes) -> None:
         try:
             self._socket.sendall(data)
         except OSError as error:
             self.close(str(error))
 
-    def close(self, why: str = "the connection was closed") -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # ends what other threads do there
-        with self._sending:
-            super().close(why)
+    def shut(self) -> None:
+        with contextlib.suppress(OSError):  # the server or another thread was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
     def wait(self, future: Future) -> None:
         with self._reading:
@@ -131,8 +124,10 @@ class ThreadWire(Wire):
 
     def _has_come(self, seconds: float) -> bool:
         poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(1000 * max(0, min(seconds, CHECK_SECONDS))))
+        with contextlib.suppress(ValueError):  # it was closed: that is what has come
+            poll.register(self._socket, select.POLLIN)
+            return bool(poll.poll(1000 * max(0, min(seconds, CHECK_SECONDS))))
+        return True
 
     def _read(self) -> None:
         try:
@@ -246,36 +241,34 @@ class Millrace(Client):
         if self._ends:
             self._ends.put(None)
 
-    def close(self) -> None:
-        self._close()
+    close = Client._close
 
     def __enter__(self) -> Millrace:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._close()
+        self.close()
 
-    def _live(self, ends: queue.SimpleQueue[Any], *handler: Any) -> None:
+    def _live(self, ends: queue.SimpleQueue[Any], stages: Any, handler: Callable[..., Any],
+              options: dict[str, Any]) -> None:
         """The thread of one worker. A handler that is a coroutine function has an event loop."""
+        async def work(client: Client) -> None:
+            worker = Worker(client, stages, handler, **options)
+            self._workers.append(worker)
+            if self._stopping:
+                worker.stop()
+            await worker.run()
+
+        async def work_in_loop() -> None:
+            async with AsyncMillrace(**self._options) as client:
+                await work(client)
         try:
-            if inspect.iscoroutinefunction(handler[1]):
-                asyncio.run(self._work_in_loop(*handler))
+            if inspect.iscoroutinefunction(handler):
+                asyncio.run(work_in_loop())
             else:
-                finish(self._work(self, *handler))
+                finish(work(self))
         except Exception as error:
             ends.put(error)
-
-    async def _work(self, client: Client, stages: Any, handler: Callable[..., Any],
-                    options: dict[str, Any]) -> None:
-        worker = Worker(client, stages, handler, **options)
-        self._workers.append(worker)
-        if self._stopping:
-            worker.stop()
-        await worker.run()
-
-    async def _work_in_loop(self, *handler: Any) -> None:
-        async with AsyncMillrace(**self._options) as client:
-            await self._work(client, *handler)
 
     # ---- What the coroutines await: it blocks -------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import json
 import ssl
+import threading
 import time
 import urllib.parse
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
@@ -172,6 +173,7 @@ class Wire:
         self.session = ""
         self.waiting: collections.deque[tuple[OnReply, float]] = collections.deque()  # until when
         self._on_push = on_push
+        self._sending = threading.RLock()  # guards the order of requests
         self._data = bytearray()
         self._needed = 0  # bytes without which no reply is whole
 
@@ -186,13 +188,13 @@ class Wire:
 
     def send(self, requests: Sequence[Request], patience: float = SILENCE_SECONDS) -> None:
         """Sends requests together; replies may take so many seconds."""
-        if self.why:
-            for _, on_reply in requests:
-                on_reply(Unreachable(self.why))
-            return
         until = time.monotonic() + patience
-        self.waiting.extend([(on_reply, until) for _, on_reply in requests])
-        self.write(b"".join([data for data, _ in requests]))
+        with self._sending:
+            self.waiting.extend([(on_reply, until) for _, on_reply in requests])
+            if not self.why:
+                self.write(b"".join([data for data, _ in requests]))
+            if self.why:
+                self._fail()
 
     async def exchange(self, requests: Sequence[Request],
                        patience: float = SILENCE_SECONDS) -> Any:
@@ -241,11 +243,13 @@ class Wire:
             self.close("the server does not answer")
 
     def close(self, why: str = "the connection was closed") -> None:
-        if self.why:
-            return
-        self.why = why
-        self.shut()
-        while self.waiting:
-            self.waiting.popleft()[0](Unreachable(why))
-        if self._on_push:
+        self.shut()  # before the lock, since it ends what other threads do there
+        with self._sending:
+            is_first, self.why = not self.why, self.why or why
+            self._fail()
+        if is_first and self._on_push:
             self._on_push(Push(["closed"]))
+
+    def _fail(self) -> None:
+        while self.waiting:
+            self.waiting.popleft()[0](Unreachable(self.why))

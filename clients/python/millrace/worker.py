@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import json
 import logging
 import threading
@@ -152,7 +153,7 @@ class Worker:
         self._pause = 0.0  # before the next attempt to take
         self._beat_at = self._level_at = 0.0
         self._bell = client._bell()
-        self._dozing = False  # until the bell rings
+        self._dozing = self._took = False  # until the bell rings; a job since the last look
         self._lock = threading.Lock()  # guards what follows
         self._jobs: collections.deque[Job] = collections.deque()  # that no slot has begun
         self._taking = self._beginning = False  # a slot takes; a slot is on its way
@@ -168,7 +169,8 @@ class Worker:
             while not self.stopping:
                 await self._keep()
                 self._dozing = True  # before the look, so that a job that is taken after it rings
-                self._dozing = not (self.running or self.answers)
+                self._dozing = not (self.running or self.answers or self._took)
+                self._took = False
                 await self._bell.wait(None if self._dozing else TICK_SECONDS)
                 self._dozing = False
         finally:
@@ -254,7 +256,8 @@ class Worker:
             self.running[job.id] = job
             self._jobs.append(job)
             self._beat_at = min(self._beat_at, time.monotonic() + job.lease / 3)
-        if self._dozing and self._jobs:
+            self._took = True
+        if self._dozing and self._took:
             self._bell.ring()
 
     def _pushed(self, message: Push) -> None:
@@ -273,16 +276,17 @@ class Worker:
         """What waits to be sent; plain commits together."""
         requests: list[Request] = []
         plain: list[Job] = []
-        while self.answers:
-            job, words = self.answers.popleft()
-            if job and len(words) == 3 and words[0] == "DONE":
-                plain.append(job)
-            else:
-                requests.append((encode(*words), partial(self._answered, job, words)))
-            if plain and (len(plain) == COMMITTED_TOGETHER or not self.answers):
-                ids = [word for job in plain for word in (job.id, job.token)]
-                requests.append((encode("DONEMANY", *ids), partial(self._committed, plain)))
-                plain = []
+        with contextlib.suppress(IndexError):  # another slot may have the last ones
+            while True:
+                job, words = self.answers.popleft()
+                if (job and words[0] == "DONE" and len(words) == 3
+                        and len(plain) < COMMITTED_TOGETHER):
+                    plain.append(job)
+                else:
+                    requests.append((encode(*words), partial(self._answered, job, words)))
+        if plain:
+            ids = [word for job in plain for word in (job.id, job.token)]
+            requests.append((encode("DONEMANY", *ids), partial(self._committed, plain)))
         return requests
 
     def _committed(self, jobs: list[Job], reply: Any) -> None:
@@ -309,7 +313,9 @@ class Worker:
             self._flushing = True
             try:
                 wire = await self._client._shared()
-                await wire.exchange(self._requests())
+                requests = self._requests()
+                if requests:  # else they have left with a TAKE
+                    await wire.exchange(requests)
             except MillraceError as error:  # what is left is sent later
                 self._client._logger.info("answers of jobs: %s", error)
                 return
@@ -340,18 +346,14 @@ class Worker:
     async def _drain(self) -> None:
         """Stops taking, waits for what runs for the grace, and gives the rest back."""
         self.stopping = True
-        await self._settle(self._grace, lambda: self.running or self._taking)
-        for job in list(self.running.values()):  # what is still running goes back, uncounted
-            self._ended(job, job.released())
-            job.stop()
-        await self._settle(RELEASE_SECONDS, lambda: False)
+        for seconds in self._grace, RELEASE_SECONDS:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until and (self.running or self._taking or self._flushing
+                                                or (self.answers and not self._error)):
+                await self._keep()
+                await self._bell.wait(DRAIN_TICK_SECONDS)
+            for job in list(self.running.values()):  # what still runs goes back, uncounted
+                self._ended(job, job.released())
+                job.stop()
         if self._wire:
             self._wire.close()
-
-    async def _settle(self, seconds: float, waits: Callable[[], Any]) -> None:
-        """Until this does not wait any more and all is answered, or the time is over."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and (
-                waits() or (not self._error and (self.answers or self._flushing))):
-            await self._keep()
-            await self._bell.wait(DRAIN_TICK_SECONDS)
