@@ -24,7 +24,7 @@ VALUES = ["OK", b"a\r\nbc", None, None, -12, 1.5, True, [1, [], b""], {"name": b
 class Unsent(Wire):
     """A connection without a socket."""
 
-    def write(self, data):
+    def write(self, data, alone):
         pass
 
     def shut(self):

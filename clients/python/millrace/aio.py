@@ -35,11 +35,13 @@ class LoopWire(Wire, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.feed(data)
 
-    def write(self, data: bytes) -> None:
-        """Commands of one turn of the loop leave together."""
-        if not self._out:
+    def write(self, data: bytes, alone: bool) -> None:
+        """Commands leave together with others of the same turn of the loop."""
+        if not self._out and not alone:
             self._call_soon(self._flush)
         self._out.append(data)
+        if alone:
+            self._flush()
 
     def _flush(self) -> None:
         out, self._out = self._out, []
@@ -73,11 +75,14 @@ class LoopBell:
 class AsyncMillrace(Commands):
     """A client. It connects when it is first used; `async with` closes it."""
 
+    _slots_stay = False
+
     def __init__(self, url: str | None = None, **options: Any) -> None:
         super().__init__(url, **options)
         self._bell, self._sleep = LoopBell, asyncio.sleep
         self.workers: set[Worker] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._context = contextvars.copy_context()  # of each job before its handler changes it
         self._dialling: asyncio.Lock | None = None
         self._threads = concurrent.futures.ThreadPoolExecutor(workers.LEVEL_MOST, "millrace")
 
@@ -97,20 +102,18 @@ class AsyncMillrace(Commands):
             return await self._reconnect()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
+        task: asyncio.Task[None] = self._context.run(asyncio.create_task, coroutine)  # type: ignore
         self._tasks.add(task)  # the loop does not keep it
         task.add_done_callback(self._tasks.discard)
 
     async def _invoke(self, handler: Callable[..., Any], job: workers.Job) -> Any:
-        """A coroutine function runs as a task, another one in a thread."""
-        loop = asyncio.get_running_loop()
+        """A coroutine function runs in the task of its slot, another one in a thread."""
         if not inspect.iscoroutinefunction(handler):
-            run = contextvars.copy_context().run
-            return await loop.run_in_executor(self._threads, run, handler, job)
-        task = loop.create_task(handler(job))
-        job.on_stop = task.cancel
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, contextvars.copy_context().run, handler, job)
+        job.on_stop = getattr(asyncio.current_task(), "cancel")
         try:
-            return await task
+            return await handler(job)
         finally:
             job.on_stop = None  # a cancellation that comes now is too late
 

@@ -95,7 +95,7 @@ class ThreadWire(Wire):
         self._used = now
         return not self.why
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, alone: bool) -> None:
         try:
             self._socket.sendall(data)
         except OSError as error:

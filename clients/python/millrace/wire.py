@@ -165,7 +165,7 @@ class Wire:
     """A connection. Subclasses have the socket, and futures that fit it."""
 
     future: Callable[[], Any]  # what can be awaited, and has done() and set_result()
-    write: Callable[[bytes], None]
+    write: Callable[[bytes, bool], None]  # True: no reply is awaited before
     shut: Callable[[], None]  # ends the socket
 
     def __init__(self, on_push: OnPush = None) -> None:
@@ -190,9 +190,10 @@ class Wire:
         """Sends requests together; replies may take so many seconds."""
         until = time.monotonic() + patience
         with self._sending:
+            alone = not self.waiting
             self.waiting.extend([(on_reply, until) for _, on_reply in requests])
             if not self.why:
-                self.write(b"".join([data for data, _ in requests]))
+                self.write(b"".join([data for data, _ in requests]), alone)
             if self.why:
                 self._fail()
 

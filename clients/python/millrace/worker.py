@@ -156,7 +156,8 @@ class Worker:
         self._dozing = self._took = False  # until the bell rings; a job since the last look
         self._lock = threading.Lock()  # guards what follows
         self._jobs: collections.deque[Job] = collections.deque()  # that no slot has begun
-        self._taking = self._beginning = False  # a slot takes; a slot is on its way
+        self._taking = False
+        self._beginning = 0  # slots that are on their way
 
     def stop(self) -> None:
         """Takes no more; what runs goes on. From any thread."""
@@ -189,17 +190,21 @@ class Worker:
         return 0 if self.stopping else self.level - len(self.running)
 
     def _more(self) -> None:
-        """Begins a slot if there is something to do that no slot does."""
+        """Begins slots if there is something to do that no slot does."""
         with self._lock:
-            if self._beginning or not (self._jobs or (not self._taking and self.free > 0)):
-                return
-            self._beginning = True
-        self._client._spawn(self._slot())
+            needed = len(self._jobs) + (not self._taking and self.free > 0)
+            if self._client._slots_stay:  # the next one begins another, if it is still needed
+                needed = min(needed, 1)
+            needed -= self._beginning
+            self._beginning += max(0, needed)
+        for _ in range(needed):
+            self._client._spawn(self._slot())
 
     async def _slot(self) -> None:
+        with self._lock:
+            self._beginning -= 1
         while True:
             with self._lock:
-                self._beginning = False
                 job = self._jobs.popleft() if self._jobs else None
                 if not job and (self._taking or self.free <= 0):
                     return
@@ -209,8 +214,12 @@ class Worker:
                 continue
             self._more()
             self._ended(job, await self._handle(job))
-            if self._taking or self._jobs or self.free <= 0:
+            if not self._client._slots_stay:
+                self._more()
+            if self._taking or self.free <= 0 or (self._jobs and self._client._slots_stay):
                 await self._flush()
+            if not self._client._slots_stay:
+                return
 
     async def _handle(self, job: Job) -> Words:
         try:
