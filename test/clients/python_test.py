@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """python_test.py BUILD: what library_test.py cannot see of the Python library: replies that come in pieces, replies that
-make no sense, the package, and its guide. Speaks TAP."""
+make no sense, asyncio, the package, and its guide. Speaks TAP."""
+import asyncio
+import contextvars
 import os
 import re
 import subprocess
 import sys
+import threading
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 LIBRARY = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../clients/python"))
 sys.path.insert(0, LIBRARY)
-from millrace import Full, Unreachable
+from millrace import AsyncMillrace, Cancelled, Full, Millrace, Timeout, Unreachable
 from millrace.wire import Push, Wire, address_of, encode
 from running import Running, wait_until
 from served import Client, Server, path, write
@@ -74,6 +77,84 @@ def addresses_are_read_and_bad_ones_refused():
         except ValueError:
             continue
         check(False, f"{bad} was taken")
+
+
+changed = contextvars.ContextVar("changed", default=False)
+
+
+class Held:
+    """A handler that waits until its job is cancelled."""
+
+    def __init__(self):
+        self.started, self.stopped, self.seen = asyncio.Event(), asyncio.Event(), []
+
+    async def handle(self, job):
+        self.seen.append(changed.get())
+        changed.set(True)
+        if job.body != "hold":
+            return job.body
+        self.started.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.stopped.set()
+
+
+@case
+def coroutines_are_cancelled_and_have_contexts_of_their_own():
+    async def run():
+        held = Held()
+        async with AsyncMillrace(server.url) as m:
+            m.work("s", held.handle, concurrency=2)
+            calls = [m.call("s", {"n": n}) for n in range(20)]
+            equal(await asyncio.gather(*calls), [{"n": n} for n in range(20)])
+            equal(set(held.seen), {False})
+            job = await m.push("s", "hold")
+            await held.started.wait()
+            equal(await m.cancel(job), 1)
+            await held.stopped.wait()
+            try:
+                check(False, await m.wait(job))
+            except Cancelled:
+                pass
+            held.started.clear(), held.stopped.clear()
+            calling = asyncio.ensure_future(m.call("s", "hold"))
+            await held.started.wait()
+            calling.cancel()
+            await held.stopped.wait()
+            try:
+                check(False, await m.call("none", "x", timeout=0.1, deadline=60))
+            except Timeout:
+                pass
+            m.work("thread", lambda job: str(threading.current_thread() is threading.main_thread()))
+            equal(await m.call("thread", "x"), "False")
+
+    async def leave():
+        held, m = Held(), AsyncMillrace(server.url)
+        m.work("left", held.handle)
+        job = await m.push("left", "hold")
+        await held.started.wait()
+        return job
+    with Server("--store", "mem:") as server:
+        asyncio.run(run())
+        with Millrace(server.url) as m:
+            shown = m.job(asyncio.run(leave()))
+            equal((shown["status"], shown["attempt"]), ("waiting", 0))
+
+
+@case
+def coroutines_and_functions_work_side_by_side():
+    with Server("--store", "mem:") as server, Millrace(server.url) as m:
+        async def inner(job):
+            return f"inner {job.body}"
+        m.worker("inner", concurrency=2)(inner)
+        m.worker("outer", concurrency=2)(lambda job: "outer " + m.call("inner", job.body))
+        for _ in range(2):
+            working = threading.Thread(target=m.run)
+            working.start()
+            equal(m.call("outer", "x", timeout=TIMEOUT_S), "outer inner x")
+            m.stop()
+            working.join()
 
 
 @case

@@ -48,14 +48,14 @@ class LoopWire(Wire, asyncio.Protocol):
         if not self.why:
             self._transport.write(b"".join(out))
 
-    def watch(self, seconds: float = CHECK_SECONDS) -> None:
+    def watch(self, seconds: float) -> None:
         self._timer.cancel()
         self._timer = self._call_later(seconds, self._check)
 
     def _check(self) -> None:
         self.check_silence()
         if not self.why:
-            self.watch()
+            self.watch(min(self.seconds_left(), CHECK_SECONDS))
 
 
 class LoopBell:
