@@ -5,12 +5,16 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import functools
 import inspect
 from typing import Any, Callable, Coroutine
 
 from . import worker as workers
 from .client import GREETING_SECONDS, Commands, Epic
 from .wire import CHECK_SECONDS, OnPush, Wire
+
+
+is_coroutine_function = functools.lru_cache(maxsize=64)(inspect.iscoroutinefunction)
 
 
 class LoopWire(Wire, asyncio.Protocol):
@@ -108,7 +112,7 @@ class AsyncMillrace(Commands):
 
     async def _invoke(self, handler: Callable[..., Any], job: workers.Job) -> Any:
         """A coroutine function runs in the task of its slot, another one in a thread."""
-        if not inspect.iscoroutinefunction(handler):
+        if not is_coroutine_function(handler):
             return await asyncio.get_running_loop().run_in_executor(
                 self._threads, contextvars.copy_context().run, handler, job)
         job.on_stop = getattr(asyncio.current_task(), "cancel")

@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 import traceback
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Callable
 
 from .client import PAUSE_LEAST, PAUSE_MOST, Client, push_words, trace
@@ -33,6 +33,7 @@ COMMITTED_TOGETHER = 1000
 LEVEL_MOST = 1024
 RELEASE_SECONDS = 1.0  # for handlers to end whose jobs were given back
 Words = tuple[Word, ...]
+encode_once = lru_cache(maxsize=1024)(encode)  # a worker says the same TAKE again and again
 
 
 class Job:
@@ -142,7 +143,8 @@ class Worker:
         self._client, self._handler, self._grace = client, handler, grace
         self._lease: list[Word] = ["LEASE", milliseconds(lease)] if lease else []
         self._auto = concurrency == "auto"
-        self._levels = dict.fromkeys(self.stages, 2 if self._auto else int(concurrency))
+        self.level: int = 2 if self._auto else int(concurrency)
+        self._levels: dict[Word, int] = {}  # of each stage
         self.stopping = False
         self._error: MillraceError | None = None  # that has ended it
         self.running: dict[str, Job] = {}
@@ -182,10 +184,6 @@ class Worker:
     # ---- Slots ---------------------------------------------------------------------------------
 
     @property
-    def level(self) -> int:
-        return max(self._levels.values())
-
-    @property
     def free(self) -> int:
         return 0 if self.stopping else self.level - len(self.running)
 
@@ -201,6 +199,7 @@ class Worker:
             self._client._spawn(self._slot())
 
     async def _slot(self) -> None:
+        stays = self._client._slots_stay
         with self._lock:
             self._beginning -= 1
         while True:
@@ -214,11 +213,11 @@ class Worker:
                 continue
             self._more()
             self._ended(job, await self._handle(job))
-            if not self._client._slots_stay:
+            if not stays:
                 self._more()
-            if self._taking or self.free <= 0 or (self._jobs and self._client._slots_stay):
+            if self._taking or self.free <= 0 or (self._jobs and stays):
                 await self._flush()
-            if not self._client._slots_stay:
+            if not stays:
                 return
 
     async def _handle(self, job: Job) -> Words:
@@ -242,8 +241,8 @@ class Worker:
         try:
             if not self._wire or self._wire.why:
                 self._wire = await self._client._dial(self._pushed)
-            take = encode("TAKE", *self.stages, "COUNT", max(1, self.free), "WAIT",
-                          milliseconds(TAKE_SECONDS), "SLOTS", self.level, *self._lease)
+            take = encode_once("TAKE", *self.stages, "COUNT", max(1, self.free), "WAIT",
+                               milliseconds(TAKE_SECONDS), "SLOTS", self.level, *self._lease)
             await self._wire.exchange([*self._requests(), (take, self._taken)],
                                       TAKE_SECONDS + SILENCE_SECONDS)
             self._pause = 0.0
@@ -306,7 +305,8 @@ class Worker:
         if isinstance(reply, list):  # to BEAT and PROGRESS: the jobs to stop
             self._stop_jobs(reply)
         elif words[0] == "LEVEL" and isinstance(reply, int):
-            self._levels[str(words[1])] = max(1, min(LEVEL_MOST, reply))
+            self._levels[words[1]] = reply
+            self.level = max(1, min(LEVEL_MOST, max(self._levels.values())))
         elif job and isinstance(reply, (Unreachable, Stopped)):
             self.answers.append((job, words))
         elif isinstance(reply, MillraceError):
