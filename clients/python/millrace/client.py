@@ -68,7 +68,7 @@ class Client:
     _sleep: Callable[[float], Awaitable[None]]
     _bell: Callable[[], Any]  # something with ring(), for any thread, and wait(seconds)
     _spawn: Callable[[Coroutine[Any, Any, None]], None]  # runs it beside the caller
-    _slots_stay = True  # or each job has a new slot, where that is cheap
+    _slots_stay = True  # or a slot has one job, so that each has its own context
     _invoke: Callable[[Callable[..., Any], Any], Awaitable[Any]]  # a handler in its own context
 
     def __init__(self, url: str | None = None, *, token: str | None = None,

@@ -199,26 +199,23 @@ class Worker:
             self._client._spawn(self._slot())
 
     async def _slot(self) -> None:
-        stays = self._client._slots_stay
+        fresh, stays = True, self._client._slots_stay
         with self._lock:
             self._beginning -= 1
         while True:
             with self._lock:
-                job = self._jobs.popleft() if self._jobs else None
-                if not job and (self._taking or self.free <= 0):
+                job = self._jobs.popleft() if self._jobs and fresh else None
+                if not job and (self._taking or self.free <= 0 or not fresh and self._beginning):
                     return
                 self._taking |= not job
+            fresh = stays
             if not job:
                 await self._take()
                 continue
             self._more()
             self._ended(job, await self._handle(job))
-            if not stays:
-                self._more()
             if self._taking or self.free <= 0 or (self._jobs and stays):
                 await self._flush()
-            if not stays:
-                return
 
     async def _handle(self, job: Job) -> Words:
         try:
@@ -238,6 +235,7 @@ class Worker:
 
     async def _take(self) -> None:
         """One TAKE; after a passing error it waits for a while."""
+        answered = False
         try:
             if not self._wire or self._wire.why:
                 self._wire = await self._client._dial(self._pushed)
@@ -245,7 +243,7 @@ class Worker:
                                milliseconds(TAKE_SECONDS), "SLOTS", self.level, *self._lease)
             await self._wire.exchange([*self._requests(), (take, self._taken)],
                                       TAKE_SECONDS + SILENCE_SECONDS)
-            self._pause = 0.0
+            self._pause, answered = 0.0, True
         except MillraceError as error:
             if error.lasting or not isinstance(error, (Unreachable, Stopped, Full)):
                 self._error = error
@@ -255,11 +253,15 @@ class Worker:
             self._pause = min(max(2 * self._pause, PAUSE_LEAST), PAUSE_MOST)
             await self._client._sleep(0 if self.stopping else self._pause)
         finally:
-            self._taking = False
+            if not answered:  # else another slot may take already
+                self._taking = False
 
     def _taken(self, reply: Any) -> None:
         """Before what follows the reply is read, such as the cancellation of one of its jobs."""
-        for row in reply if isinstance(reply, list) else ():
+        if isinstance(reply, MillraceError):
+            return
+        self._taking = False
+        for row in reply:
             job = Job(self, row)
             self.running[job.id] = job
             self._jobs.append(job)
@@ -267,6 +269,8 @@ class Worker:
             self._took = True
         if self._dozing and self._took:
             self._bell.ring()
+        if not self._client._slots_stay:
+            self._more()
 
     def _pushed(self, message: Push) -> None:
         if message[0] == "closed":  # leases end with their connection
