@@ -2,7 +2,8 @@
 
 A slot is a thread or a task. It runs a job that was taken; if there is none and no other slot takes,
 it takes; else it ends. So a handler that returns at once needs no switch between threads. A slot
-that begins a job begins another slot if there is more to do.
+that begins a job begins another slot if there is more to do. With asyncio a slot runs one job, in
+whose context nothing is left of another one, and then takes.
 
 What answers a job waits in a queue. If a TAKE is sent next, the queue leaves before it in the same
 write; if one waits in the server already, the queue leaves on the connection of the client.
