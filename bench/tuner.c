@@ -3,6 +3,8 @@
 //     tuner zoo [SEEDS [FIRST]]       simulated workloads of zoo.h: a table
 //     tuner plot DIR [SEED]           level and throughput over time, as DIR/*.svg
 //     tuner start [JOBS [SEEDS]]      short runs from the start, as times of the best level
+//     tuner rivals [CURVES [SEED [FILE]]]   beside published algorithms, in the zoo and on random
+//                                     curves; FILE: a plot; see tuner_rivals.c
 //     tuner cost [EVENTS]             time to feed it a completion
 //     tuner real [SECONDS [NAME]]     real workloads beside fixed levels, SECONDS (10) a tuned run:
 //                                     nine in 18 minutes; see tuner_real.c
@@ -14,6 +16,7 @@
 #include "bench/measure.h"
 #include "bench/santa.h"
 #include "bench/tuner_real.h"
+#include "bench/tuner_rivals.h"
 #include "tools/plot.h"
 #include "tune/climb.h"
 
@@ -22,6 +25,7 @@
 #include <string.h>
 
 enum { SEEDS = 32, FIRST_SEED = 70000, COST_EVENTS = 20000000, REAL_SECONDS = 10 };
+enum { CURVES = 200, CURVES_SEED = 20261118 };
 
 #define ASK_NS 250000000
 #define CONVERGED_WITHIN 10000.0
@@ -358,10 +362,13 @@ int main(int argc, char **argv) {
         return plot(argv[2], argument(argc, argv, 3, FIRST_SEED));
     if (strcmp(what, "start") == 0)
         return start(argument(argc, argv, 2, 200), argument(argc, argv, 3, SEEDS));
+    if (strcmp(what, "rivals") == 0)
+        return tuner_rivals((uint32_t)argument(argc, argv, 2, CURVES),
+                            argument(argc, argv, 3, CURVES_SEED), argc > 4 ? argv[4] : NULL);
     if (strcmp(what, "cost") == 0)
         return cost(argument(argc, argv, 2, COST_EVENTS));
     if (strcmp(what, "real") == 0)
         return tuner_real(argument(argc, argv, 2, REAL_SECONDS), argc > 3 ? argv[3] : "");
-    fprintf(stderr, "tuner zoo|plot|cost|real: see the head of bench/tuner.c\n");
+    fprintf(stderr, "tuner zoo|plot|start|rivals|cost|real: see the head of bench/tuner.c\n");
     return 2;
 }

@@ -102,6 +102,10 @@ static double curve_speed(const struct zoo_curve *c, double n) {
         return 1 / (1 + c->a * (n - 1) + c->b * n * (n - 1));
     case ZOO_CLIFF:
         return n <= c->a ? 1 : pow(c->a / n, 1 + c->b);
+    case ZOO_BEND:
+        return n <= c->a ? 1 : (c->a + (fmin(n, c->b) - c->a) / 3) / n;
+    case ZOO_MESA:
+        return fmin(1, c->a / n) * (n <= c->b ? 1 : sqrt(c->b / n));
     case ZOO_LOCK:
         break;
     }
@@ -109,32 +113,53 @@ static double curve_speed(const struct zoo_curve *c, double n) {
 }
 
 // Mean value analysis: what an arriving job finds at the lock is what one job fewer leaves there.
-static double lock_throughput(const struct zoo *z, double under_lock_s, uint32_t level) {
-    double queue = 0, rate = 0;
-    for (uint32_t n = 1; n <= level; n++) {
+static void lock_throughput(const struct zoo *z, double under_lock_s, double out[TUNER_MOST + 1]) {
+    double queue = 0;
+    for (uint32_t n = 1; n <= z->most; n++) {
         double at_lock_s = under_lock_s * (1 + queue);
-        rate = n / (z->mean_s + at_lock_s);
-        queue = rate * at_lock_s;
+        out[n] = n / (z->mean_s + at_lock_s);
+        queue = out[n] * at_lock_s;
     }
-    return rate;
+}
+
+static void throughputs(const struct zoo *z, uint32_t phase, double out[TUNER_MOST + 1]) {
+    const struct zoo_curve *c = &z->curves[phase];
+    out[0] = 0;
+    if (c->kind == ZOO_LOCK)
+        lock_throughput(z, c->a, out);
+    for (uint32_t n = 1; c->kind != ZOO_LOCK && n <= z->most; n++)
+        out[n] = n * curve_speed(c, n) / z->mean_s;
+}
+
+static double best_of(const struct zoo *z, const double rates[TUNER_MOST + 1]) {
+    double best = 0;
+    for (uint32_t n = 1; n <= z->most; n++)
+        best = fmax(best, rates[n]);
+    return best;
 }
 
 double zoo_throughput(const struct zoo *z, uint32_t phase, uint32_t level) {
-    const struct zoo_curve *c = &z->curves[phase];
-    if (c->kind == ZOO_LOCK)
-        return lock_throughput(z, c->a, level);
-    return level * curve_speed(c, level) / z->mean_s;
+    double rates[TUNER_MOST + 1];
+    throughputs(z, phase, rates);
+    return rates[level];
+}
+
+uint32_t zoo_shares(const struct zoo *z, uint32_t phase, double near, double out[TUNER_MOST + 1]) {
+    throughputs(z, phase, out);
+    double best = best_of(z, out);
+    for (uint32_t n = 1; n <= z->most; n++)
+        out[n] /= best;
+    uint32_t level = 1;
+    while (out[level] < near)
+        level++;
+    return level;
 }
 
 double zoo_best(const struct zoo *z, uint32_t phase, uint32_t *out_level) {
-    double best = 0;
-    for (uint32_t n = 1; n <= z->most; n++)
-        best = fmax(best, zoo_throughput(z, phase, n));
-    uint32_t level = 1;
-    while (zoo_throughput(z, phase, level) < .99 * best)
-        level++;
-    *out_level = level;
-    return best;
+    double rates[TUNER_MOST + 1], shares[TUNER_MOST + 1];
+    throughputs(z, phase, rates);
+    *out_level = zoo_shares(z, phase, .99, shares);
+    return best_of(z, rates);
 }
 
 // ---- Events -----------------------------------------------------------------------------------
@@ -142,17 +167,28 @@ double zoo_best(const struct zoo *z, uint32_t phase, uint32_t *out_level) {
 struct event {
     double at; // work or time
     double started_s, arrived_s;
+    uint32_t party;
     bool locks; // it asks for the lock; else the job is completed
+};
+
+// A tuner with its jobs.
+struct party {
+    struct zoo_tuner tuner;
+    struct zoo_run *run;
+    uint32_t in_flight;
+    double begins_s, times; // of the length of jobs
 };
 
 struct sim {
     const struct zoo *zoo;
-    struct zoo_tuner tuner;
-    struct zoo_run *run;
+    struct party parties[ZOO_TUNERS];
+    uint32_t party_count;
     uint64_t random;
     double now_s, work;
     uint32_t phase, in_flight;
     double shares[TUNER_MOST + 1]; // of the phase's best throughput, by level
+    uint32_t cheapest;             // the lowest with 97 % of it
+    double factor, next_noise_s;   // of the speed
     struct event heap[2 * TUNER_MOST];
     size_t events;
     bool locked;
@@ -191,25 +227,41 @@ static bool has_lock(const struct sim *s) {
 }
 
 static double speed(const struct sim *s) {
-    return has_lock(s) ? 1 : curve_speed(&s->zoo->curves[s->phase], s->in_flight);
+    return s->factor *
+           (has_lock(s) ? 1 : curve_speed(&s->zoo->curves[s->phase], s->in_flight));
 }
 
-static uint32_t level_now(const struct sim *s) {
-    return s->tuner.level(s->tuner.tuner);
+static bool has_begun(const struct sim *s, const struct party *p) {
+    return s->now_s >= p->begins_s;
 }
 
-static void note_step(struct sim *s) {
-    struct zoo_run *r = s->run;
+static uint32_t level_of(const struct sim *s, const struct party *p) {
+    return has_begun(s, p) ? p->tuner.level(p->tuner.tuner) : 0;
+}
+
+static uint32_t level_of_all(const struct sim *s) {
+    uint32_t level = 0;
+    for (uint32_t i = 0; i < s->party_count; i++)
+        level += level_of(s, &s->parties[i]);
+    return level;
+}
+
+static void note_step(struct sim *s, struct party *p) {
+    struct zoo_run *r = p->run;
+    uint32_t all = level_of_all(s);
     struct zoo_step step = { .at_s = s->now_s,
                              .completed = r->completed,
-                             .level = level_now(s),
-                             .share = s->shares[level_now(s)] };
+                             .level = level_of(s, p),
+                             .share = s->shares[all < s->zoo->most ? all : s->zoo->most],
+                             .times = (double)all / s->cheapest };
     if (r->count > 0) {
         const struct zoo_step *last = &r->steps[r->count - 1];
-        if (last->level == step.level && last->share == step.share)
+        if (last->level == step.level && last->share == step.share && last->times == step.times)
             return;
-        step.share_sum = last->share_sum + last->share * (s->now_s - last->at_s);
-        step.level_sum = last->level_sum + last->level * (s->now_s - last->at_s);
+        double lasted_s = s->now_s - last->at_s;
+        step.share_sum = last->share_sum + last->share * lasted_s;
+        step.level_sum = last->level_sum + last->level * lasted_s;
+        step.times_sum = last->times_sum + last->times * lasted_s;
     }
     if (r->count == r->room) {
         r->room = r->room ? 2 * r->room : 64;
@@ -219,9 +271,9 @@ static void note_step(struct sim *s) {
     r->steps[r->count++] = step;
 }
 
-static void feed_tuner(struct sim *s, struct tuner_event e, uint64_t waited_ns) {
+static void feed_tuner(struct sim *s, struct party *p, struct tuner_event e, uint64_t waited_ns) {
     e.now_ns = (uint64_t)(s->now_s * 1e9);
-    s->tuner.feed(s->tuner.tuner, &e, waited_ns);
+    p->tuner.feed(p->tuner.tuner, &e, waited_ns);
 }
 
 // ---- Arrivals ---------------------------------------------------------------------------------
@@ -248,8 +300,8 @@ static void arrive(struct sim *s) {
     }
     s->waiting[s->waiting_first + s->waiting_count++] = s->now_s;
     plan_arrival(s);
-    if (s->tuner.arrive)
-        s->tuner.arrive(s->tuner.tuner);
+    if (s->parties[0].tuner.arrive)
+        s->parties[0].tuner.arrive(s->parties[0].tuner.tuner);
 }
 
 // When the next job to start arrived; false: there is none.
@@ -269,11 +321,23 @@ static bool next_job(struct sim *s, double *out_arrived_s) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static void start_jobs(struct sim *s) {
+static double draw_size(struct sim *s, const struct party *p) {
+    const struct zoo *z = s->zoo;
+    double mean_s = z->mean_s * p->times;
+    if (z->longs > 0) {
+        mean_s /= .9 + .1 * z->longs;
+        mean_s *= random_unit(&s->random) <= .1 ? z->longs : 1;
+    }
+    return z->sigma > 0 ? random_lognormal(&s->random, mean_s, z->sigma) : mean_s;
+}
+
+static void start_jobs(struct sim *s, uint32_t party) {
+    struct party *p = &s->parties[party];
     double arrived_s;
-    while (s->in_flight < level_now(s) && next_job(s, &arrived_s)) {
-        double size = random_lognormal(&s->random, s->zoo->mean_s, s->zoo->sigma);
-        heap_push(s, (struct event){ s->work + size, s->now_s, arrived_s, has_lock(s) });
+    while (p->in_flight < level_of(s, p) && next_job(s, &arrived_s)) {
+        heap_push(s, (struct event){ s->work + draw_size(s, p), s->now_s, arrived_s, party,
+                                     has_lock(s) });
+        p->in_flight++;
         s->in_flight++;
     }
 }
@@ -286,15 +350,17 @@ static void pass_lock(struct sim *s, struct event e) {
 }
 
 static void complete(struct sim *s, const struct event *e) {
-    s->run->completed++;
-    feed_tuner(s,
+    struct party *p = &s->parties[e->party];
+    p->run->completed++;
+    feed_tuner(s, p,
                (struct tuner_event){ .kind = TUNER_COMPLETED,
-                                     .in_flight = s->in_flight,
+                                     .in_flight = p->in_flight,
                                      .ran_ns = (uint64_t)((s->now_s - e->started_s) * 1e9) },
                (uint64_t)((e->started_s - e->arrived_s) * 1e9));
+    p->in_flight--;
     s->in_flight--;
-    if (s->zoo->rate > 0 && s->waiting_count == 0 && s->in_flight < level_now(s))
-        feed_tuner(s, (struct tuner_event){ .kind = TUNER_STARVED }, 0);
+    if (s->zoo->rate > 0 && s->waiting_count == 0 && p->in_flight < level_of(s, p))
+        feed_tuner(s, p, (struct tuner_event){ .kind = TUNER_STARVED }, 0);
 }
 
 static void handle(struct sim *s, struct event e) {
@@ -317,21 +383,48 @@ static void handle(struct sim *s, struct event e) {
 // The processors are idle while fewer are in flight than a knee allows.
 static bool feed_idle(struct sim *s, double until_s) {
     const struct zoo *z = s->zoo;
-    if (z->idle_s == 0 || s->now_s + z->idle_s > until_s || s->in_flight < level_now(s) ||
+    if (z->idle_s == 0 || s->now_s + z->idle_s > until_s || s->in_flight < level_of_all(s) ||
         s->in_flight > z->curves[s->phase].a / 2)
         return false;
     s->work += z->idle_s * speed(s);
     s->now_s += z->idle_s;
-    feed_tuner(s, (struct tuner_event){ .kind = TUNER_IDLE }, 0);
+    for (uint32_t i = 0; i < s->party_count; i++)
+        feed_tuner(s, &s->parties[i], (struct tuner_event){ .kind = TUNER_IDLE }, 0);
     return true;
+}
+
+// Lets time pass in which nothing ends.
+static void pass(struct sim *s, double until_s) {
+    s->work += s->events ? (until_s - s->now_s) * speed(s) : 0;
+    s->now_s = until_s;
+}
+
+static void change_speed(struct sim *s) {
+    s->factor = random_lognormal(&s->random, 1, s->zoo->noise);
+    s->next_noise_s += random_exponential(&s->random, s->zoo->noise_s);
+}
+
+// When a tuner begins next.
+static double next_begin_s(const struct sim *s) {
+    double next_s = INFINITY;
+    for (uint32_t i = 0; i < s->party_count; i++)
+        if (!has_begun(s, &s->parties[i]))
+            next_s = fmin(next_s, s->parties[i].begins_s);
+    return next_s;
 }
 
 // Moves to the next thing that happens. The station's speed holds until then.
 static void advance(struct sim *s) {
     double end_s = s->events ? s->now_s + (s->heap[0].at - s->work) / speed(s) : INFINITY;
+    double begin_s = next_begin_s(s);
+    if (fmin(begin_s, s->next_noise_s) < end_s) {
+        pass(s, fmin(begin_s, s->next_noise_s));
+        if (s->now_s == s->next_noise_s)
+            change_speed(s);
+        return;
+    }
     if (s->zoo->rate > 0 && s->next_arrival_s <= end_s) {
-        s->work += s->events ? (s->next_arrival_s - s->now_s) * speed(s) : 0;
-        s->now_s = s->next_arrival_s;
+        pass(s, s->next_arrival_s);
         arrive(s);
         return;
     }
@@ -343,36 +436,55 @@ static void advance(struct sim *s) {
 }
 
 static void begin_phase(struct sim *s, uint32_t phase) {
-    uint32_t lowest;
-    double best = zoo_best(s->zoo, phase, &lowest);
     s->phase = phase;
-    for (uint32_t n = 1; n <= s->zoo->most; n++)
-        s->shares[n] = zoo_throughput(s->zoo, phase, n) / best;
+    s->cheapest = zoo_shares(s->zoo, phase, .97, s->shares);
 }
 
-void zoo_run(const struct zoo *z, struct zoo_tuner tuner, uint64_t seed, struct zoo_run *out) {
+static void start_and_note(struct sim *s) {
+    for (uint32_t i = 0; i < s->party_count; i++)
+        start_jobs(s, i);
+    for (uint32_t i = 0; i < s->party_count; i++)
+        note_step(s, &s->parties[i]);
+}
+
+static struct sim *sim_create(const struct zoo *z, const struct zoo_tuner *tuners, uint32_t count,
+                              uint64_t seed, struct zoo_run *out) {
     struct sim *s = calloc(1, sizeof *s);
-    assert(s);
-    *out = (struct zoo_run){ .seconds = z->seconds };
+    assert(s && count <= ZOO_TUNERS && (count == 1 || !(z->rate > 0)));
     s->zoo = z;
-    s->tuner = tuner;
-    s->run = out;
     s->random = seed;
+    s->party_count = count;
     s->burst_ends_s = z->on_s;
+    s->factor = 1;
+    s->next_noise_s = z->noise > 0 ? 0 : INFINITY;
+    for (uint32_t i = 0; i < count; i++) {
+        out[i] = (struct zoo_run){ .seconds = z->seconds };
+        s->parties[i] = (struct party){ .tuner = tuners[i], .run = &out[i], .times = 1 };
+    }
+    s->parties[1].begins_s = z->second_s;
+    s->parties[1].times = z->second_times > 0 ? z->second_times : 1;
+    return s;
+}
+
+void zoo_run_shared(const struct zoo *z, const struct zoo_tuner *tuners, uint32_t count,
+                    uint64_t seed, struct zoo_run *out) {
+    struct sim *s = sim_create(z, tuners, count, seed, out);
     if (z->rate > 0)
         plan_arrival(s);
     begin_phase(s, 0);
-    note_step(s);
-    start_jobs(s);
+    start_and_note(s);
     while (s->now_s < z->seconds) {
         advance(s);
         while (s->phase + 1 < z->phases && s->now_s >= (s->phase + 1) * z->seconds / z->phases)
             begin_phase(s, s->phase + 1);
-        start_jobs(s);
-        note_step(s);
+        start_and_note(s);
     }
     free(s->waiting);
     free(s);
+}
+
+void zoo_run(const struct zoo *z, struct zoo_tuner tuner, uint64_t seed, struct zoo_run *out) {
+    zoo_run_shared(z, &tuner, 1, seed, out);
 }
 
 void zoo_run_free(struct zoo_run *r) {
@@ -404,12 +516,21 @@ static double level_until(const struct zoo_run *r, double at_s) {
     return s->level_sum + s->level * (at_s - s->at_s);
 }
 
+static double times_until(const struct zoo_run *r, double at_s) {
+    const struct zoo_step *s = step_at(r, at_s);
+    return s->times_sum + s->times * (at_s - s->at_s);
+}
+
 double zoo_share(const struct zoo_run *r, double from_s, double to_s) {
     return (share_until(r, to_s) - share_until(r, from_s)) / (to_s - from_s);
 }
 
 double zoo_level(const struct zoo_run *r, double from_s, double to_s) {
     return (level_until(r, to_s) - level_until(r, from_s)) / (to_s - from_s);
+}
+
+double zoo_times(const struct zoo_run *r, double from_s, double to_s) {
+    return (times_until(r, to_s) - times_until(r, from_s)) / (to_s - from_s);
 }
 
 bool zoo_converged(const struct zoo_run *r, double from_s, double to_s, double share, double *out_s,
