@@ -72,7 +72,8 @@ static bool times_hold(const struct evidence *e) {
 
 // The noise of counts: at least what follows from the times in flight, if they are lognormal.
 static double noise_counted(const struct evidence *e) {
-    double least = times_hold(e) ? exp(fmin(e->spread, SPREAD_MOST)) - 1 : 0;
+    bool early = e->spread_weight > 0 && e->spread_weight < PAIRS_LEAST;
+    double least = early || times_hold(e) ? exp(fmin(e->spread, SPREAD_MOST)) - 1 : 0;
     return fmax(noise_level(&e->counted), least);
 }
 

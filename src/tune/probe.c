@@ -49,8 +49,13 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define GROWTH_ERRORS 1.0
 #define GROWTH_ROUNDS 6
 #define GROWTH_NONE 1.05
+#define GROWTH_SOME 1.4
+#define GROWTH_LOST -0.2
 #define IDLE_GROWTH 8
 #define ROUND_GROWING 4
+
+#define HOPELESS 2.0        // times as long as the level of choice takes
+#define HOPELESS_GAIN -1.39 // ln ¼: what is known by then
 
 // Looking again may cost this share of the throughput, and comparing take a ninth of the time.
 #define REGRET 0.01
@@ -83,6 +88,9 @@ static void go_to(struct tuner *t, uint32_t place) {
     struct tuner_probe *p = &t->probe;
     uint32_t old = t->level, level = p->evidence.levels[place];
     p->place = place;
+    p->turn = 0;
+    p->moved_ns = p->now_ns;
+    p->since_move = 0;
     t->level = level;
     block_begin(p);
     if (level == old)
@@ -278,6 +286,15 @@ static void trial_block(struct tuner *t) {
 
 // ---- The level of choice ----------------------------------------------------------------------
 
+// The longer a trial is undecided, the more rounds each level gets at a time. The level of choice
+// has them in several blocks, so that a change is noticed within one.
+static uint32_t rounds_of_turn(const struct tuner_probe *p) {
+    uint32_t rounds = BLOCK_ROUNDS;
+    for (uint32_t i = 2; p->phase == SEARCHING && i <= p->trial_blocks; i += 2)
+        rounds *= 2;
+    return rounds < BLOCK_ROUNDS_MOST ? rounds : BLOCK_ROUNDS_MOST;
+}
+
 // True: the block is unlike what is known, and was dealt with.
 static bool choice_has_changed(struct tuner *t) {
     struct tuner_probe *p = &t->probe;
@@ -302,13 +319,15 @@ static void choice_block(struct tuner *t) {
         return;
     double count = p->block.count;
     evidence_learn(&p->evidence, p->choice, &p->block);
+    p->turn += p->rounds;
     block_begin(p);
     p->pause -= p->pause > 0;
     if (p->pause > 0)
         return;
     if (p->phase == SEARCHING) {
         p->spent += count;
-        go_to(t, p->trial);
+        if (p->turn >= rounds_of_turn(p))
+            go_to(t, p->trial);
         return;
     }
     p->hold -= count;
@@ -334,16 +353,17 @@ static void grow_level(struct tuner *t) {
 
 // The best level lies between the two, where the throughput of the higher one is reached: up to
 // there it is in proportion to the level.
-static void stop_growing(struct tuner *t, double gain) {
+static void stop_growing(struct tuner *t, struct difference d) {
     struct tuner_probe *p = &t->probe;
     uint32_t low = p->shrinks ? p->place : p->choice, high = p->shrinks ? p->choice : p->place;
-    double ratio = exp(fabs(gain));
+    double ratio = exp(fabs(d.gain));
     uint32_t between = ratio < GROWTH_NONE ? low : evidence_place(&p->evidence, low, ratio);
-    if (gain < 0 && !p->shrinks)
+    if (d.gain < 0 && !p->shrinks)
         between = low;
     choose(t, between < high ? between : high, p->shrinks ? TUNER_FEWER : TUNER_FASTER);
-    p->fineness = 1;
-    search_begin(t, MORE);
+    bool too_much = !p->shrinks && d.gain + d.error < GROWTH_LOST; // the first may be so, too
+    p->fineness = p->shrinks || ratio < GROWTH_SOME ? 1 : 0;
+    search_begin(t, too_much ? FEWER : MORE);
 }
 
 static void growing_round(struct tuner *t) {
@@ -360,7 +380,7 @@ static void growing_round(struct tuner *t) {
     if (p->place == p->choice || d.gain >= least)
         grow_level(t);
     else
-        stop_growing(t, d.gain);
+        stop_growing(t, d);
 }
 
 // Jobs that wait leave the processors idle: before the first of them has ended, that is all that
@@ -400,13 +420,6 @@ static void round_dropped(struct tuner *t) {
     go_to(t, p->choice);
 }
 
-static uint32_t rounds_of_block(const struct tuner_probe *p) {
-    uint32_t rounds = BLOCK_ROUNDS;
-    for (uint32_t i = 2; p->phase == SEARCHING && i <= p->trial_blocks; i += 2)
-        rounds *= 2;
-    return rounds < BLOCK_ROUNDS_MOST ? rounds : BLOCK_ROUNDS_MOST;
-}
-
 static void round_taken(struct tuner *t, const struct arm *round) {
     struct tuner_probe *p = &t->probe;
     evidence_round(&p->evidence, round);
@@ -416,7 +429,8 @@ static void round_taken(struct tuner *t, const struct arm *round) {
         growing_round(t);
         return;
     }
-    bool whole = p->rounds >= rounds_of_block(p) && p->block.seconds >= BLOCK_S;
+    uint32_t rounds = p->place == p->choice ? BLOCK_ROUNDS : rounds_of_turn(p);
+    bool whole = p->rounds >= rounds && p->block.seconds >= BLOCK_S;
     if (!whole && !is_gross(p))
         return;
     if (p->place == p->choice)
@@ -444,8 +458,35 @@ static bool round_is_over(const struct tuner *t) {
     return p->round.count >= least && p->round.count >= t->level;
 }
 
+// More at once, and in twice the time in which the level of choice completes as many not half of
+// them have ended: what is left of the settling need not be waited for.
+static bool is_hopeless(const struct tuner *t, const struct tuner_event *e) {
+    const struct tuner_probe *p = &t->probe;
+    const struct arm *known = &p->evidence.arms[p->choice];
+    if (p->place <= p->choice || 2 * p->since_move >= t->level || p->starved ||
+        e->in_flight < LIMITED * t->level)
+        return false;
+    double seconds = (double)(e->now_ns - p->moved_ns) * 1e-9;
+    return seconds * known->count > HOPELESS * t->level * known->seconds;
+}
+
+static void give_up(struct tuner *t, uint64_t now_ns) {
+    struct tuner_probe *p = &t->probe;
+    p->now_ns = now_ns;
+    round_begin(p, now_ns);
+    if (p->phase == GROWING)
+        stop_growing(t, (struct difference){ .gain = HOPELESS_GAIN });
+    else
+        trial_lost(t, HOPELESS_GAIN, true);
+}
+
 static void completed(struct tuner *t, const struct tuner_event *e) {
     struct tuner_probe *p = &t->probe;
+    p->since_move++;
+    if (is_hopeless(t, e)) {
+        give_up(t, e->now_ns);
+        return;
+    }
     if (p->settling > 0) {
         if (--p->settling == 0)
             round_begin(p, e->now_ns);
@@ -478,7 +519,7 @@ void probe_init(struct tuner *t) {
         p->choice++;
     p->place = p->choice;
     t->level = p->evidence.levels[p->choice];
-    p->settling = 1; // the first completion is what time is counted from
+    p->settling = t->level; // the first to end are the shortest ones
     p->next_pause = 1;
     p->side = MORE;
     p->phase = GROWING;

@@ -91,6 +91,8 @@ struct tuner_probe {
     uint64_t in_flight_sum, began_ns, now_ns;
     bool starved;
     uint32_t rounds;
+    uint64_t moved_ns, since_move; // when the level last changed, and completions since
+    uint32_t turn;                 // rounds at the level of choice since the last trial
     uint32_t odd; // blocks in a row unlike what is known
 
     // Places of levels: the present one, the one of choice, the one on trial beside it.
