@@ -11,7 +11,8 @@
 //                bend: half of the processors are hyperthreads, which bring a third
 //                mesa: a knee from 2 to 300, flat up to 1.5 to 8 times that, then down
 //   speed        2 to 3000 completions a second at best, jobs of 50 µs to 10 s
-//   run times    one in ten: constant; six: lognormal with σ up to 2; three: one job in ten is 10 to
+//   run times    one in ten: constant; six: lognormal with σ up to 2; three: one job in ten is 10
+//   to
 //                100 times as long as the others
 //   noise        for half of them the machine's speed varies, by 2 to 30 %, every 0.05 to 20 s
 //   change       three in five stay as they are; one has a step in the middle, one drifts in eight

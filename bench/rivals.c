@@ -129,8 +129,8 @@ static void hill_adjust(struct rival *r, double sample_s) {
                       fmax(r->bounds.least, r->bounds.most - h->amplitude));
     set_limit(r, h->middle + h->amplitude * (double)(h->samples / (HILL_PERIOD / 2) % 2));
     if (r->level != old)
-        h->interval_s = HILL_INTERVAL_LEAST +
-                        (HILL_INTERVAL_MOST - HILL_INTERVAL_LEAST) * random_unit(r);
+        h->interval_s =
+            HILL_INTERVAL_LEAST + (HILL_INTERVAL_MOST - HILL_INTERVAL_LEAST) * random_unit(r);
     else if (follows < 0 && r->level == r->bounds.least)
         h->interval_s = clamp(h->interval_s * 10, HILL_INTERVAL_LEAST, HILL_INTERVAL_MOST * 10);
 }
@@ -266,8 +266,8 @@ static void cinnamon_update(struct rival *r, double high_s, uint32_t in_flight) 
     uint64_t some = c->windows < CINNAMON_MEDIAN ? c->windows + 1 : CINNAMON_MEDIAN;
     memcpy(sorted, c->medians, some * sizeof *sorted);
     double middle_s = quantile(sorted, some, .5);
-    c->recent_s = c->windows == 0 ? middle_s
-                                  : c->recent_s + CINNAMON_RECENT * (middle_s - c->recent_s);
+    c->recent_s =
+        c->windows == 0 ? middle_s : c->recent_s + CINNAMON_RECENT * (middle_s - c->recent_s);
     c->baseline_s = c->windows == 0
                         ? c->recent_s
                         : c->baseline_s + CINNAMON_BASELINE * (c->recent_s - c->baseline_s);

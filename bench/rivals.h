@@ -1,5 +1,5 @@
-// Rivals of the tuner: published algorithms for the number of jobs at once, to compare with. Each is
-// fed with completions and read for a level, as the tuner is; rivals.c has the idea of each.
+// Rivals of the tuner: published algorithms for the number of jobs at once, to compare with. Each
+// is fed with completions and read for a level, as the tuner is; rivals.c has the idea of each.
 //
 // Run times are what most of them look at: they seek a level that leaves the run time as it is
 // with few in flight. Only .NET's thread pool seeks throughput.

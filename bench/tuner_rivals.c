@@ -25,8 +25,8 @@
 #include <string.h>
 
 enum {
-    ZOO_PROCESSORS = 8,      // where the zoo does not say
-    ZOO_SECONDS_LEAST = 20,  // windows of a second should not decide
+    ZOO_PROCESSORS = 8,     // where the zoo does not say
+    ZOO_SECONDS_LEAST = 20, // windows of a second should not decide
     CONTESTANTS = 7 + 3 * RIVAL_KINDS,
     THREADS = 2,
 };
@@ -94,8 +94,7 @@ struct any_tuner {
 
 static struct zoo_tuner library_tuner(struct any_tuner *t, const struct zoo *z, uint32_t first,
                                       enum tuner_kind kind) {
-    tuner_init(&t->tuner,
-               &(struct tuner_options){ .kind = kind, .first = first, .most = z->most });
+    tuner_init(&t->tuner, &(struct tuner_options){ .kind = kind, .first = first, .most = z->most });
     return zoo_tuner(&t->tuner);
 }
 

@@ -227,8 +227,7 @@ static bool has_lock(const struct sim *s) {
 }
 
 static double speed(const struct sim *s) {
-    return s->factor *
-           (has_lock(s) ? 1 : curve_speed(&s->zoo->curves[s->phase], s->in_flight));
+    return s->factor * (has_lock(s) ? 1 : curve_speed(&s->zoo->curves[s->phase], s->in_flight));
 }
 
 static bool has_begun(const struct sim *s, const struct party *p) {
@@ -273,6 +272,11 @@ static void note_step(struct sim *s, struct party *p) {
 
 static void feed_tuner(struct sim *s, struct party *p, struct tuner_event e, uint64_t waited_ns) {
     e.now_ns = (uint64_t)(s->now_s * 1e9);
+    for (uint32_t i = 0; !s->zoo->apart && i < s->party_count; i++)
+        if (&s->parties[i] != p && has_begun(s, &s->parties[i])) {
+            e.others++;
+            e.others_completed += s->parties[i].run->completed;
+        }
     p->tuner.feed(p->tuner.tuner, &e, waited_ns);
 }
 

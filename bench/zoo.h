@@ -30,15 +30,15 @@ struct zoo {
     const char *name;
     struct zoo_curve curves[ZOO_PHASES]; // one after another, each for the same share of the time
     uint32_t phases;
-    double mean_s, sigma; // of a job alone: lognormal; sigma 0: constant
-    double seconds;       // how long it runs
-    uint32_t most;        // bound of the level
-    double rate;          // arrivals a second, at random; 0: there is always work
-    double on_s, off_s;   // arrivals come in bursts, with pauses; 0: all the time
-    double idle_s;        // how often idle processors are noticed, on a knee; 0: never
-    double share;         // of the best throughput that is expected in the second half
-    double completions;   // within which it is expected to get there
-    double longs;         // one job in ten is so many times as long as the others; 0: none is
+    double mean_s, sigma;  // of a job alone: lognormal; sigma 0: constant
+    double seconds;        // how long it runs
+    uint32_t most;         // bound of the level
+    double rate;           // arrivals a second, at random; 0: there is always work
+    double on_s, off_s;    // arrivals come in bursts, with pauses; 0: all the time
+    double idle_s;         // how often idle processors are noticed, on a knee; 0: never
+    double share;          // of the best throughput that is expected in the second half
+    double completions;    // within which it is expected to get there
+    double longs;          // one job in ten is so many times as long as the others; 0: none is
     double noise, noise_s; // speed of the machine: lognormal, changes so often; 0: steady
     uint32_t processors;   // of the machine; 0: not known
     uint32_t loaded;       // the lowest level that keeps the processors busy; 0: none does

@@ -28,6 +28,9 @@
 #define INDEPENDENT 3.0
 #define CONTRADICTION 3.5
 #define CONTRADICTION_COUNT 16.0 // completions of an arm that has a say in it
+#define OTHERS_COUNT 8.0         // completions of others that are evidence
+#define OTHERS_ERRORS 0.3        // by which they must have changed
+#define OTHERS_MOST 2            // of them count: many may be idle, and noise counts as often
 
 // ---- Noise ------------------------------------------------------------------------------------
 
@@ -141,6 +144,7 @@ void arm_add(struct arm *a, const struct arm *more) {
     a->seconds += more->seconds;
     a->logs += more->logs;
     a->squares += more->squares;
+    a->others += more->others;
 }
 
 static void arm_scale(struct arm *a, double factor) {
@@ -148,6 +152,7 @@ static void arm_scale(struct arm *a, double factor) {
     a->seconds *= factor;
     a->logs *= factor;
     a->squares *= factor;
+    a->others *= factor;
 }
 
 void evidence_learn(struct evidence *e, uint32_t place, const struct arm *more) {
@@ -203,4 +208,20 @@ struct difference evidence_compare(struct evidence *e, uint32_t place_a, const s
         return by_count(e, a, b);
     e->mistrust = contradicts(e, place_b, b);
     return e->mistrust ? by_count(e, a, b) : by_time(e, place_a, a, place_b, b);
+}
+
+// Of tuners that share a machine evenly, one that doubles its level gains as much as all others
+// lose together: relative gains add up, theirs as often as there are of them.
+struct difference evidence_joint(struct difference own, uint32_t others, const struct arm *a,
+                                 const struct arm *b) {
+    if (others == 0 || a->others < OTHERS_COUNT || b->others < OTHERS_COUNT)
+        return own;
+    double gain = log(b->others / b->seconds) - log(a->others / a->seconds);
+    double error = sqrt(1 / a->others + 1 / b->others);
+    if (fabs(gain) <= OTHERS_ERRORS * error || gain * own.gain >= 0)
+        return own;
+    double times = others < OTHERS_MOST ? others : OTHERS_MOST;
+    double joint = log(fmax(exp(own.gain) + times * (exp(gain) - 1), 1e-3));
+    own.gain = own.gain > 0 ? fmin(fmax(joint, 0), own.gain) : fmax(fmin(joint, 0), own.gain);
+    return own;
 }

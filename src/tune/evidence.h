@@ -24,6 +24,7 @@ enum {
 struct arm {
     double count, seconds;
     double logs, squares; // sums of ln(seconds in flight) and its square
+    double others;        // completions of other tuners meanwhile
 };
 
 struct noise {
@@ -65,6 +66,11 @@ void evidence_age(struct evidence *, uint32_t place);
 // Compares b, at its place, with a. Both have completions.
 struct difference evidence_compare(struct evidence *, uint32_t place_a, const struct arm *a,
                                    uint32_t place_b, const struct arm *b);
+
+// The difference as it is for all: with what `others` tuners gain or lose at b, as far as that is
+// opposite and sure. It is never more than the tuner's own, and never of the other sign.
+struct difference evidence_joint(struct difference own, uint32_t others, const struct arm *a,
+                                 const struct arm *b);
 
 // The standard error of a measurement of so many completions.
 double evidence_error(const struct evidence *, double count);

@@ -82,6 +82,7 @@ static void round_begin(struct tuner_probe *p, uint64_t now_ns) {
     p->in_flight_sum = 0;
     p->starved = false;
     p->began_ns = now_ns;
+    p->others_began = p->others_completed;
 }
 
 static void go_to(struct tuner *t, uint32_t place) {
@@ -105,6 +106,7 @@ static void choose(struct tuner *t, uint32_t place, enum tuner_why why) {
     if (place != p->choice)
         tuner_note(t, p->now_ns, p->evidence.levels[place], why);
     p->choice = place;
+    p->last_block = (struct arm){ 0 };
     t->fewer = t->more = (struct tuner_trial){ 0 };
 }
 
@@ -136,6 +138,7 @@ static void trial_begin(struct tuner *t, int side) {
         return;
     }
     p->trial_sum = (struct arm){ 0 };
+    p->beside = p->last_block;
     p->trial_blocks = 0;
     evidence_age(&p->evidence, p->trial);
     go_to(t, p->trial);
@@ -206,6 +209,7 @@ static void trial_won(struct tuner *t, double gain) {
     struct tuner_probe *p = &t->probe;
     enum tuner_why fewer = gain > 0 ? TUNER_TOO_MUCH : TUNER_FEWER;
     choose(t, p->trial, p->side == MORE ? TUNER_FASTER : fewer);
+    p->last_block = p->trial_sum;
     p->next_pause = 1;
     p->fineness -= p->fineness > 0;
     p->again = false;
@@ -225,12 +229,26 @@ static void trial_lost(struct tuner *t, double gain, bool sure) {
     search_next(t);
 }
 
-// The level on trial beside that of choice.
-static struct difference compare_trial(struct tuner_probe *p, const struct arm *trial) {
+// Compares b, at its place, with a, for all tuners.
+static struct difference compare(struct tuner_probe *p, uint32_t place_a, const struct arm *a,
+                                 uint32_t place_b, const struct arm *b) {
+    return evidence_joint(evidence_compare(&p->evidence, place_a, a, place_b, b), p->others, a, b);
+}
+
+// The level on trial beside that of choice. What others complete may change for reasons of their
+// own, so that only the time of this trial counts.
+static struct difference compare_trial(struct tuner_probe *p, const struct arm *trial,
+                                       const struct arm *latest) {
     struct evidence *e = &p->evidence;
     struct difference d = evidence_compare(e, p->choice, &e->arms[p->choice], p->trial, trial);
+    d = evidence_joint(d, p->others, &p->beside, latest);
     d.error = hypot(d.error, REMAINS * evidence_spread(e) / p->rounds);
     return d;
+}
+
+// Whether the level of choice, or what others complete beside it, is not known yet.
+static bool lacks_beside(const struct tuner_probe *p) {
+    return p->evidence.arms[p->choice].count == 0 || (p->others > 0 && p->beside.seconds == 0);
 }
 
 static double price(const struct tuner_probe *p) {
@@ -241,9 +259,9 @@ static double price(const struct tuner_probe *p) {
 // A gross difference needs no whole block.
 static bool is_gross(struct tuner_probe *p) {
     if (p->phase != SEARCHING || p->place != p->trial || p->block.seconds < BLOCK_S / 4 ||
-        p->evidence.arms[p->choice].count == 0)
+        lacks_beside(p))
         return false;
-    struct difference d = compare_trial(p, &p->block);
+    struct difference d = compare_trial(p, &p->block, &p->block);
     return fabs(d.gain - price(p)) > GROSS * d.error;
 }
 
@@ -252,7 +270,7 @@ static bool trial_has_changed(struct tuner *t) {
     const struct arm *known = &p->evidence.arms[p->trial];
     if (known->count == 0)
         return false;
-    struct difference d = evidence_compare(&p->evidence, p->trial, known, p->trial, &p->trial_sum);
+    struct difference d = compare(p, p->trial, known, p->trial, &p->trial_sum);
     if (fabs(d.gain) <= fmax(TRIAL_CHANGED, TRIAL_CHANGED_ERRORS * d.error))
         return false;
     search_anew(t, d.gain);
@@ -267,11 +285,11 @@ static void trial_block(struct tuner *t) {
     if (trial_has_changed(t))
         return;
     evidence_learn(&p->evidence, p->trial, &p->block);
-    if (p->evidence.arms[p->choice].count == 0) {
+    if (lacks_beside(p)) {
         go_to(t, p->choice);
         return;
     }
-    struct difference d = compare_trial(p, &p->evidence.arms[p->trial]);
+    struct difference d = compare_trial(p, &p->evidence.arms[p->trial], &p->trial_sum);
     double worth = (d.gain - price(p)) / d.error; // in standard errors
     bool more = p->side == MORE;
     bool over = p->trial_blocks >= TRIAL_BLOCKS &&
@@ -301,7 +319,7 @@ static bool choice_has_changed(struct tuner *t) {
     const struct arm *known = &p->evidence.arms[p->choice];
     if (known->count <= p->block.count)
         return false;
-    struct difference d = evidence_compare(&p->evidence, p->choice, known, p->choice, &p->block);
+    struct difference d = compare(p, p->choice, known, p->choice, &p->block);
     if (fabs(d.gain) <= fmax(CHOICE_CHANGED, CHOICE_CHANGED_ERRORS * d.error)) {
         p->odd = 0;
         return false;
@@ -320,6 +338,8 @@ static void choice_block(struct tuner *t) {
     double count = p->block.count;
     evidence_learn(&p->evidence, p->choice, &p->block);
     p->turn += p->rounds;
+    p->last_block = p->block;
+    arm_add(&p->beside, &p->block);
     block_begin(p);
     p->pause -= p->pause > 0;
     if (p->pause > 0)
@@ -372,7 +392,7 @@ static void growing_round(struct tuner *t) {
     struct difference d = { 0 };
     double least = p->shrinks ? -GROWTH_GAIN / 2 : GROWTH_GAIN;
     if (p->place != p->choice) {
-        d = evidence_compare(e, p->choice, &e->arms[p->choice], p->place, &p->block);
+        d = compare(p, p->choice, &e->arms[p->choice], p->place, &p->block);
         if (fabs(d.gain - least) < GROWTH_ERRORS * d.error && p->rounds < GROWTH_ROUNDS)
             return;
     }
@@ -443,6 +463,7 @@ static void round_end(struct tuner *t, uint64_t now_ns) {
     struct tuner_probe *p = &t->probe;
     struct arm round = p->round;
     round.seconds = (double)(now_ns - p->began_ns) * 1e-9;
+    round.others = (double)(p->others_completed - p->others_began);
     bool limited = !p->starved && (double)p->in_flight_sum >= LIMITED * round.count * t->level;
     p->now_ns = now_ns;
     round_begin(p, now_ns);
@@ -482,6 +503,8 @@ static void give_up(struct tuner *t, uint64_t now_ns) {
 
 static void completed(struct tuner *t, const struct tuner_event *e) {
     struct tuner_probe *p = &t->probe;
+    p->others = e->others;
+    p->others_completed = e->others_completed;
     p->since_move++;
     if (is_hopeless(t, e)) {
         give_up(t, e->now_ns);

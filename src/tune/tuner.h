@@ -10,6 +10,10 @@
 //     probe.c.
 //   * TUNER_FIXED stays where it is.
 //
+// Tuners that share a machine would raise each other's level without end, since each one takes
+// from the others what it gains. So a tuner can be told what the others complete: what more at once
+// takes from them is no gain, and what fewer leave to them is no loss.
+//
 // The same events in the same order give the same levels: to replay a run, keep what was fed
 // (`trace`) and feed it again. A tuner is plain memory, to be copied or dropped; one thread at a
 // time.
@@ -40,6 +44,9 @@ struct tuner_event {
     uint32_t in_flight; // COMPLETED: how many there were, this one included
     uint64_t now_ns;
     uint64_t ran_ns; // COMPLETED: time in flight; 0: not known
+    // COMPLETED: other tuners that may share the machine, and what they have completed so far.
+    uint32_t others;
+    uint64_t others_completed;
 };
 
 // Where events are kept for a replay; the first `room` of them.
@@ -89,11 +96,13 @@ struct tuner_probe {
     struct arm round, block;
     uint32_t settling; // completions to let pass first
     uint64_t in_flight_sum, began_ns, now_ns;
+    uint32_t others;                         // tuners
+    uint64_t others_began, others_completed; // when the round began, and now
     bool starved;
     uint32_t rounds;
     uint64_t moved_ns, since_move; // when the level last changed, and completions since
     uint32_t turn;                 // rounds at the level of choice since the last trial
-    uint32_t odd; // blocks in a row unlike what is known
+    uint32_t odd;                  // blocks in a row unlike what is known
 
     // Places of levels: the present one, the one of choice, the one on trial beside it.
     uint32_t place, choice, trial;
@@ -104,6 +113,7 @@ struct tuner_probe {
     int side;
     uint32_t fineness;
     struct arm trial_sum;
+    struct arm beside, last_block; // of the level of choice: during the trial; the latest
     uint32_t trial_blocks;
     bool over[2], worse[2]; // sides: decided; clearly worse
     bool again;             // only a look whether things are still so

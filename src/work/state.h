@@ -43,6 +43,7 @@ struct worker {
 
     pthread_mutex_t tuner_lock; // guards the tuner; taken with no other, or after `lock`
     struct tuner tuner;
+    uint64_t tuned_completed;      // beside other tuners
     _Atomic uint32_t level, limit; // of the tuner; what the system allows
     atomic_bool asks_idle;         // the tuner asks for TUNER_IDLE
 
@@ -117,6 +118,7 @@ bool pool_may_go_on(const struct worker *); // the thread that has run a job may
 // ---- tune.c: the level ------------------------------------------------------------------------
 
 void worker_tune(struct worker *);
+void worker_untune(struct worker *);
 void worker_limit(struct worker *, uint32_t threads);
 // A job was completed, begun then (0: not known). Returns the present, or 0 if the level is fixed.
 uint64_t worker_completed(struct worker *, uint64_t started_ns);

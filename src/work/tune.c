@@ -7,6 +7,11 @@
 
 enum { LOOKS = 2 }; // at the machine, in a row, that have to find it idle
 
+// Workers of this process that tune themselves, and what they have completed while there were
+// several: they share a machine, and each tuner is told what the others complete.
+static _Atomic uint32_t tuned_workers;
+static _Atomic uint64_t tuned_completed;
+
 static uint32_t processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
     return count < 1 ? 1 : count > WORKER_JOBS ? WORKER_JOBS : (uint32_t)count;
@@ -26,6 +31,13 @@ void worker_tune(struct worker *w) {
     atomic_init(&w->asks_idle, tuner_asks_idle(&w->tuner));
     if (!w->options.is_idle)
         w->options.is_idle = machine_is_idle;
+    if (o->kind != TUNER_FIXED)
+        atomic_fetch_add(&tuned_workers, 1);
+}
+
+void worker_untune(struct worker *w) {
+    if (w->tuner.options.kind != TUNER_FIXED)
+        atomic_fetch_sub(&tuned_workers, 1);
 }
 
 uint32_t worker_level(const struct worker *w) {
@@ -38,8 +50,20 @@ void worker_limit(struct worker *w, uint32_t threads) {
     atomic_store(&w->limit, threads > 0 ? threads : 1);
 }
 
-static void worker_feed_tuner(struct worker *w, const struct tuner_event *e) {
+// Counts a completion for the other tuners, and theirs for this one.
+static void worker_meet_others(struct worker *w, struct tuner_event *e) {
+    uint32_t workers = atomic_load_explicit(&tuned_workers, memory_order_relaxed);
+    if (workers < 2 || e->kind != TUNER_COMPLETED)
+        return;
+    w->tuned_completed++;
+    e->others = workers - 1;
+    e->others_completed = atomic_fetch_add_explicit(&tuned_completed, 1, memory_order_relaxed) + 1;
+    e->others_completed -= w->tuned_completed;
+}
+
+static void worker_feed_tuner(struct worker *w, struct tuner_event *e) {
     pthread_mutex_lock(&w->tuner_lock);
+    worker_meet_others(w, e);
     tuner_feed(&w->tuner, e);
     atomic_store_explicit(&w->level, tuner_level(&w->tuner), memory_order_relaxed);
     if (atomic_load_explicit(&w->asks_idle, memory_order_relaxed) && !tuner_asks_idle(&w->tuner))

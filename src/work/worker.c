@@ -81,6 +81,7 @@ static int worker_start(struct worker *w, const struct worker_options *o) {
 
 static void worker_free(struct worker *w) {
     beater_stop(w);
+    worker_untune(w);
     w->engine->impl->puller_close(w->puller);
     loop_close(w);
     mem_free(w->runners);

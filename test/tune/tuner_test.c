@@ -395,6 +395,56 @@ static void B5_jobs_that_compute_settle_within_a_hundred(void **state) {
     }
 }
 
+// ---- Tuners that share a machine --------------------------------------------------------------
+
+// Tuners on one machine; returns the share of its best throughput, in the second half.
+static double run_together(struct zoo z, uint32_t count, uint64_t seed, double *out_times) {
+    struct tuner t[ZOO_TUNERS];
+    struct zoo_tuner tuners[ZOO_TUNERS];
+    struct zoo_run r[ZOO_TUNERS];
+    for (uint32_t i = 0; i < count; i++) {
+        tuner_init(&t[i], &(struct tuner_options){ .first = 2, .most = z.most });
+        tuners[i] = zoo_tuner(&t[i]);
+    }
+    zoo_run_shared(&z, tuners, count, seed, r);
+    double share = zoo_share(&r[0], z.seconds / 2, z.seconds);
+    *out_times = zoo_times(&r[0], z.seconds / 2, z.seconds);
+    uint64_t most = 0, least = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        most = r[i].completed > most ? r[i].completed : most;
+        least = r[i].completed < least ? r[i].completed : least;
+        zoo_run_free(&r[i]);
+    }
+    if (!z.apart)
+        assert_true(least > most / 4); // none is starved by the others
+    return share;
+}
+
+static double mean_together(struct zoo z, uint32_t count, double *out_times) {
+    enum { SEEDS = 4 };
+    double share = 0, times;
+    *out_times = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        share += run_together(z, count, seed, &times) / SEEDS;
+        *out_times += times / SEEDS;
+    }
+    return share;
+}
+
+// Without knowing of each other they do: that is what the others' completions are for.
+static void B5_tuners_that_share_processors_do_not_push_each_other_up(void **state) {
+    (void)state;
+    struct zoo z = { "shared", { { ZOO_KNEE, 8, .004 } }, 1, .010, .5, 300, 1024, .rate = 0 };
+    for (uint32_t count = 2; count <= ZOO_TUNERS; count++) {
+        double together, apart;
+        z.apart = false;
+        assert_true(mean_together(z, count, &together) > .85);
+        z.apart = true;
+        assert_true(run_together(z, count, 0, &apart) < .7);
+        assert_true(together < 8 && apart > 2 * together);
+    }
+}
+
 // ---- The tuner of a server --------------------------------------------------------------------
 
 static uint32_t climb_level(const void *tuner) {
@@ -611,6 +661,7 @@ int main(void) {
         cmocka_unit_test(B5_what_idle_processors_raised_too_far_is_taken_back),
         cmocka_unit_test(B5_idle_processors_are_no_reason_once_jobs_have_ended),
         cmocka_unit_test(B5_jobs_that_compute_settle_within_a_hundred),
+        cmocka_unit_test(B5_tuners_that_share_processors_do_not_push_each_other_up),
         cmocka_unit_test(K6_a_client_gets_nearly_the_best_level_from_completions_alone),
         cmocka_unit_test(K6_a_change_is_noticed),
         cmocka_unit_test(K6_little_work_does_not_raise_the_level),
