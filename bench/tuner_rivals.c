@@ -41,7 +41,6 @@ struct contestant {
     enum role role;
     enum rival_kind kind;
     enum { PUBLISHED, FROM_1, FROM_PROCESSORS } bounds;
-    bool in_plot;
 };
 
 // What a contestant did with a workload.
@@ -64,7 +63,7 @@ struct contest {
 static void enter(struct contest *c, const char *name, enum role role) {
     assert(c->contestant_count < CONTESTANTS);
     struct contestant *e = &c->contestants[c->contestant_count++];
-    *e = (struct contestant){ .role = role, .in_plot = role != PROBE_1 && role != SANTA };
+    *e = (struct contestant){ .role = role };
     snprintf(e->name, sizeof e->name, "%s", name);
 }
 
@@ -211,6 +210,63 @@ static void print_table(const struct contest *c, const char *title) {
     }
 }
 
+// ---- The plot ---------------------------------------------------------------------------------
+
+enum { WIDTH = 900, HEIGHT = 520, LEFT = 60, RIGHT = 20, TOP = 40, BOTTOM = 50 };
+
+#define TIMES_LEAST 0.1
+#define TIMES_MOST 100.0
+
+static double place_x(double times) {
+    double part = log(times / TIMES_LEAST) / log(TIMES_MOST / TIMES_LEAST);
+    return LEFT + fmin(fmax(part, 0), 1) * (WIDTH - LEFT - RIGHT);
+}
+
+static double place_y(double share) {
+    return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
+}
+
+static void draw_axes(FILE *f) {
+    for (int i = 0; i <= 10; i += 2)
+        fprintf(f,
+                "<path stroke=\"#ddd\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\">%.1f</text>\n",
+                LEFT, place_y(i / 10.0), WIDTH - RIGHT, LEFT - 28, place_y(i / 10.0) + 4, i / 10.0);
+    for (double times = TIMES_LEAST; times <= TIMES_MOST * 1.01; times *= 10)
+        fprintf(f, "<text x=\"%.1f\" y=\"%d\">%g</text>\n", place_x(times), HEIGHT - BOTTOM + 18,
+                times);
+    fprintf(f,
+            "<path stroke=\"#bbb\" d=\"M%.1f %dV%d\"/><text x=\"%d\" y=\"%d\">level, as times of "
+            "the lowest with 97 %% of the best throughput</text>\n"
+            "<text x=\"%d\" y=\"24\">share of the best throughput: mean of the curves; better is up, "
+            "then left</text>\n",
+            place_x(1), TOP, HEIGHT - BOTTOM, LEFT + 240, HEIGHT - 10, LEFT);
+}
+
+static void draw_plot(const struct contest *c, const char *path) {
+    FILE *f = fopen(path, "w");
+    must(f ? 0 : -1, path, strerror(errno));
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\">\n"
+            "<style>svg{font:12px sans-serif;fill:#333}</style>\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+            WIDTH, HEIGHT, WIDTH);
+    draw_axes(f);
+    for (uint32_t i = 0; i < c->contestant_count; i++) {
+        const struct contestant *one = &c->contestants[i];
+        if (one->role == RIVAL && one->bounds == FROM_1)
+            continue; // so that names do not cover each other
+        struct summary s = summarise(c, i);
+        bool ours = one->role == PROBE_PROCESSORS || one->role == PROBE_1;
+        double x = place_x(s.times), y = place_y(s.share);
+        fprintf(f,
+                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" fill=\"%s\"/>"
+                "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+                x, y, ours ? "#e0895f" : "#2f7ab8", x + 8, y + 4, one->name);
+    }
+    fprintf(f, "</svg>\n");
+    must(ferror(f) || fclose(f) != 0 ? -1 : 0, path, strerror(errno));
+}
+
 // ---- The contests -----------------------------------------------------------------------------
 
 static void run_zoo(struct contest *c) {
@@ -256,7 +312,8 @@ int tuner_rivals(uint32_t curves, uint64_t seed, const char *plot) {
     run_curves(&drawn, curves);
     snprintf(title, sizeof title, "%u random curves of seed %" PRIu64, curves, seed);
     print_table(&drawn, title);
-    (void)plot;
+    if (plot)
+        draw_plot(&drawn, plot);
     contest_free(&zoo);
     contest_free(&drawn);
     return 0;
