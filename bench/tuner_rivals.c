@@ -229,17 +229,19 @@ static double place_y(double share) {
 static void draw_axes(FILE *f) {
     for (int i = 0; i <= 10; i += 2)
         fprintf(f,
-                "<path stroke=\"#ddd\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\">%.1f</text>\n",
+                "<path stroke=\"#ddd\" d=\"M%d %.1fH%d\"/>"
+                "<text x=\"%d\" y=\"%.1f\">%.1f</text>\n",
                 LEFT, place_y(i / 10.0), WIDTH - RIGHT, LEFT - 28, place_y(i / 10.0) + 4, i / 10.0);
     for (double times = TIMES_LEAST; times <= TIMES_MOST * 1.01; times *= 10)
         fprintf(f, "<text x=\"%.1f\" y=\"%d\">%g</text>\n", place_x(times), HEIGHT - BOTTOM + 18,
                 times);
-    fprintf(f,
-            "<path stroke=\"#bbb\" d=\"M%.1f %dV%d\"/><text x=\"%d\" y=\"%d\">level, as times of "
-            "the lowest with 97 %% of the best throughput</text>\n"
-            "<text x=\"%d\" y=\"24\">share of the best throughput: mean of the curves; better is up, "
-            "then left</text>\n",
-            place_x(1), TOP, HEIGHT - BOTTOM, LEFT + 240, HEIGHT - 10, LEFT);
+    fprintf(
+        f,
+        "<path stroke=\"#bbb\" d=\"M%.1f %dV%d\"/><text x=\"%d\" y=\"%d\">level, as times of "
+        "the lowest with 97 %% of the best throughput</text>\n"
+        "<text x=\"%d\" y=\"24\">share of the best throughput: mean of the curves; better is up, "
+        "then left</text>\n",
+        place_x(1), TOP, HEIGHT - BOTTOM, LEFT + 240, HEIGHT - 10, LEFT);
 }
 
 static void draw_plot(const struct contest *c, const char *path) {
