@@ -31,6 +31,10 @@ void *mem_alloc_line(size_t size) {
     return block ? memset(block, 0, whole) : NULL;
 }
 
+void *mem_alloc_blocks(size_t size_of_block, size_t size) {
+    return mem_fails_now() ? NULL : aligned_alloc(size_of_block, size);
+}
+
 void *mem_resize(void *block, size_t size) {
     return mem_fails_now() ? NULL : realloc(block, size);
 }

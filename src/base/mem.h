@@ -12,6 +12,10 @@ void *mem_alloc(size_t size);
 // The same, aligned to a cache line: for data that several threads change.
 void *mem_alloc_line(size_t size);
 
+// Memory that is not zeroed, aligned to `size_of_block`, a power of two; `size` is a multiple of
+// it.
+void *mem_alloc_blocks(size_t size_of_block, size_t size);
+
 // As realloc: the old block stays valid and owned when this returns NULL. New bytes are not zeroed.
 void *mem_resize(void *block, size_t size);
 

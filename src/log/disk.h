@@ -10,6 +10,11 @@
 // Only the owner may read a store, whatever the umask: bodies may be confidential.
 enum { DISK_FILE_MODE = 0600, DISK_DIR_MODE = 0700 };
 
+// Writes to a descriptor that was opened with O_DIRECT go past the page cache. Their memory, size
+// and offset are multiples of this. It is the largest block size of common disks and file systems;
+// one that wants more answers -EINVAL.
+enum { DISK_BLOCK = 4096 };
+
 struct disk {
     int (*open)(const struct disk *, const char *path, int flags, int mode); // a descriptor
     int (*close)(const struct disk *, int fd);
@@ -19,6 +24,8 @@ struct disk {
     // The range will be read soon.
     void (*advise)(const struct disk *, int fd, uint64_t from, uint64_t size);
     ssize_t (*pwrite)(const struct disk *, int fd, const void *, size_t, uint64_t at);
+    // The same, and syncs the file's data before it returns.
+    ssize_t (*pwrite_synced)(const struct disk *, int fd, const void *, size_t, uint64_t at);
     // Allocates blocks that read as zeros; the file grows if necessary.
     int (*allocate)(const struct disk *, int fd, uint64_t from, uint64_t size);
     int (*truncate)(const struct disk *, int fd, uint64_t size);

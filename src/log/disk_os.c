@@ -73,6 +73,26 @@ static ssize_t os_pwrite(const struct disk *d, int fd, const void *from, size_t 
     return n < 0 ? -errno : n;
 }
 
+static int os_sync(const struct disk *d, int fd) {
+    (void)d;
+    return fdatasync(fd) < 0 ? -errno : 0;
+}
+
+// Kernels before 4.7 have no RWF_DSYNC.
+static ssize_t os_pwrite_synced(const struct disk *d, int fd, const void *from, size_t size,
+                                uint64_t at) {
+    struct iovec piece = { (void *)(uintptr_t)from, size };
+    ssize_t n;
+    do
+        n = pwritev2(fd, &piece, 1, (off_t)at, RWF_DSYNC);
+    while (n < 0 && errno == EINTR);
+    if (n >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS))
+        return n < 0 ? -errno : n;
+    n = os_pwrite(d, fd, from, size, at);
+    int err = n < 0 ? (int)n : os_sync(d, fd);
+    return err < 0 ? err : n;
+}
+
 static int os_write_zeros(const struct disk *d, int fd, uint64_t from, uint64_t size) {
     static const char zeros[1 << 16];
     while (size > 0) {
@@ -97,11 +117,6 @@ static int os_allocate(const struct disk *d, int fd, uint64_t from, uint64_t siz
 static int os_truncate(const struct disk *d, int fd, uint64_t size) {
     (void)d;
     return ftruncate(fd, (off_t)size) < 0 ? -errno : 0;
-}
-
-static int os_sync(const struct disk *d, int fd) {
-    (void)d;
-    return fdatasync(fd) < 0 ? -errno : 0;
 }
 
 static int64_t os_size(const struct disk *d, int fd) {
@@ -168,6 +183,7 @@ const struct disk disk_os = {
     .pread_now = os_pread_now,
     .advise = os_advise,
     .pwrite = os_pwrite,
+    .pwrite_synced = os_pwrite_synced,
     .allocate = os_allocate,
     .truncate = os_truncate,
     .sync = os_sync,

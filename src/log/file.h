@@ -27,8 +27,8 @@
 // smaller from one segment to the next, so copies of what one holds have room in those behind it.
 //
 // The files behind this header: log_file.c (the owner's side and the readers'), file_writer.c (the
-// writer's), file_spare.c (the spare and new segments), file_read.c, file_window.c (reading ahead),
-// file_open.c, file_recover.c.
+// writer's), file_direct.c (past the page cache), file_spare.c (the spare and new segments),
+// file_read.c, file_window.c (reading ahead), file_open.c, file_recover.c.
 #ifndef LOG_FILE_H
 #define LOG_FILE_H
 
@@ -43,12 +43,13 @@
 #include <pthread.h>
 
 enum {
-    GATHER_LIMIT = 8 << 20,      // unwritten bytes, beyond which an append waits (max_unwritten: 0)
-    BATCH_CAPACITY = 256 << 10,  // initial capacity of a batch
-    ZEROS_AHEAD = 256 << 10,     // zeros written ahead of small batches
-    RECENT_BATCHES = 8,          // batches kept in memory for readers after they are written …
-    RECENT_CAPACITY = 512 << 10, // … unless they are larger than this
-    OPEN_SEGMENTS = 64,          // approximate number of descriptors kept open for reading
+    GATHER_LIMIT = 8 << 20,   // unwritten bytes, beyond which an append waits (max_unwritten: 0)
+    BATCH_CAPACITY = 1 << 20, // of a batch; larger groups, and what is synced at once, enlarge it
+    ZEROS_AHEAD = 256 << 10,  // zeros written ahead of small batches
+    RECENT_BYTES = 16 << 20,  // memory of batches that are kept for readers after they are written
+    RECENT_BATCHES = RECENT_BYTES / BATCH_CAPACITY,
+    RECENT_MERGED = 512 << 10, // at most so many bytes are moved into a batch that has room
+    OPEN_SEGMENTS = 64,        // approximate number of descriptors kept open for reading
     FULL_RETRY_MS = 1000,
     WINDOWS = 4,             // sequential reads that are followed at once …
     WINDOW_SIZE = 256 << 10, // … and bytes read ahead for each
@@ -57,8 +58,9 @@ enum {
 // Bytes of one segment that are not written yet.
 struct log_batch {
     struct log_batch *next;
-    uint64_t at; // position of the first byte
-    uint8_t *data;
+    uint64_t at;   // position of the first byte
+    uint8_t *room; // aligned memory of `capacity` bytes, a multiple of DISK_BLOCK …
+    uint8_t *data; // … and the first byte in it, as far behind a block's beginning as in the file
     size_t size, capacity;
     bool closed; // taken by the writer, or sealed
     bool seal;   // ends with the segment's seal
@@ -73,6 +75,15 @@ struct window {
     uint64_t used; // the least recently used window is reused
     uint8_t *data; // WINDOW_SIZE bytes; NULL: nothing was read ahead yet
     bool taken;    // by a reader
+};
+
+// What is needed to write past the page cache; see file_direct.c.
+struct direct_writer {
+    bool refused;      // by the file system
+    int fd;            // -1: none is open
+    uint64_t number;   // of the segment that `fd` is open for
+    uint64_t block_at; // position of the last block that was written in part; UINT64_MAX: none …
+    uint8_t block[DISK_BLOCK]; // … and its bytes
 };
 
 struct file_log {
@@ -99,10 +110,10 @@ struct file_log {
     uint64_t sync_at_ms;        // when a sync is due (LOG_SYNC_INTERVAL); 0: none
     struct log_batch *first, *last; // oldest first; appends go to the last unless it is closed
     struct log_batch *idle;         // one for reuse
-    struct log_batch
-        *recent[RECENT_BATCHES]; // written last: jobs are often taken soon after their push
-    uint32_t recent_next;        // the slot that is reused next
-    uint64_t pending;            // bytes in batches
+    struct log_batch *recent[RECENT_BATCHES]; // a ring of those written last, by position
+    uint32_t recent_first, recent_count;
+    uint64_t recent_bytes; // memory of these
+    uint64_t pending;      // bytes in batches
     int spare_fd;
     bool has_spare;
     uint64_t spare_size;     // of the one that is there
@@ -116,9 +127,10 @@ struct file_log {
     uint64_t window_uses;
     char stopped[sizeof(((struct log_state *)0)->stopped)];
 
-    struct store store;         // writer only, as are the two below
+    struct store store;         // writer only, as is everything below
     struct index_builder index; // of the last segment
     uint64_t zeroed;            // blocks up to here were written before
+    struct direct_writer direct;
 };
 
 static inline uint64_t segment_of(const struct file_log *l, uint64_t at) {
@@ -156,6 +168,21 @@ void writer_stop(struct file_log *);
 
 // The writer's thread.
 void *writer_main(void *log);
+
+// ---- file_direct.c; writer only, without the lock ---------------------------------------------
+
+extern const uint8_t zeros_ahead[ZEROS_AHEAD];
+
+// Writes a batch past the page cache, and zeros behind it up to offset `zeros_upto`; with `sync`
+// the batch is on the disk afterwards. False: it has to be written in the usual way. `out_err` is 0
+// or -errno.
+bool direct_write(struct file_log *, struct log_batch *, const struct segment *,
+                  uint64_t zeros_upto, bool sync, int *out_err);
+
+// Remembers the last block of a batch that was written in either way.
+void direct_keep(struct file_log *, const struct log_batch *);
+
+void direct_finish(struct file_log *);
 
 // ---- file_spare.c -----------------------------------------------------------------------------
 

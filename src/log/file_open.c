@@ -263,7 +263,8 @@ struct file_log *file_log_make(const char *dir, const struct log_options *option
     l->dir = memcpy(copy, dir, strlen(dir));
     for (size_t end = strlen(dir); end > 1 && copy[end - 1] == '/'; end--)
         copy[end - 1] = 0;
-    l->lock_fd = l->store_fd = -1;
+    l->lock_fd = l->store_fd = l->direct.fd = -1;
+    l->direct.block_at = UINT64_MAX;
     pthread_mutex_init(&l->lock, NULL);
     cond_init(&l->work);
     cond_init(&l->done);

@@ -47,12 +47,23 @@ static const uint8_t *batch_at(const struct log_batch *b, uint64_t at) {
     return at >= b->at && at + ENTRY_FRAME <= b->at + b->size ? b->data + (at - b->at) : NULL;
 }
 
+// The last of the recent batches that begins at or before `at`.
+static const uint8_t *recent_find(const struct file_log *l, uint64_t at) {
+    uint32_t low = 0, high = l->recent_count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (l->recent[(l->recent_first + middle) % RECENT_BATCHES]->at <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low ? batch_at(l->recent[(l->recent_first + low - 1) % RECENT_BATCHES], at) : NULL;
+}
+
 static const uint8_t *batch_find(const struct file_log *l, uint64_t at) {
-    const uint8_t *found = NULL;
+    const uint8_t *found = at < l->written ? recent_find(l, at) : NULL;
     for (const struct log_batch *b = l->first; b && !found; b = b->next)
         found = batch_at(b, at);
-    for (size_t i = 0; i < RECENT_BATCHES && l->recent[i] && !found; i++)
-        found = batch_at(l->recent[i], at);
     return found;
 }
 

@@ -40,34 +40,50 @@ static void index_feed(struct file_log *l, const struct log_batch *b) {
 
 // The first sync of blocks that were only allocated also has to update the file's metadata, which
 // doubles its time; a sync of blocks that were written before does not. So a batch that reaches new
-// blocks is followed by zeros, and the next batches overwrite written blocks.
-static int zeros_write_ahead(struct file_log *l, const struct log_batch *b,
+// blocks is followed by zeros, and the next batches overwrite written blocks. Returns the offset up
+// to which zeros are to be written; 0: none.
+static uint64_t zeros_wanted(struct file_log *l, const struct log_batch *b,
                              const struct segment *s) {
-    static const uint8_t zeros[ZEROS_AHEAD];
     uint64_t at = b->at + b->size, from = offset_of(l, at);
-    if (l->options.sync != LOG_SYNC_ALWAYS || at <= l->zeroed || b->size > ZEROS_AHEAD / 4)
+    if (l->options.sync != LOG_SYNC_ALWAYS || b->seal || at <= l->zeroed ||
+        b->size > ZEROS_AHEAD / 4)
         return 0;
     uint64_t upto = (from | (ZEROS_AHEAD - 1)) + 1;
     if (upto > s->capacity)
         upto = s->capacity;
     l->zeroed = at - from + upto;
-    return disk_write_all(l->disk, s->fd, zeros, (size_t)(upto - from), from);
+    return upto;
 }
 
-static int batch_write(struct file_log *l, const struct log_batch *b, struct segment *s,
-                       struct segment *next) {
+// Writes into the page cache. -errno.
+static int batch_write_usual(const struct file_log *l, const struct log_batch *b,
+                             const struct segment *s, uint64_t zeros_upto) {
+    uint64_t at = offset_of(l, b->at), end = at + b->size;
+    int err = disk_write_all(l->disk, s->fd, b->data, b->size, at);
+    if (err < 0 || zeros_upto <= end)
+        return err;
+    return disk_write_all(l->disk, s->fd, zeros_ahead, (size_t)(zeros_upto - end), end);
+}
+
+// Sets `out_synced` if the batch is on the disk afterwards.
+static int batch_write(struct file_log *l, struct log_batch *b, struct segment *s,
+                       struct segment *next, bool *out_synced) {
     int err = next ? segment_place(l, next) : 0;
     if (err < 0)
         return err;
-    err = disk_write_all(l->disk, s->fd, b->data, b->size, offset_of(l, b->at));
-    if (err == 0 && !next)
-        err = zeros_write_ahead(l, b, s);
+    uint64_t zeros_upto = zeros_wanted(l, b, s);
+    bool sync = l->options.sync == LOG_SYNC_ALWAYS;
+    bool direct = direct_write(l, b, s, zeros_upto, sync, &err);
+    if (!direct)
+        err = batch_write_usual(l, b, s, zeros_upto);
     if (err < 0) {
         char path[LOG_PATH], doing[64];
         segment_path(path, l->dir, s->number, "seg");
         snprintf(doing, sizeof doing, "write at offset %" PRIu64, offset_of(l, b->at));
         return disk_failed(path, doing, err);
     }
+    *out_synced = direct && sync;
+    direct_keep(l, b);
     index_feed(l, b);
     return 0;
 }
@@ -79,42 +95,48 @@ static void batch_recycle(struct file_log *l, struct log_batch *b) {
         batch_destroy(b);
 }
 
-// A written batch stays in memory for readers for a while.
-static void batch_retire(struct file_log *l, struct log_batch *b) {
+static void recent_drop(struct file_log *l) {
+    struct log_batch *b = l->recent[l->recent_first];
+    l->recent_first = (l->recent_first + 1) % RECENT_BATCHES;
+    l->recent_count--;
+    l->recent_bytes -= b->capacity;
+    batch_recycle(l, b);
+}
+
+static void recent_add(struct file_log *l, struct log_batch *b) {
+    while (l->recent_count == RECENT_BATCHES ||
+           (l->recent_count && l->recent_bytes + b->capacity > RECENT_BYTES))
+        recent_drop(l);
+    l->recent[(l->recent_first + l->recent_count++) % RECENT_BATCHES] = b;
+    l->recent_bytes += b->capacity;
+}
+
+// Copies a small batch behind the newest one in memory, if that has room; the lock is not needed,
+// because readers do not look there yet. NULL: it is not copied.
+static struct log_batch *recent_copy(struct file_log *l, const struct log_batch *b) {
+    if (!l->recent_count || b->size > RECENT_MERGED)
+        return NULL;
+    struct log_batch *to = l->recent[(l->recent_first + l->recent_count - 1) % RECENT_BATCHES];
+    if (to->at + to->size != b->at ||
+        (size_t)(to->data - to->room) + to->size + b->size > to->capacity)
+        return NULL;
+    memcpy(to->data + to->size, b->data, b->size);
+    return to;
+}
+
+// A written batch stays in memory for readers for a while: jobs are often taken soon after their
+// push. `copied` is the one that has a copy of it.
+static void batch_retire(struct file_log *l, struct log_batch *b, struct log_batch *copied) {
     l->first = b->next;
     if (!l->first)
         l->last = NULL;
     l->pending -= b->size;
-    if (b->capacity > RECENT_CAPACITY) {
+    if (copied)
+        copied->size += b->size;
+    if (copied || b->capacity > RECENT_BYTES / 2)
         batch_recycle(l, b);
-        return;
-    }
-    batch_recycle(l, l->recent[l->recent_next]);
-    l->recent[l->recent_next] = b;
-    l->recent_next = (l->recent_next + 1) % RECENT_BATCHES;
-}
-
-static void writer_write(struct file_log *l) {
-    struct log_batch *b = l->first;
-    struct segment *s = ring_at(&l->segments, segment_of(l, b->at));
-    struct segment *next = b->seal ? ring_at(&l->segments, s->number + 1) : NULL;
-    b->closed = true;
-    pthread_mutex_unlock(&l->lock);
-    int err = batch_write(l, b, s, next);
-    pthread_mutex_lock(&l->lock);
-    if (err < 0) {
-        writer_stop(l);
-        return;
-    }
-    l->written = next ? segment_base(l, next->number) + SEGMENT_START : b->at + b->size;
-    if (l->options.sync == LOG_SYNC_INTERVAL && !l->sync_at_ms)
-        l->sync_at_ms = monotonic_ms() + l->options.interval_ms;
-    batch_retire(l, b);
-    durable_advance(l);
-    if (l->options.sync == LOG_SYNC_ALWAYS)
-        pthread_cond_broadcast(&l->done); // appends may go on, but nothing new is durable
     else
-        log_notify(&l->options, &l->lock, &l->done);
+        recent_add(l, b);
 }
 
 // After the sync of a sealed segment: completes its index and begins the next one.
@@ -125,6 +147,45 @@ static void index_switch(struct file_log *l, struct segment *sealed) {
     pthread_mutex_lock(&l->lock);
     sealed->index_bytes = bytes;
     l->bytes += bytes;
+}
+
+// Everything up to `upto` is on the disk now; `s` is the segment that was synced.
+static void synced_advance(struct file_log *l, struct segment *s, uint64_t upto) {
+    l->synced = upto;
+    l->sync_at_ms = 0;
+    if (segment_of(l, upto) != s->number)
+        index_switch(l, s);
+    durable_advance(l);
+    log_notify(&l->options, &l->lock, &l->done);
+}
+
+static void writer_write(struct file_log *l) {
+    struct log_batch *b = l->first;
+    struct segment *s = ring_at(&l->segments, segment_of(l, b->at));
+    struct segment *next = b->seal ? ring_at(&l->segments, s->number + 1) : NULL;
+    b->closed = true;
+    pthread_mutex_unlock(&l->lock);
+    bool synced = false;
+    int err = batch_write(l, b, s, next, &synced);
+    struct log_batch *copied = err < 0 ? NULL : recent_copy(l, b);
+    pthread_mutex_lock(&l->lock);
+    if (err < 0) {
+        writer_stop(l);
+        return;
+    }
+    l->written = next ? segment_base(l, next->number) + SEGMENT_START : b->at + b->size;
+    if (l->options.sync == LOG_SYNC_INTERVAL && !l->sync_at_ms)
+        l->sync_at_ms = monotonic_ms() + l->options.interval_ms;
+    batch_retire(l, b, copied);
+    if (synced) {
+        synced_advance(l, s, l->written);
+        return;
+    }
+    durable_advance(l);
+    if (l->options.sync == LOG_SYNC_ALWAYS)
+        pthread_cond_broadcast(&l->done); // appends may go on, but nothing new is durable
+    else
+        log_notify(&l->options, &l->lock, &l->done);
 }
 
 static void writer_sync(struct file_log *l) {
@@ -140,12 +201,7 @@ static void writer_sync(struct file_log *l) {
         writer_stop(l);
         return;
     }
-    l->synced = upto;
-    l->sync_at_ms = 0;
-    if (segment_of(l, upto) != s->number)
-        index_switch(l, s);
-    durable_advance(l);
-    log_notify(&l->options, &l->lock, &l->done);
+    synced_advance(l, s, upto);
 }
 
 static bool sync_due(const struct file_log *l) {

@@ -219,6 +219,9 @@ struct log_options {
     // half times as many, the cleaner beyond twice. 0: a stream log has 64 MiB; an append to the
     // file log waits for its writer, which a thread that serves others must not.
     uint64_t max_unwritten;
+    // File log: batches of at least so many bytes are written past the page cache (file_direct.c).
+    // 0: any batch that is synced, and LOG_DIRECT; UINT64_MAX: none.
+    uint64_t direct_least;
     bool inline_writer;      // no thread: log_flush writes and syncs by itself
     bool read_only;          // to examine a store: takes no lock, writes nothing
     const struct disk *disk; // NULL: the real one
@@ -232,6 +235,7 @@ struct log_options {
 };
 
 enum { LOG_SEGMENT = 64 << 20, LOG_FIRST_SEGMENT = 256 << 10, LOG_UNWRITTEN = 64 << 20 };
+enum { LOG_DIRECT = 512 << 10 };
 
 // How many bytes of entries of this kind may be not durable, if `pushes` is the limit of pushes:
 // those stop first, then commits, then the cleaner.

@@ -94,7 +94,7 @@ static struct log_batch *batch_begin(struct file_log *l) {
     if (!b)
         return NULL;
     l->idle = NULL;
-    *b = (struct log_batch){ .data = b->data, .capacity = b->capacity };
+    *b = (struct log_batch){ .room = b->room, .capacity = b->capacity };
     if (l->last)
         l->last->next = b;
     else
@@ -103,30 +103,45 @@ static struct log_batch *batch_begin(struct file_log *l) {
     return b;
 }
 
+static int batch_grow(struct log_batch *b, size_t size) {
+    size_t capacity = b->capacity ? b->capacity : BATCH_CAPACITY;
+    while (capacity < size)
+        capacity *= 2;
+    uint8_t *room = mem_alloc_blocks(DISK_BLOCK, capacity);
+    if (!room)
+        return error_set(MR_ENOMEM, "no memory for a batch of %zu bytes", capacity);
+    size_t before = b->size ? (size_t)(b->data - b->room) : 0;
+    if (b->size)
+        memcpy(room + before, b->data, b->size);
+    mem_free(b->room);
+    b->room = room;
+    b->data = room + before;
+    b->capacity = capacity;
+    return 0;
+}
+
 // Makes sure that the last batch has room for `size` more bytes.
 static int batch_reserve(struct file_log *l, uint64_t size) {
     struct log_batch *b = l->last && !l->last->closed ? l->last : batch_begin(l);
     if (!b)
         return error_set(MR_ENOMEM, "no memory for a batch");
-    if (b->size + size <= b->capacity)
+    uint64_t before = offset_of(l, b->size ? b->at : l->tail) % DISK_BLOCK;
+    if (before + b->size + size <= b->capacity)
         return 0;
-    size_t capacity = b->capacity ? b->capacity : BATCH_CAPACITY;
-    while (capacity < b->size + size)
-        capacity *= 2;
-    uint8_t *data = mem_resize(b->data, capacity);
-    if (!data)
-        return error_set(MR_ENOMEM, "no memory for a batch of %zu bytes", capacity);
-    b->data = data;
-    b->capacity = capacity;
-    return 0;
+    if (b->size == 0 || l->options.sync == LOG_SYNC_ALWAYS)
+        return batch_grow(b, before + b->size + size);
+    b->closed = true;
+    return batch_reserve(l, size);
 }
 
 // Extends the last batch and the tail by `size` bytes and returns where to write them; after
 // batch_reserve.
 static uint8_t *batch_extend(struct file_log *l, uint64_t size) {
     struct log_batch *b = l->last;
-    if (b->size == 0)
+    if (b->size == 0) {
         b->at = l->tail;
+        b->data = b->room + offset_of(l, l->tail) % DISK_BLOCK;
+    }
     uint8_t *to = b->data + b->size;
     b->size += size;
     l->pending += size;
@@ -386,12 +401,13 @@ static void file_log_close(struct log *base) {
 
 void batch_destroy(struct log_batch *b) {
     if (b)
-        mem_free(b->data);
+        mem_free(b->room);
     mem_free(b);
 }
 
 void file_log_destroy(struct file_log *l) {
     index_finish(&l->index);
+    direct_finish(l);
     windows_finish(l);
     while (ring_count(&l->segments))
         segment_destroy(l, ring_shift(&l->segments));
@@ -401,8 +417,8 @@ void file_log_destroy(struct file_log *l) {
         l->first = b->next;
         batch_destroy(b);
     }
-    for (size_t i = 0; i < RECENT_BATCHES; i++)
-        batch_destroy(l->recent[i]);
+    for (uint32_t i = 0; i < l->recent_count; i++)
+        batch_destroy(l->recent[(l->recent_first + i) % RECENT_BATCHES]);
     batch_destroy(l->idle);
     if (l->has_spare)
         l->disk->close(l->disk, l->spare_fd);

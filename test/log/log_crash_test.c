@@ -8,15 +8,20 @@
 
 #include <errno.h>
 
-enum { SEGMENT = 1024, GROWN = 8192, GROUPS = 24, SEEDS = 3, LARGE = 1200 };
+enum { SEGMENT = 1024, GROWN = 8192, BLOCKS = 16384, GROUPS = 24, SEEDS = 3 };
 
 // Whether files of segments have one size, or grow; with one group that needs a larger spare.
-enum growth { EVEN, GROWS };
+// DIRECT segments have several blocks, which are all written past the page cache, the last one many
+// times.
+enum growth { EVEN, GROWS, DIRECT };
+static const size_t segment_sizes[] = { SEGMENT, GROWN, BLOCKS };
+static const size_t first_segments[] = { SEGMENT, SEGMENT, BLOCKS };
+static const size_t large_bodies[] = { 0, 1200, 5000 }; // of one group of a session
 
 struct history {
     struct sim_disk *sim;
     struct log_options options;
-    bool grows;
+    enum growth growth;
     uint64_t next;    // number of the next entry
     uint64_t durable; // all numbers below were reported as durable
     uint64_t trimmed; // numbers below may be gone
@@ -24,10 +29,11 @@ struct history {
 };
 
 static void history_init(struct history *h, enum log_sync sync, enum growth growth) {
-    *h = (struct history){ .sim = sim_disk_create(), .grows = growth == GROWS };
+    *h = (struct history){ .sim = sim_disk_create(), .growth = growth };
     h->options = (struct log_options){ .sync = sync,
-                                       .segment_size = h->grows ? GROWN : SEGMENT,
-                                       .first_segment = SEGMENT,
+                                       .segment_size = segment_sizes[growth],
+                                       .first_segment = first_segments[growth],
+                                       .direct_least = growth == DIRECT,
                                        .inline_writer = true,
                                        .disk = sim_disk_disk(h->sim) };
 }
@@ -51,7 +57,8 @@ static void note_durable(struct history *h, struct log *l, bool asked) {
 static int script_groups(struct history *h, struct log *l, uint32_t groups) {
     for (uint32_t i = 0; i < groups; i++) {
         uint32_t count = 1 + i % 3;
-        size_t size = h->grows && i == 2 ? LARGE : 20 + i * 13 % 90;
+        size_t large = i == 2 ? large_bodies[h->growth] : 0;
+        size_t size = large ? large : 20 + i * 13 % 90;
         int err = sample_append(l, h->next, count, size, ROOM_PUSH, h->at + h->next);
         if (err < 0)
             return err;
@@ -172,6 +179,7 @@ static uint64_t script_calls(enum log_sync sync, enum growth growth) {
     history_init(&h, sync, growth);
     assert_int_equal(script(&h), 0);
     uint64_t calls = sim_disk_calls(h.sim);
+    assert_true(growth != DIRECT || sim_disk_directs(h.sim) > GROUPS);
     expect_recovered(&h);
     history_finish(&h);
     return calls;
@@ -202,6 +210,12 @@ static void F28_F29_crash_at_every_call_while_segments_grow(void **state) {
     crash_everywhere(LOG_SYNC_NONE, GROWS);
 }
 
+static void F28_F29_crash_at_every_call_past_the_page_cache(void **state) {
+    (void)state;
+    crash_everywhere(LOG_SYNC_ALWAYS, DIRECT);
+    crash_everywhere(LOG_SYNC_NONE, DIRECT);
+}
+
 // An error of the disk at any call: the log reports it, keeps what it had reported as durable, and
 // opens again once the disk works.
 static void every_call_may_fail(int err, enum growth growth) {
@@ -224,12 +238,14 @@ static void F24_every_call_may_fail(void **state) {
     (void)state;
     every_call_may_fail(EIO, EVEN);
     every_call_may_fail(EIO, GROWS);
+    every_call_may_fail(EIO, DIRECT);
 }
 
 static void F25_every_call_may_find_the_disk_full(void **state) {
     (void)state;
     every_call_may_fail(ENOSPC, EVEN);
     every_call_may_fail(ENOSPC, GROWS);
+    every_call_may_fail(ENOSPC, DIRECT);
 }
 
 static void F51_every_allocation_may_fail(void **state) {
@@ -252,6 +268,7 @@ int main(void) {
         cmocka_unit_test(F28_F29_crash_at_every_call),
         cmocka_unit_test(F28_F29_crash_at_every_call_without_syncs),
         cmocka_unit_test(F28_F29_crash_at_every_call_while_segments_grow),
+        cmocka_unit_test(F28_F29_crash_at_every_call_past_the_page_cache),
         cmocka_unit_test(F24_every_call_may_fail),
         cmocka_unit_test(F25_every_call_may_find_the_disk_full),
         cmocka_unit_test(F51_every_allocation_may_fail),

@@ -212,19 +212,26 @@ static void F51_a_row_is_read_without_memory_for_it_and_while_it_grows(void **st
 
 // --- memory and disk ---
 
-// The eight batches written last are kept; what is older comes from the file, and is tested.
+// What was written last is kept, at most 16 MiB, however small the batches were; what is older
+// comes from the file, and is tested.
 static void what_was_just_written_is_read_from_memory(void **state) {
     struct fixture *f = *state;
     bool right = false;
-    f->options.segment_size = 1 << 16;
+    f->options.segment_size = f->options.first_segment = 1 << 25;
     start(f);
     push(f, 1, 100);
     log_flush(f->log, false);
     flip(f, segment_path(0, "seg"), f->at[0] + ENTRY_FRAME + 50);
-    for (int i = 0; i < 8; i++) {
-        assert_int_equal(sample_read(f->log, f->at[0], 0, &right), 0);
+    for (int i = 0; i < 100; i++) {
+        push(f, 1, i % 10 ? 100 : 100000);
+        log_flush(f->log, false);
+    }
+    for (uint64_t n = 0; n < f->next; n++) {
+        assert_int_equal(sample_read(f->log, f->at[n], n, &right), 0);
         assert_true(right);
-        push(f, 1, 100);
+    }
+    while (look(f->log).tail < 17 << 20) {
+        push(f, 1, 400000);
         log_flush(f->log, false);
     }
     assert_int_equal(sample_read(f->log, f->at[0], 0, &right), MR_ECORRUPT);
@@ -232,14 +239,24 @@ static void what_was_just_written_is_read_from_memory(void **state) {
     assert_true(right);
 }
 
-// A synced batch is a write and a sync; but where it comes to blocks that were never written, zeros
-// go with it, 256 KiB at a time.
+static void fresh_disk(struct fixture *f) {
+    stop(f);
+    sim_disk_destroy(f->sim);
+    f->sim = sim_disk_create();
+    f->options.disk = sim_disk_disk(f->sim);
+    f->next = 0;
+}
+
+// A synced batch is a write and a sync, or one call that does both past the page cache; but where
+// it comes to blocks that were never written, zeros go with it, 256 KiB at a time.
 static void zeros_go_ahead_of_synced_batches(void **state) {
     struct fixture *f = *state;
     f->options.segment_size = f->options.first_segment = 1 << 20;
-    for (enum log_sync sync = LOG_SYNC_ALWAYS; sync <= LOG_SYNC_NONE; sync++) {
-        f->options.sync = sync;
+    for (int i = 0; i < 2 * (LOG_SYNC_NONE + 1); i++) {
+        bool synced = i / 2 == LOG_SYNC_ALWAYS, direct = i % 2;
+        f->options.sync = (enum log_sync)(i / 2);
         f->options.interval_ms = 1000000;
+        f->options.direct_least = direct ? 0 : UINT64_MAX;
         start(f);
         push(f, 1, 10);
         log_flush(f->log, false); // the writer makes the spare
@@ -248,12 +265,95 @@ static void zeros_go_ahead_of_synced_batches(void **state) {
             push(f, 1, 8000);
             log_flush(f->log, false);
         }
-        uint64_t each = sync == LOG_SYNC_ALWAYS ? 2 : 1, zeros = sync == LOG_SYNC_ALWAYS ? 2 : 0;
+        uint64_t each = synced && !direct ? 2 : 1, zeros = synced ? 2 : 0;
         assert_int_equal(sim_disk_calls(f->sim) - calls, each * writes + zeros);
+        fresh_disk(f);
+    }
+}
+
+// --- past the page cache ---
+
+static uint64_t directs_of_push(struct fixture *f, size_t size) {
+    uint64_t before = sim_disk_directs(f->sim);
+    push(f, 1, size);
+    log_flush(f->log, false);
+    return sim_disk_directs(f->sim) - before;
+}
+
+// Every synced batch, and large ones with any policy.
+static void batches_go_past_the_page_cache_where_that_is_faster(void **state) {
+    struct fixture *f = *state;
+    f->options.segment_size = f->options.first_segment = 4 << 20;
+    for (enum log_sync sync = LOG_SYNC_ALWAYS; sync <= LOG_SYNC_NONE; sync++) {
+        f->options.sync = sync;
+        f->options.interval_ms = 1000000;
+        start(f);
+        (void)directs_of_push(f, 10); // zeros go with it
+        assert_int_equal(directs_of_push(f, 10), sync == LOG_SYNC_ALWAYS);
+        assert_int_equal(directs_of_push(f, LOG_DIRECT), 1);
         stop(f);
-        sim_disk_destroy(f->sim);
-        f->sim = sim_disk_create();
-        f->options.disk = sim_disk_disk(f->sim);
+        expect_numbers(f, 0, f->next);
+        fresh_disk(f);
+    }
+    f->options.sync = LOG_SYNC_ALWAYS;
+    f->options.direct_least = UINT64_MAX;
+    start(f);
+    assert_int_equal(directs_of_push(f, LOG_DIRECT), 0);
+}
+
+// Batches of many sizes, some of them over several segments, with an opening in between.
+static uint8_t *written_bytes(struct fixture *f, uint64_t number, uint64_t *out_size) {
+    for (int session = 0; session < 2; session++) {
+        start(f);
+        for (int i = 0; i < 40; i++) {
+            push(f, 1 + (uint32_t)i % 3, (size_t)i * i * 7 % 6000);
+            log_flush(f->log, false);
+        }
+        stop(f);
+    }
+    expect_numbers(f, 0, f->next);
+    uint8_t *bytes = sim_disk_file(f->sim, segment_path(number, "seg"), out_size);
+    assert_non_null(bytes);
+    uint8_t *copy = malloc(*out_size);
+    memcpy(copy, bytes, *out_size);
+    return copy;
+}
+
+static void both_ways_write_the_same_bytes(void **state) {
+    struct fixture *f = *state;
+    f->options.segment_size = f->options.first_segment = 1 << 16;
+    for (uint64_t number = 0; number < 3; number++) {
+        uint64_t size, usual_size;
+        f->options.direct_least = 1;
+        uint8_t *direct = written_bytes(f, number, &size);
+        assert_true(sim_disk_directs(f->sim) > 40);
+        fresh_disk(f);
+        f->options.direct_least = UINT64_MAX;
+        uint8_t *usual = written_bytes(f, number, &usual_size);
+        assert_int_equal(sim_disk_directs(f->sim), 0);
+        assert_int_equal(size, usual_size);
+        assert_memory_equal(direct, usual, size);
+        free(direct);
+        free(usual);
+        fresh_disk(f);
+    }
+}
+
+static void a_file_system_may_refuse_direct_writes(void **state) {
+    struct fixture *f = *state;
+    f->options.segment_size = f->options.first_segment = 1 << 16;
+    for (enum sim_direct how = SIM_NO_DIRECT_OPEN; how <= SIM_NO_DIRECT_WRITE; how++) {
+        sim_disk_set_direct(f->sim, how);
+        start(f);
+        for (int i = 0; i < 20; i++) {
+            push(f, 2, 3000);
+            log_flush(f->log, false);
+            assert_int_equal(look(f->log).synced, look(f->log).tail);
+        }
+        assert_int_equal(sim_disk_directs(f->sim), 0);
+        die(f, SIM_DROP);
+        expect_numbers(f, 0, f->next);
+        fresh_disk(f);
     }
 }
 
@@ -676,6 +776,9 @@ int main(void) {
         ROW(what_was_just_written_is_read_from_memory),
         ROW(what_is_not_written_is_bounded),
         ROW(zeros_go_ahead_of_synced_batches),
+        ROW(batches_go_past_the_page_cache_where_that_is_faster),
+        ROW(both_ways_write_the_same_bytes),
+        ROW(a_file_system_may_refuse_direct_writes),
         ROW(the_sync_policy_decides_what_durable_means),
         ROW(a_requested_sync_is_awaited_with_any_policy),
         ROW(an_interval_syncs_by_itself),

@@ -27,6 +27,7 @@ struct operation {
 
 struct descriptor {
     struct file *file;
+    bool direct; // opened with O_DIRECT
 };
 
 struct sim_disk {
@@ -38,13 +39,14 @@ struct sim_disk {
     struct operation *operations;
     int operation_count;
     struct descriptor descriptors[DESCRIPTORS];
-    uint64_t calls, reads, crash_at, fail_at, space;
+    uint64_t calls, reads, directs, crash_at, fail_at, space;
     size_t write_most;
     int fail_err, broken[SIM_KINDS];
     bool crashed, held; // held: syncs wait …
     int let_go;         // … but for so many …
     int waiting;        // … and so many do
     bool cold;          // nothing is in memory
+    enum sim_direct direct;
 };
 
 static struct sim_disk *sim_of(const struct disk *d) {
@@ -164,10 +166,10 @@ static bool space_lacks(const struct sim_disk *s, const struct file *f, uint64_t
 
 // --- the calls; the lock is held in all of them ---
 
-static int descriptor_make(struct sim_disk *s, struct file *f) {
+static int descriptor_make(struct sim_disk *s, struct file *f, bool direct) {
     for (int fd = 0; fd < DESCRIPTORS; fd++)
         if (!s->descriptors[fd].file) {
-            s->descriptors[fd].file = file_use(f);
+            s->descriptors[fd] = (struct descriptor){ file_use(f), direct };
             return fd;
         }
     return -EMFILE;
@@ -204,17 +206,39 @@ static int do_open(struct sim_disk *s, const char *path, int flags) {
     struct file *f = name_file(s, path);
     if (!f && !(flags & O_CREAT))
         return -ENOENT;
+    if (flags & O_DIRECT && s->direct == SIM_NO_DIRECT_OPEN)
+        return -EINVAL;
     int err = f ? open_existing(s, f, flags) : open_new(s, path, &f);
-    return err < 0 ? err : descriptor_make(s, f);
+    return err < 0 ? err : descriptor_make(s, f, flags & O_DIRECT);
+}
+
+static bool is_aligned(const void *from, size_t size, uint64_t at) {
+    return ((uintptr_t)from | size | at) % DISK_BLOCK == 0;
+}
+
+// A direct write of anything but whole blocks inside the file is a mistake of the log.
+static int direct_check(struct sim_disk *s, int fd, const void *from, size_t size, uint64_t at) {
+    if (!s->descriptors[fd].direct)
+        return 0;
+    if (s->direct == SIM_NO_DIRECT_WRITE)
+        return -EINVAL;
+    assert(is_aligned(from, size, at) && at + size <= s->descriptors[fd].file->live_size);
+    s->directs++;
+    return 0;
 }
 
 static ssize_t do_write(struct sim_disk *s, int fd, const void *from, size_t size, uint64_t at) {
-    int err = call_begin(s, SIM_WRITES);
+    int err = direct_check(s, fd, from, size, at);
+    if (err == 0)
+        err = call_begin(s, SIM_WRITES);
     if (err < 0)
         return err;
     struct file *f = descriptor_file(s, fd);
-    if (s->write_most && size > s->write_most)
-        size = s->write_most;
+    size_t most = s->write_most;
+    if (s->descriptors[fd].direct && most) // whole blocks
+        most = most < DISK_BLOCK ? DISK_BLOCK : most / DISK_BLOCK * DISK_BLOCK;
+    if (most && size > most)
+        size = most;
     if (space_lacks(s, f, at + size))
         return -ENOSPC;
     file_grow(f, at + size);
@@ -225,8 +249,20 @@ static ssize_t do_write(struct sim_disk *s, int fd, const void *from, size_t siz
     return call_end(s, 0) < 0 ? -EIO : (ssize_t)size;
 }
 
+// Only what this call writes is durable afterwards; a machine that dies in it may keep any part.
+static ssize_t do_write_synced(struct sim_disk *s, int fd, const void *from, size_t size,
+                               uint64_t at) {
+    if (s->broken[SIM_SYNCS])
+        return -s->broken[SIM_SYNCS];
+    ssize_t n = do_write(s, fd, from, size, at);
+    if (n > 0)
+        file_settle_part(descriptor_file(s, fd), at, at + (uint64_t)n);
+    return n;
+}
+
 static ssize_t do_read(struct sim_disk *s, int fd, void *to, size_t size, uint64_t at) {
     struct file *f = descriptor_file(s, fd);
+    assert(!s->descriptors[fd].direct);
     s->reads++;
     if (at >= f->live_size)
         return 0;
@@ -389,6 +425,12 @@ static void wait_while_held(struct sim_disk *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
+static ssize_t sim_pwrite_synced(const struct disk *d, int fd, const void *from, size_t size,
+                                 uint64_t at) {
+    wait_while_held(sim_of(d));
+    SIM_CALL_FD(ssize_t, do_write_synced(s, fd, from, size, at));
+}
+
 static int sim_sync(const struct disk *d, int fd) {
     wait_while_held(sim_of(d));
     SIM_CALL_FD(int, do_sync(s, fd));
@@ -449,6 +491,7 @@ static const struct disk sim_calls = {
     .pread_now = sim_pread_now,
     .advise = sim_advise,
     .pwrite = sim_pwrite,
+    .pwrite_synced = sim_pwrite_synced,
     .allocate = sim_allocate,
     .truncate = sim_truncate,
     .sync = sim_sync,
@@ -530,6 +573,14 @@ void sim_disk_chill(struct sim_disk *s, bool cold) {
 
 uint64_t sim_disk_reads(struct sim_disk *s) {
     return s->reads;
+}
+
+uint64_t sim_disk_directs(struct sim_disk *s) {
+    return s->directs;
+}
+
+void sim_disk_set_direct(struct sim_disk *s, enum sim_direct direct) {
+    s->direct = direct;
 }
 
 void sim_disk_crash_at(struct sim_disk *s, uint64_t call) {

@@ -36,6 +36,14 @@ uint64_t sim_disk_calls(struct sim_disk *);
 // How many reads there were.
 uint64_t sim_disk_reads(struct sim_disk *);
 
+// How many writes past the page cache there were. The simulated disk wants whole blocks
+// (DISK_BLOCK), aligned in memory and in the file, and aborts otherwise.
+uint64_t sim_disk_directs(struct sim_disk *);
+
+// What a file system thinks of such writes.
+enum sim_direct { SIM_DIRECT, SIM_NO_DIRECT_OPEN, SIM_NO_DIRECT_WRITE };
+void sim_disk_set_direct(struct sim_disk *, enum sim_direct);
+
 // The machine dies at changing call `call` (0: never), or now.
 void sim_disk_crash_at(struct sim_disk *, uint64_t call);
 void sim_disk_crash(struct sim_disk *);
@@ -48,7 +56,7 @@ void sim_disk_fail_at(struct sim_disk *, uint64_t call, int err);
 enum sim_kind { SIM_WRITES, SIM_SYNCS, SIM_ALLOCATIONS, SIM_KINDS };
 void sim_disk_break(struct sim_disk *, enum sim_kind, int err);
 
-// Syncs of files wait from now on until they are let go.
+// Syncs of files, and writes that sync, wait from now on until they are let go.
 void sim_disk_hold_syncs(struct sim_disk *, bool hold);
 void sim_disk_await_sync(struct sim_disk *); // until one waits
 void sim_disk_let_sync(struct sim_disk *);   // one of them; it has continued when this returns

@@ -66,6 +66,15 @@ static inline void file_settle(struct file *f) {
     f->durable_size = f->live_size;
 }
 
+// Makes a part durable that was written and synced in one call.
+static inline void file_settle_part(struct file *f, uint64_t from, uint64_t upto) {
+    memcpy(f->durable + from, f->live + from, upto - from);
+    if (f->durable_size < upto)
+        f->durable_size = upto;
+    if (f->dirty_from >= from && f->dirty_upto <= upto)
+        f->dirty_from = f->dirty_upto = 0;
+}
+
 static inline uint64_t random_next(uint64_t *state) {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
