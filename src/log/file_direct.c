@@ -75,14 +75,14 @@ static bool direct_begin(const struct file_log *l, struct log_batch *b, const st
     return true;
 }
 
-// Writes whole blocks. -errno.
+// Writes whole blocks. -errno; -EINVAL also if the file system writes less than a block.
 static int blocks_write(const struct file_log *l, const uint8_t *from, uint64_t size, uint64_t at,
                         bool sync) {
     const struct disk *d = l->disk;
     while (size > 0) {
         ssize_t n = (sync ? d->pwrite_synced : d->pwrite)(d, l->direct.fd, from, size, at);
         if (n < DISK_BLOCK)
-            return n < 0 ? (int)n : -EIO;
+            return n < 0 ? (int)n : -EINVAL;
         n -= n % DISK_BLOCK;
         from += n;
         at += (uint64_t)n;

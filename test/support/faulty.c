@@ -2,8 +2,8 @@
 // checks before each call whether the file that MILLRACE_FAULTS names orders a failure. A line
 // orders one kind, until the file is changed:
 //
-//     sync EIO        fdatasync and fsync fail
-//     write ENOSPC    pwrite fails; "write short" writes half
+//     sync EIO        fdatasync and fsync fail, and pwritev2 after it has written what it syncs
+//     write ENOSPC    pwrite and pwritev2 fail; "write short" writes half
 //     allocate ENOSPC fallocate fails
 //     open EMFILE     open fails, of files in a store
 //
@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum { ORDER_SHORT = -1, ORDER_GATE = -2 };
@@ -94,6 +95,15 @@ ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) {
     if (size > 1 && ordered("write") == ORDER_SHORT)
         size /= 2;
     return REAL(pwrite64)(fd, from, size, at);
+}
+
+ssize_t pwritev64v2(int fd, const struct iovec *pieces, int count, off64_t at, int flags) {
+    if (fails("write"))
+        return -1;
+    struct iovec half = { pieces->iov_base, pieces->iov_len / 2 };
+    bool is_short = ordered("write") == ORDER_SHORT;
+    ssize_t n = REAL(pwritev64v2)(fd, is_short ? &half : pieces, is_short ? 1 : count, at, flags);
+    return n >= 0 && flags & RWF_DSYNC && fails("sync") ? -1 : n;
 }
 
 int fallocate64(int fd, int mode, off64_t from, off64_t size) {
