@@ -3,11 +3,14 @@
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/values.h"
 #include "server/auth_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,6 +73,48 @@ static enum cli_exit secret_deliver(const struct input *in, FILE *file, const ch
     return CLI_DONE;
 }
 
+// Reads the name or number of a user or group; numbers need not be known here. False: a message was
+// printed.
+static bool id_read(const struct input *in, const char *option, struct auth_words *out) {
+    const char *text = input_option(in, option);
+    bool is_user = strcmp(option, "--user") == 0;
+    const struct passwd *user = is_user ? getpwnam(text) : NULL;
+    const struct group *group = is_user ? NULL : getgrnam(text);
+    uint64_t id = user ? user->pw_uid : group ? group->gr_gid : 0;
+    const char *what = option + 2;
+    bool is_number = *text >= '0' && *text <= '9';
+    if (!user && !group && !is_number) {
+        complain("auth add: this machine has no %s '%.60s'", what, text);
+        return false;
+    }
+    if (!user && !group && !input_count(in, option, UINT32_MAX - 1, &id))
+        return false;
+    out->proof = is_user ? PROOF_USER : PROOF_GROUP;
+    out->id = (uint32_t)id;
+    return true;
+}
+
+// Sets what proves that a client may use the token: with --user or --group no secret.
+static bool proof_read(const struct input *in, struct auth_words *out) {
+    const char *user = input_option(in, "--user"), *group = input_option(in, "--group");
+    if (!user && !group)
+        return true;
+    if (user && group)
+        complain("auth add: --user and --group cannot be combined: make two tokens");
+    else if (input_option(in, "--out"))
+        complain("auth add: there is no secret for --out with %s", user ? "--user" : "--group");
+    else
+        return id_read(in, user ? "--user" : "--group", out);
+    return false;
+}
+
+static enum cli_exit id_report(const struct auth_words *w) {
+    complain("auth add: processes of %s %" PRIu32 " are '%.*s' if they connect by a Unix-domain "
+             "socket, without a secret; a running server reads the new token on SIGHUP",
+             proof_word(w->proof), w->id, (int)w->name.size, (const char *)w->name.data);
+    return CLI_DONE;
+}
+
 enum { QUOTA_OPTION = 128 }; // characters of a quota's word
 
 // Turns --max-jobs 1000 into the word max-jobs=1000 of the file.
@@ -93,19 +138,23 @@ enum cli_exit auth_add_run(const struct input *in) {
         complain("auth add: which --role? push, work, read, admin or several of them: push,read");
         return CLI_USAGE;
     }
-    enum cli_exit code = secret_file_create(path, &file);
-    if (code != CLI_DONE)
-        return code;
     struct auth_words words = { .name = mr_str(in->arguments[0]),
                                 .roles = mr_str(role),
                                 .patterns = mr_str(stages ? stages : "*") };
     quotas_read(in, quotas, &words);
+    if (!proof_read(in, &words))
+        return CLI_USAGE;
+    enum cli_exit code = secret_file_create(path, &file);
+    if (code != CLI_DONE)
+        return code;
     int err = auth_add(file_of(in), &words, secret);
     if (err < 0 && file) {
         (void)fclose(file);
         (void)unlink(path);
     }
-    return err < 0 ? report_failed(in, err) : secret_deliver(in, file, secret);
+    if (err < 0)
+        return report_failed(in, err);
+    return words.proof == PROOF_SECRET ? secret_deliver(in, file, secret) : id_report(&words);
 }
 
 enum cli_exit auth_remove_run(const struct input *in) {
@@ -137,6 +186,8 @@ static void auth_print_json(const struct auth *auth) {
         json_bytes(&j, "name", e->name);
         json_text(&j, "roles", roles);
         json_bytes(&j, "stages", e->patterns);
+        if (proof_word(e->proof))
+            json_number(&j, proof_word(e->proof), e->id);
         for (int k = 0; k < QUOTA_KINDS; k++) {
             (void)snprintf(name, sizeof name, "max-%s", quota_word((enum quota_kind)k));
             if (e->quota.most.of[k])
@@ -154,12 +205,14 @@ static void print_rows(const struct auth *auth) {
     for (size_t i = 0; i < auth_count(auth); i++)
         if ((int)auth_at(auth, i)->name.size > widest)
             widest = (int)auth_at(auth, i)->name.size;
-    printf("%-*s  %-20s  %s\n", widest, "name", "roles", "stages, quotas");
+    printf("%-*s  %-20s  %s\n", widest, "name", "roles", "stages, user or group, quotas");
     for (size_t i = 0; i < auth_count(auth); i++) {
         const struct auth_entry *e = auth_at(auth, i);
         roles_write(e->roles, roles, sizeof roles);
         printf("%-*.*s  %-20s  %.*s", widest, (int)e->name.size, (const char *)e->name.data, roles,
                (int)e->patterns.size, (const char *)e->patterns.data);
+        if (proof_word(e->proof))
+            printf(" %s:%" PRIu32, proof_word(e->proof), e->id);
         for (int k = 0; k < QUOTA_KINDS; k++)
             if (e->quota.most.of[k])
                 printf(" max-%s=%" PRIu64, quota_word((enum quota_kind)k), e->quota.most.of[k]);

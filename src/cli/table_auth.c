@@ -29,13 +29,21 @@ const struct cli_command auth_commands[] = {
                 "\n"
                 "Millrace's commands take the secret from MILLRACE_TOKEN, from the file that\n"
                 "MILLRACE_TOKEN_FILE names, or from the URL (millrace://NAME:SECRET@HOST); for\n"
-                "other Redis clients NAME is the user and the secret is the password.\n",
-        .examples = "millrace auth add ci --role push --stages 'mail.*' --out ci.token\n"
+                "other Redis clients NAME is the user and the secret is the password.\n"
+                "\n"
+                "With --user or --group there is no secret: a process of that user or group of\n"
+                "this machine that connects by a Unix-domain socket (serve --listen unix:PATH)\n"
+                "has the token from the start; AUTH changes it to another one. An entry of the\n"
+                "user comes before those of its groups, of which the first in the file counts.\n",
+        .examples = "millrace auth add web --role push --stages 'mail.*' --user www-data\n"
+                    "millrace auth add ci --role push --stages 'mail.*' --out ci.token\n"
                     "MILLRACE_TOKEN_FILE=ci.token millrace push mail.in hello\n"
                     "millrace auth add acme --role push,work --stages 'acme.*' \\\n"
                     "    --max-jobs 10000 --max-bytes 64M --out acme.token\n",
         .options = { { "--role", "ROLES", "push, work, read, admin; several with commas" },
                      { "--stages", "NAMES", "which stages, with commas and * (all)" },
+                     { "--user", "USER", "a user of this machine instead of a secret" },
+                     { "--group", "GROUP", "a group of this machine instead of a secret" },
                      { "--max-stages", "N", "stages that the token may make" },
                      { "--max-jobs", "N", "jobs of it that have not ended" },
                      { "--max-bytes", "SIZE", "bytes of these jobs: 512K, 64M, 2G" },
@@ -51,7 +59,7 @@ const struct cli_command auth_commands[] = {
     {
         .name = "auth list",
         .arguments = "",
-        .doc = "list tokens, roles, stages and quotas",
+        .doc = "list tokens, roles, stages, users and quotas",
         .help = "Lists the tokens of a file, without their secrets, which are not stored. What a\n"
                 "token uses of its quotas is in INFO quotas, for that token, and in /metrics.\n",
         .examples = "millrace auth list\n",

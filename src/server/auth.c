@@ -34,6 +34,18 @@ const char *role_name(enum role role) {
     return role == ROLE_UNAUTHENTICATED ? "none" : "any";
 }
 
+const char *proof_word(enum auth_proof proof) {
+    switch (proof) {
+    case PROOF_USER:
+        return "uid";
+    case PROOF_GROUP:
+        return "gid";
+    case PROOF_SECRET:
+        break;
+    }
+    return NULL;
+}
+
 // ---- Parsing ----------------------------------------------------------------------------------
 
 static bool text_is(mr_bytes b, const char *text) {
@@ -203,16 +215,32 @@ static int hex_value(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static const char digest_kind[] = "sha256:";
-
-static bool is_digest(mr_bytes word) {
-    return word.size >= sizeof digest_kind - 1 &&
-           memcmp(word.data, digest_kind, sizeof digest_kind - 1) == 0;
+// Removes the prefix from the word; false: it has another one.
+static bool skip_prefix(mr_bytes *word, const char *prefix) {
+    size_t size = strlen(prefix);
+    if (word->size < size || memcmp(word->data, prefix, size) != 0)
+        return false;
+    *word = (mr_bytes){ (const char *)word->data + size, word->size - size };
+    return true;
 }
 
-static int digest_parse(mr_bytes text, uint8_t out[DIGEST_SIZE]) {
-    const char *hex = (const char *)text.data + sizeof digest_kind - 1;
-    if (text.size != sizeof digest_kind - 1 + 2 * DIGEST_SIZE)
+// The last id is what system calls take for "none".
+static int id_parse(mr_bytes digits, uint32_t *out) {
+    const char *p = digits.data;
+    uint64_t id = 0;
+    size_t i = 0;
+    for (; i < digits.size && p[i] >= '0' && p[i] <= '9' && id < UINT32_MAX; i++)
+        id = id * 10 + (uint64_t)(p[i] - '0');
+    if (!i || i != digits.size || id >= UINT32_MAX)
+        return error_set(MR_EINVAL, "an id of a user or group is a number from 0 to %" PRIu32,
+                         UINT32_MAX - 1);
+    *out = (uint32_t)id;
+    return 0;
+}
+
+static int digest_parse(mr_bytes digits, uint8_t out[DIGEST_SIZE]) {
+    const char *hex = digits.data;
+    if (digits.size != 2 * DIGEST_SIZE)
         return error_set(MR_EINVAL, "the fourth word must be sha256: and 64 hexadecimal digits");
     for (size_t i = 0; i < DIGEST_SIZE; i++) {
         int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
@@ -232,29 +260,50 @@ static int quotas_parse(mr_bytes words, struct auth_entry *out) {
     return 0;
 }
 
-// NAME ROLES STAGES DIGEST [QUOTA …]
+// "sha256:…", "uid:33" or "gid:33".
+static int proof_parse(mr_bytes word, struct auth_entry *out) {
+    if (skip_prefix(&word, "sha256:"))
+        return digest_parse(word, out->digest);
+    out->proof = skip_prefix(&word, "uid:")   ? PROOF_USER
+                 : skip_prefix(&word, "gid:") ? PROOF_GROUP
+                                              : PROOF_SECRET;
+    if (out->proof != PROOF_SECRET)
+        return id_parse(word, &out->id);
+    return error_set(MR_EINVAL,
+                     "a line must have four words: name, roles, stages and digest (sha256:…), or "
+                     "uid:N or gid:N for the digest; quotas such as max-jobs=1000 may follow");
+}
+
+// NAME ROLES STAGES PROOF [QUOTA …]
 static int entry_parse(mr_bytes line, struct auth_entry *out) {
     mr_bytes words[4] = { { 0 } };
     int count = 0;
     while (count < 4 && next_word(&line, " \t\r", &words[count]))
         count++;
-    if (count != 4 || !is_digest(words[3]))
-        return error_set(MR_EINVAL,
-                         "a line must have four words: name, roles, stages and digest (sha256:…); "
-                         "quotas such as max-jobs=1000 may follow");
     *out = (struct auth_entry){ .name = words[0],
                                 .patterns = words[2],
                                 .all = text_is(words[2], "*"),
                                 .quota.token = words[0],
                                 .maker = bytes_hash(words[0], 0) | 1 }; // stores contain it
-    int err = auth_check_name(words[0]);
+    int err = proof_parse(words[3], out);                               // empty if there are fewer
+    if (err >= 0)
+        err = auth_check_name(words[0]);
     if (err >= 0)
         err = roles_parse(words[1], &out->roles);
     if (err >= 0)
         err = auth_check_patterns(words[2]);
-    if (err >= 0)
-        err = digest_parse(words[3], out->digest);
     return err < 0 ? err : quotas_parse(line, out);
+}
+
+// Names are unique, and so are users and groups: each is one token.
+static int check_unique(const struct auth *a, const struct auth_entry *e) {
+    if (auth_named(a, e->name))
+        return error_set(MR_EINVAL, "the name '%.*s' is used twice", (int)e->name.size,
+                         (const char *)e->name.data);
+    const char *word = proof_word(e->proof);
+    if (word && auth_of_id(a, e->proof, e->id))
+        return error_set(MR_EINVAL, "%s:%" PRIu32 " is used twice", word, e->id);
+    return 0;
 }
 
 // Parses the lines; `a` has room for all of them.
@@ -270,9 +319,8 @@ static int lines_parse(struct auth *a, mr_bytes text) {
         int err = a->count == AUTH_ENTRIES
                       ? error_set(MR_ETOOBIG, "there are more than %d entries", AUTH_ENTRIES)
                       : entry_parse(line, e);
-        if (err >= 0 && auth_named(a, e->name))
-            err = error_set(MR_EINVAL, "the name '%.*s' is used twice", (int)e->name.size,
-                            (const char *)e->name.data);
+        if (err >= 0)
+            err = check_unique(a, e);
         if (err < 0)
             return error_set(err, "line %zu: %s", number, error_text());
         a->count++;
@@ -342,10 +390,32 @@ const struct auth_entry *auth_find(const struct auth *a, mr_bytes user, mr_bytes
     if (secret.size > UNAUTHENTICATED_ARGUMENT || digest_of(secret, digest) < 0)
         return NULL;
     for (size_t i = 0; i < a->count; i++)
-        if (digest_equal(digest, a->entries[i].digest))
+        if (digest_equal(digest, a->entries[i].digest) && a->entries[i].proof == PROOF_SECRET)
             found = &a->entries[i];
     bool named = user.size && !text_is(user, "default");
     return found && named && !bytes_equal(found->name, user) ? NULL : found;
+}
+
+const struct auth_entry *auth_of_id(const struct auth *a, enum auth_proof proof, uint32_t id) {
+    for (size_t i = 0; i < a->count; i++)
+        if (a->entries[i].proof == proof && a->entries[i].id == id)
+            return &a->entries[i];
+    return NULL;
+}
+
+static bool has_group(const struct auth_peer *peer, uint32_t id) {
+    size_t i = 0;
+    while (i < peer->group_count && peer->groups[i] != id)
+        i++;
+    return i < peer->group_count;
+}
+
+const struct auth_entry *auth_of_peer(const struct auth *a, const struct auth_peer *peer) {
+    const struct auth_entry *found = auth_of_id(a, PROOF_USER, peer->user);
+    for (size_t i = 0; !found && i < a->count; i++)
+        if (a->entries[i].proof == PROOF_GROUP && has_group(peer, a->entries[i].id))
+            found = &a->entries[i];
+    return found;
 }
 
 const struct auth_entry *auth_of_maker(const struct auth *a, uint64_t maker) {
@@ -358,6 +428,7 @@ const struct auth_entry *auth_of_maker(const struct auth *a, uint64_t maker) {
 const struct auth_entry *auth_same(const struct auth *a, const struct auth_entry *e) {
     const struct auth_entry *found = auth_named(a, e->name);
     bool same = found && found->roles == e->roles && bytes_equal(found->patterns, e->patterns) &&
+                found->proof == e->proof && found->id == e->id &&
                 digest_equal(found->digest, e->digest);
     return same ? found : NULL;
 }

@@ -1,12 +1,14 @@
 // Auth: tokens and their permissions. Each token is a line of a file: its name, roles, the stages
-// for which they hold, and the digest of its secret. The secret itself is not stored.
+// for which they hold, and how a client proves that it may use the token: by a secret, of which
+// only the digest is stored, or by being a process of a user or group of this machine that has
+// connected by a Unix-domain socket.
 //
 //     # tokens of the shop
 //     ci       push,read  mail.*,sms.*  sha256:9f86d081884c7d659a2feaa0c55ad015…
-//     operator admin      *             sha256:…
+//     operator admin      *             uid:0
 //     acme     push,work  acme.*        sha256:…  max-jobs=10000 max-bytes=64M
 //
-// Behind the digest stand its quotas (base/quotas.h), in any order; what is not named is bounded by
+// Behind the proof stand its quotas (base/quotas.h), in any order; what is not named is bounded by
 // the shares that every token has.
 //
 // Secrets are 256 random bits (made in auth_file.h), so a fast digest without salt is enough: a
@@ -22,6 +24,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 // Bits: the role that a command requires, and the roles of a token.
 enum role {
@@ -42,6 +45,9 @@ enum {
 
 #define AUTH_QUOTA_MOST UINT64_C(1000000000000000) // the largest value of a quota
 
+// How a client proves that it may use a token.
+enum auth_proof { PROOF_SECRET, PROOF_USER, PROOF_GROUP };
+
 struct auth_entry {
     mr_bytes name;
     mr_bytes patterns; // separated by commas; an asterisk matches any text
@@ -50,7 +56,16 @@ struct auth_entry {
     uint64_t maker;    // stands for the token in a core (core_act_for); a hash of the name
     bool has_quota;    // of anything
     struct maker_quota quota;
-    uint8_t digest[DIGEST_SIZE];
+    enum auth_proof proof;
+    uint8_t digest[DIGEST_SIZE]; // of the secret
+    uint32_t id;                 // of the user or group
+};
+
+// The process at the other end of a Unix-domain socket.
+struct auth_peer {
+    uid_t user;
+    const gid_t *groups; // the effective one and the supplementary ones
+    size_t group_count;
 };
 
 struct auth;
@@ -67,6 +82,12 @@ const struct auth_entry *auth_named(const struct auth *, mr_bytes name); // NULL
 // NULL: none. The time does not depend on which entries nearly match.
 const struct auth_entry *auth_find(const struct auth *, mr_bytes user, mr_bytes secret);
 
+// The entry of the user; if there is none, the first entry of one of the groups. NULL: none.
+const struct auth_entry *auth_of_peer(const struct auth *, const struct auth_peer *);
+
+// The entry with this proof, which is not PROOF_SECRET. NULL: none.
+const struct auth_entry *auth_of_id(const struct auth *, enum auth_proof, uint32_t id);
+
 // NULL: none.
 const struct auth_entry *auth_of_maker(const struct auth *, uint64_t maker);
 
@@ -79,6 +100,9 @@ bool auth_sees(const struct auth_entry *, mr_bytes name);
 // Parses "push,read" into bits; the name of one role. MR_EINVAL: unknown role, or none.
 int roles_parse(mr_bytes text, uint32_t *out);
 const char *role_name(enum role);
+
+// "uid" or "gid"; NULL for PROOF_SECRET.
+const char *proof_word(enum auth_proof);
 
 // Check the syntax of a name and of patterns. MR_EINVAL describes what is allowed.
 int auth_check_name(mr_bytes);

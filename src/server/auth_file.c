@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -14,7 +15,7 @@
 
 static const char opening[] =
     "# Tokens of a millrace server: name, roles, stages, digest of the "
-    "secret, quotas.\n# millrace auth changes this file; the server reads it "
+    "secret (or uid:N, gid:N), quotas.\n# millrace auth changes this file; the server reads it "
     "again on SIGHUP.\n";
 
 enum { PATH_MOST = 4096, QUOTA_WORD = 64 };
@@ -149,18 +150,34 @@ static int make_secret(char out[AUTH_SECRET + 1]) {
     return 0;
 }
 
-static int auth_line_append(struct buffer *text, const struct auth_words *w, const char *secret) {
+enum { PROOF_TEXT = 2 * DIGEST_SIZE + 8 };
+
+// "sha256:…" or "uid:33".
+static int proof_write(const struct auth_words *w, const char *secret, char out[PROOF_TEXT]) {
     uint8_t digest[DIGEST_SIZE];
-    char hex[2 * DIGEST_SIZE + 1], line[LINE_MOST];
+    char hex[2 * DIGEST_SIZE + 1];
+    if (w->proof != PROOF_SECRET) {
+        snprintf(out, PROOF_TEXT, "%s:%" PRIu32, proof_word(w->proof), w->id);
+        return 0;
+    }
     int err = digest_of(mr_str(secret), digest);
     if (err < 0)
         return err;
     to_hex(digest, hex);
+    snprintf(out, PROOF_TEXT, "sha256:%s", hex);
+    return 0;
+}
+
+static int auth_line_append(struct buffer *text, const struct auth_words *w, const char *secret) {
+    char proof[PROOF_TEXT], line[LINE_MOST];
+    int err = proof_write(w, secret, proof);
+    if (err < 0)
+        return err;
     bool open_end = text->size && text->data[text->size - 1] != '\n';
-    int size = snprintf(line, sizeof line, "%s%.*s %.*s %.*s sha256:%s", open_end ? "\n" : "",
-                        (int)w->name.size, (const char *)w->name.data, (int)w->roles.size,
-                        (const char *)w->roles.data, (int)w->patterns.size,
-                        (const char *)w->patterns.data, hex);
+    int size =
+        snprintf(line, sizeof line, "%s%.*s %.*s %.*s %s", open_end ? "\n" : "", (int)w->name.size,
+                 (const char *)w->name.data, (int)w->roles.size, (const char *)w->roles.data,
+                 (int)w->patterns.size, (const char *)w->patterns.data, proof);
     for (int i = 0; i < QUOTA_KINDS; i++)
         if (w->quotas[i].size)
             size += snprintf(line + size, sizeof line - (size_t)size, " %.*s",
@@ -188,11 +205,25 @@ static int entry_check(const struct auth_words *w) {
     return err;
 }
 
+// Whether an entry can be added: its name, user or group has none yet.
+static int check_not_taken(const char *path, const struct auth *known, const struct auth_words *w) {
+    if (auth_named(known, w->name))
+        return error_set(MR_EINVAL, "%.400s has a token '%.*s' already", path, (int)w->name.size,
+                         (const char *)w->name.data);
+    const struct auth_entry *same =
+        w->proof == PROOF_SECRET ? NULL : auth_of_id(known, w->proof, w->id);
+    if (same)
+        return error_set(MR_EINVAL, "%.400s has a token of %s:%" PRIu32 " already: '%.*s'", path,
+                         proof_word(w->proof), w->id, (int)same->name.size,
+                         (const char *)same->name.data);
+    return 0;
+}
+
 int auth_add(const char *path, const struct auth_words *w, char out_secret[AUTH_SECRET + 1]) {
     struct buffer text = { 0 };
     struct auth *known = NULL;
     struct stat owner;
-    char secret[AUTH_SECRET + 1];
+    char secret[AUTH_SECRET + 1] = "";
     int err = entry_check(w);
     if (err < 0)
         return err;
@@ -202,10 +233,9 @@ int auth_add(const char *path, const struct auth_words *w, char out_secret[AUTH_
         err = buffer_append(&text, opening, sizeof opening - 1);
     if (err >= 0)
         err = file_parse(path, &text, &known);
-    if (err >= 0 && auth_named(known, w->name))
-        err = error_set(MR_EINVAL, "%.400s has a token '%.*s' already", path, (int)w->name.size,
-                        (const char *)w->name.data);
     if (err >= 0)
+        err = check_not_taken(path, known, w);
+    if (err >= 0 && w->proof == PROOF_SECRET)
         err = make_secret(secret);
     if (err >= 0)
         err = auth_line_append(&text, w, secret);

@@ -15,11 +15,14 @@ int auth_load(const char *path, struct auth **out);
 // A new entry, as words of its line.
 struct auth_words {
     mr_bytes name, roles, patterns;
+    enum auth_proof proof;
+    uint32_t id;                  // of the user or group, if that is the proof
     mr_bytes quotas[QUOTA_KINDS]; // "max-jobs=1000"; empty: none of this kind
 };
 
-// Adds an entry and returns its secret, which is not stored. Makes the file if it is missing.
-// MR_EINVAL also: the name is in use; MR_EBUSY: another process changes the file.
+// Adds an entry and returns its secret, which is not stored ("" for a user or group). Makes the
+// file if it is missing. MR_EINVAL also: the name, user or group is in use; MR_EBUSY: another
+// process changes the file.
 int auth_add(const char *path, const struct auth_words *, char out_secret[AUTH_SECRET + 1]);
 
 int auth_remove(const char *path, mr_bytes name); // MR_EGONE also: there is no such name

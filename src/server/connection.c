@@ -492,14 +492,23 @@ static void note_origin(struct connection *c, const struct sockaddr *at) {
     c->local = v4 ? v4[0] == 127 : IN6_IS_ADDR_LOOPBACK(v6);
 }
 
+// Reads what the system knows of the process at the other end. False: nothing.
+static bool peer_option(const struct connection *c, int option, void *to, socklen_t *size) {
+    uv_os_fd_t fd;
+    return uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0 &&
+           getsockopt(fd, SOL_SOCKET, option, to, size) == 0;
+}
+
+static bool peer_process(const struct connection *c, struct ucred *out) {
+    socklen_t size = sizeof *out;
+    return peer_option(c, SO_PEERCRED, out, &size) && size == sizeof *out;
+}
+
 // A client of the Unix-domain socket is counted by its user; no address of a network is like that.
 static void note_process(struct connection *c) {
-    struct ucred peer = { 0 };
-    socklen_t size = sizeof peer;
-    uv_os_fd_t fd;
+    struct ucred peer;
     c->local = c->by_file = true;
-    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+    if (!peer_process(c, &peer))
         return;
     uint8_t *origin = c->unauthenticated.address;
     origin[QUOTA_HOLDER - 1] = 1;
@@ -608,12 +617,12 @@ static bool evict_oldest(struct loop *v, const uint8_t *address) {
     return evicted;
 }
 
-// Without auth and TLS there is nothing to wait for.
+// Without auth and TLS, and for a process with a token, there is nothing to wait for.
 static void await_authentication(struct connection *c) {
     struct loop *v = c->loop;
     struct server *server = v->server;
     struct unauthenticated_list *list = &server->unauthenticated;
-    if (!v->host.auth && !c->tls)
+    if (has_authenticated(c))
         return;
     c->is_unauthenticated = true;
     c->unauthenticated.loop = v->index;
@@ -656,6 +665,22 @@ static int secure(struct connection *c) {
     return err;
 }
 
+// A process has the user and the groups that it had when it connected.
+static int admit_process(struct connection *c) {
+    gid_t groups[PEER_GROUPS + 1];
+    socklen_t size = PEER_GROUPS * sizeof *groups;
+    struct ucred process;
+    if (!peer_process(c, &process))
+        return 0;
+    groups[0] = process.gid;
+    if (!peer_option(c, SO_PEERGROUPS, groups + 1, &size))
+        size = 0; // more than PEER_GROUPS, or a kernel before 4.13
+    struct auth_peer peer = { .user = process.uid,
+                              .groups = groups,
+                              .group_count = 1 + size / sizeof *groups };
+    return session_admit_peer(c->session, &peer);
+}
+
 static int connection_set_up(struct connection *c, bool front) {
     struct loop *v = c->loop;
     note_address(c);
@@ -665,6 +690,8 @@ static int connection_set_up(struct connection *c, bool front) {
         err = secure(c);
     if (err == 0)
         err = session_create(&v->host, &c->session);
+    if (err == 0 && c->by_file && !front)
+        err = admit_process(c);
     if (err == 0 && front)
         err = v->server->options.front->open(v->server->fronts, c->session, address,
                                              &c->session->front);

@@ -35,7 +35,8 @@ enum {
     UNAUTHENTICATED_MS = 10000,              // for TLS and AUTH, if they are required
     LIMIT_UNAUTHENTICATED = 1024,            // connections that have not completed these …
     LIMIT_UNAUTHENTICATED_OF_ADDRESS = 128,  // … and of one address
-    LIMIT_SILENCE_S = 300,                   // then TCP keepalive probes the peer
+    PEER_GROUPS = 1024,         // supplementary groups of a client of a Unix-domain socket
+    LIMIT_SILENCE_S = 300,      // then TCP keepalive probes the peer
     EVICTED_NOTICE_MS = 1000,   // between notices of connections closed in favour of others
     REFUSED_NOTICE_MS = 60000,  // between notices of connections that were refused
     REFUSAL_MS = 1000,          // delay of the reply to a wrong secret; doubled each time

@@ -517,27 +517,24 @@ static void write_refused(struct session *s, void *state, enum wake wake) {
 static const struct wait_kind refused = { .is_open = true, .resume = write_refused };
 
 // Counts the connection for the token, also between requests of HTTP, until it uses another one.
-// False: the token has too many, and that was replied.
-static bool count_connection(struct session *s, const struct auth_entry *who) {
+// MR_EFULL: the token has too many.
+static int count_connection(struct session *s, const struct auth_entry *who) {
     const struct host *h = s->host;
     uint64_t quota = who->quota.most.of[QUOTA_CONNECTIONS], share = h->token_connections, has;
     bool by_quota = quota && (!share || quota <= share);
     uint64_t most = by_quota ? quota : share ? share : UINT64_MAX;
     if (s->counted_for == who->maker)
-        return true;
+        return 0;
     if (usage_connect(h->usage, who->maker, most, &has)) {
         count_for(s, who->maker);
-        return true;
+        return 0;
     }
-    s->host->rejections++;
-    answer_error(s,
-                 error_set(MR_EFULL,
-                           "token '%.*s' has %" PRIu64 " connections, and %s is %" PRIu64
-                           ": close some, or raise %s",
-                           (int)who->name.size, (const char *)who->name.data, has,
-                           by_quota ? "its max-connections" : "half of the server's max-clients",
-                           most, by_quota ? "it in the server's file of tokens" : "max-clients"));
-    return false;
+    return error_set(MR_EFULL,
+                     "token '%.*s' has %" PRIu64 " connections, and %s is %" PRIu64
+                     ": close some, or raise %s",
+                     (int)who->name.size, (const char *)who->name.data, has,
+                     by_quota ? "its max-connections" : "half of the server's max-clients", most,
+                     by_quota ? "it in the server's file of tokens" : "max-clients");
 }
 
 // Each wrong secret is answered later than the one before: when the store is loaded at the
@@ -546,8 +543,12 @@ static bool count_connection(struct session *s, const struct auth_entry *who) {
 bool session_admit(struct session *s, mr_bytes user, mr_bytes secret) {
     struct host *h = s->host;
     const struct auth_entry *who = auth_find(h->auth, user, secret);
-    if (who && !count_connection(s, who))
+    int err = who ? count_connection(s, who) : 0;
+    if (err < 0) {
+        h->rejections++;
+        answer_error(s, err);
         return false;
+    }
     if (who) {
         s->who = who;
         return true;
@@ -559,6 +560,15 @@ bool session_admit(struct session *s, mr_bytes user, mr_bytes secret) {
     else
         wait_begin(s, &refused, NULL, 0, wait_until(s, wait_ms));
     return false;
+}
+
+int session_admit_peer(struct session *s, const struct auth_peer *peer) {
+    const struct auth_entry *who = s->host->auth ? auth_of_peer(s->host->auth, peer) : NULL;
+    int err = who ? count_connection(s, who) : 0;
+    if (err < 0)
+        return err;
+    s->who = who;
+    return 0;
 }
 
 bool session_introduce(struct session *s, mr_bytes secret) {

@@ -198,7 +198,11 @@ bool session_is_paused(const struct session *);
 // Authenticates. False: the refusal is answered, or will be later.
 bool session_admit(struct session *, mr_bytes user, mr_bytes secret);
 
-// The same outside of a command, after the session has lost its token. False: as above.
+// Gives it the token of the client's user or group, if there is one. MR_EFULL: that has too many
+// connections.
+int session_admit_peer(struct session *, const struct auth_peer *);
+
+// As session_admit, outside of a command, after the session has lost its token. False: as above.
 bool session_introduce(struct session *, mr_bytes secret);
 
 // Freed when its end was reported, or with the session. MR_EFULL: there are too many; MR_ENOMEM.

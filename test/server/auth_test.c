@@ -790,9 +790,94 @@ static void T1_a_list_that_is_wrong_is_refused_with_its_line(void **state) {
     }
     assert_int_equal(auth_parse(mr_str("a push * sha1:00"), &auth), MR_EINVAL);
     assert_int_equal(auth_parse(mr_str("a push * sha256:00"), &auth), MR_EINVAL);
+    static const char *const ids[] = {
+        "a push * uid:", "a push * uid:-1",         "a push * uid:1x",
+        "a push * gid:", "a push * uid:4294967295", "a push * uid:99999999999999999999",
+    };
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        assert_int_equal(auth_parse(mr_str(ids[i]), &auth), MR_EINVAL);
+        assert_string_equal(error_text(), "line 1: an id of a user or group is a number from 0 to "
+                                          "4294967294");
+    }
+    assert_int_equal(auth_parse(mr_str("a push * uid:1\nb push * uid:1"), &auth), MR_EINVAL);
+    assert_string_equal(error_text(), "line 2: uid:1 is used twice");
     assert_int_equal(auth_parse(mr_str("# no entries"), &auth), 0);
     assert_int_equal(auth_count(auth), 0);
     auth_destroy(auth);
+}
+
+static void expect_peer(const struct auth *auth, uid_t user, const gid_t groups[2],
+                        const char *name) {
+    struct auth_peer peer = { .user = user, .groups = groups, .group_count = 2 };
+    const struct auth_entry *found = auth_of_peer(auth, &peer);
+    assert_int_equal(found != NULL, name != NULL);
+    assert_true(!found || (found->name.size == 1 && *(const char *)found->name.data == *name));
+}
+
+// U10: ids of users are not ids of groups, and neither is a secret.
+static void U10_users_and_then_groups_have_tokens(void **state) {
+    (void)state;
+    struct auth *auth = NULL;
+    assert_int_equal(auth_parse(mr_str("a push * gid:5\nb push * uid:4294967294 max-jobs=1\n"
+                                       "c push * gid:6\nd push * uid:5\n"),
+                                &auth),
+                     0);
+    expect_peer(auth, 5, (gid_t[]){ 5, 6 }, "d");
+    expect_peer(auth, 4294967294, (gid_t[]){ 1, 2 }, "b");
+    expect_peer(auth, 1, (gid_t[]){ 6, 5 }, "a"); // the order of the file
+    expect_peer(auth, 1, (gid_t[]){ 1, 6 }, "c");
+    expect_peer(auth, 6, (gid_t[]){ 4, 7 }, NULL);
+    expect_peer(auth, 0, (gid_t[]){ 0, 0 }, NULL);
+    assert_null(auth_find(auth, mr_str("d"), mr_str("5")));
+    assert_null(auth_find(auth, mr_str("d"), mr_str("")));
+    struct auth *changed = NULL;
+    assert_int_equal(auth_parse(mr_str("d push * uid:6\nb push * uid:4294967294\n"), &changed), 0);
+    assert_null(auth_same(changed, auth_named(auth, mr_str("d"))));
+    assert_non_null(auth_same(changed, auth_named(auth, mr_str("b"))));
+    auth_destroy(auth);
+    auth_destroy(changed);
+}
+
+static void set_list(struct host *h, const char *text) {
+    struct auth *auth = NULL;
+    assert_int_equal(auth_parse(mr_str(text), &auth), 0);
+    host_set_auth(h, auth);
+}
+
+static void set_list_everywhere(struct dialogue *d, const char *text) {
+    set_list(&d->host, text);
+    for (uint32_t i = 0; i + 1 < d->loops.count; i++)
+        set_list(&d->others[i], text);
+}
+
+// U10: AUTH changes who a client is, and a list without its user ends its session.
+static void U10_a_process_of_a_user_has_its_token_from_the_start(void **state) {
+    struct dialogue *d = *state;
+    char text[512];
+    write_line(text, sizeof text, "work", "work", "*");
+    size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "web push mail.* uid:33 max-connections=1\n");
+    set_list_everywhere(d, text);
+    struct auth_peer web = { .user = 33 }, root = { .user = 0 };
+    come_as(d, 0, NULL);
+    assert_int_equal(session_admit_peer(d->clients[0].session, &root), 0);
+    ask(d, 0, "PING", "-NOAUTH *");
+    assert_int_equal(session_admit_peer(d->clients[0].session, &web), 0);
+    ask(d, 0, "PUSH mail.in a", "\"1\"");
+    ask(d, 0, "PUSH sms a", "-NOPERM *");
+    ask(d, 0, "INFO quotas", "*token:web*");
+    come_as(d, 1, NULL);
+    assert_int_equal(session_admit_peer(d->clients[1].session, &web), MR_EFULL);
+    ask(d, 1, "PING", "-NOAUTH *");
+    ask(d, 0, "AUTH work workwork", "+OK");
+    ask(d, 0, "PUSH mail.in a", "-NOPERM *");
+    assert_int_equal(session_admit_peer(d->clients[1].session, &web),
+                     0); // the first counts no more
+    text[used] = 0;
+    host_begin(&d->host);
+    set_list_everywhere(d, text);
+    turn(d);
+    assert_true(d->clients[1].closed && !d->clients[0].closed);
 }
 
 static void F51_lists_need_memory(void **state) {
@@ -1087,6 +1172,8 @@ int main(void) {
         WITH_PEOPLE(a_reloaded_list_keeps_sessions_of_remaining_tokens),
         cmocka_unit_test(patterns_are_names_with_asterisks),
         cmocka_unit_test(T1_a_list_that_is_wrong_is_refused_with_its_line),
+        cmocka_unit_test(U10_users_and_then_groups_have_tokens),
+        WITH_PEOPLE(U10_a_process_of_a_user_has_its_token_from_the_start),
         cmocka_unit_test(F51_lists_need_memory),
         cmocka_unit_test(F42_F45_unauthenticated_clients_have_little_time),
         cmocka_unit_test(U7_a_share_is_divided_among_shards),
