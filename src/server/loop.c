@@ -14,9 +14,12 @@
 #include "server/systemd.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <uv.h>
 
 enum {
@@ -132,13 +135,6 @@ void turn_end(struct loop *v) {
         place_leave_on(v);
 }
 
-static void on_check(uv_check_t *check) {
-    struct loop *v = check->data;
-    v->sent = 0;
-    connections_accept_on(v);
-    turn_end(v);
-}
-
 // Messages are handled only here, where no caller uses a connection: they may close any of them.
 static void receive_messages(struct loop *v) {
     if (v->leaving == HAS_LEFT)
@@ -155,18 +151,44 @@ static void on_timer(uv_timer_t *timer) {
     receive_messages(v); // there may have been no memory for some
 }
 
-static void on_durable(uv_async_t *async) {
-    flush(async->data);
+// ---- Waking -----------------------------------------------------------------------------------
+//
+// Other threads leave a bit in `news`, and wake the loop by its eventfd only if it sleeps: a loop
+// that runs looks before it sleeps. uv_async_send would also wake a loop that runs, and a woken one
+// would spin until the sender is back from its write, for long if it has the sender's core.
+
+enum { NEWS_MESSAGES = 1, NEWS_DURABLE = 2, LOOP_SLEEPS = 4 };
+
+static void loop_wake(struct loop *v, unsigned news) {
+    uint64_t one = 1;
+    if (atomic_fetch_or(&v->news, news) != LOOP_SLEEPS)
+        return; // it runs, or was woken
+    ssize_t wrote = write(v->wake_fd, &one, sizeof one);
+    assert(wrote == sizeof one || errno == EAGAIN); // EAGAIN: it is readable already
+}
+
+static void on_wake(uv_poll_t *poll, int status, int events) {
+    const struct loop *v = poll->data;
+    uint64_t count;
+    (void)status, (void)events;
+    ssize_t got = read(v->wake_fd, &count, sizeof count);
+    assert(got == sizeof count || errno == EAGAIN);
+}
+
+// With news the sockets are polled without waiting.
+static void on_prepare(uv_prepare_t *prepare) {
+    struct loop *v = prepare->data;
+    if (atomic_fetch_or(&v->news, LOOP_SLEEPS))
+        plan_idle(v, true);
 }
 
 // Called by the thread of a log; wakes the loop of its shard.
 static void loop_log_is_durable(void *part) {
     struct host *h = ((struct part *)part)->host;
-    uv_async_send(&list_entry(h, struct loop, host)->durable);
+    loop_wake(list_entry(h, struct loop, host), NEWS_DURABLE);
 }
 
-static void on_message(uv_async_t *async) {
-    struct loop *v = async->data;
+static void read_messages(struct loop *v) {
     if (atomic_load(&v->end)) {
         loop_end(v);
         return;
@@ -178,8 +200,26 @@ static void on_message(uv_async_t *async) {
         loop_finish(v);
 }
 
+static void loop_read_news(struct loop *v) {
+    unsigned news = atomic_exchange(&v->news, 0);
+    if (news & NEWS_DURABLE)
+        flush(v);
+    if (news & NEWS_MESSAGES)
+        read_messages(v);
+}
+
+static void on_check(uv_check_t *check) {
+    struct loop *v = check->data;
+    loop_read_news(v);
+    if (uv_is_closing((uv_handle_t *)check))
+        return;
+    v->sent = 0;
+    connections_accept_on(v);
+    turn_end(v);
+}
+
 static void wake_loop(void *loop) {
-    uv_async_send(&((struct loop *)loop)->messages);
+    loop_wake(loop, NEWS_MESSAGES);
 }
 
 // ---- Reading bodies from disk -----------------------------------------------------------------
@@ -266,7 +306,7 @@ static void close_store(struct server *server) {
     server->group = NULL;
     for (uint32_t i = 1; i < loop_count(server); i++) {
         atomic_store(&server->loop[i]->end, true);
-        uv_async_send(&server->loop[i]->messages);
+        loop_wake(server->loop[i], NEWS_MESSAGES);
     }
     loop_end(server->loop[0]);
 }
@@ -714,14 +754,15 @@ static int init_loop_handles(struct loop *v) {
         (err = uv_timer_init(&v->uv, &v->unread_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->inactive_timer)) < 0 ||
         (err = uv_timer_init(&v->uv, &v->leave_timer)) < 0 ||
-        (err = uv_async_init(&v->uv, &v->durable, on_durable)) < 0 ||
-        (err = uv_async_init(&v->uv, &v->messages, on_message)) < 0 ||
+        (err = uv_prepare_init(&v->uv, &v->prepare)) < 0 ||
+        (err = uv_poll_init(&v->uv, &v->wake, v->wake_fd)) < 0 ||
+        (err = uv_poll_start(&v->wake, UV_READABLE, on_wake)) < 0 ||
+        (err = uv_prepare_start(&v->prepare, on_prepare)) < 0 ||
         (err = uv_check_start(&v->check, on_check)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->idle.data = v->check.data = v->timer.data = v;
-    v->durable.data = v->messages.data = v;
+    v->wake.data = v->prepare.data = v->leave_timer.data = v;
     v->unauthenticated_timer.data = v->unread_timer.data = v->inactive_timer.data = v;
-    v->leave_timer.data = v;
     v->timer_at_ms = UINT64_MAX;
     return 0;
 }
@@ -778,6 +819,8 @@ void loop_destroy(struct loop *v) {
         int open = uv_loop_close(&v->uv);
         assert(open == 0); // every handle was closed
     }
+    if (v->wake_fd >= 0)
+        close(v->wake_fd);
     mem_free(v->cipher);
     mem_free(v);
 }
@@ -789,6 +832,9 @@ int loop_create(struct server *server, uint32_t index) {
     server->loop[index] = v;
     v->server = server;
     v->index = index;
+    v->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (v->wake_fd < 0)
+        return error_set(MR_EIO, "no event loop: %s", strerror(errno));
     v->cipher = mem_alloc(READ_SIZE);
     if (!v->cipher)
         return error_set(MR_ENOMEM, "no memory for a server");
@@ -851,7 +897,7 @@ static void end_loops(struct server *server) {
         struct loop *v = server->loop[i];
         if (v->threaded) {
             atomic_store(&v->end, true);
-            uv_async_send(&v->messages);
+            loop_wake(v, NEWS_MESSAGES);
             pthread_join(v->thread, NULL);
         } else if (v->has_uv) {
             loop_end(v);

@@ -38,8 +38,10 @@ struct loop {
     uv_timer_t timer; // for the host
     uv_idle_t idle;   // runs while there is work for a turn
     uv_timer_t unauthenticated_timer, unread_timer, inactive_timer;
-    uv_async_t durable;  // the log has synced
-    uv_async_t messages; // another loop has sent a message
+    uv_poll_t wake;        // of wake_fd
+    uv_prepare_t prepare;  // before the loop sleeps
+    int wake_fd;           // an eventfd, or -1
+    _Atomic unsigned news; // from other threads: see "Waking" in loop.c
     struct health health;
     struct list resting;    // connections with input that are not read until later turns
     struct list skipped;    // those without, which the next turn reads first
