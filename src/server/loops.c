@@ -29,11 +29,11 @@ void loops_add(struct loops *l, struct host *h, void (*wake)(void *arg), void *a
     h->usage = h->loops ? &l->usage : &h->own_usage;
 }
 
-static void inbox_put(struct inbox *in, struct loop_message *m) {
+// Whether it was empty: then its loop has to be woken.
+static bool inbox_put(struct inbox *in, struct loop_message *m) {
     bool was_empty = list_empty(&in->messages);
     list_append(&in->messages, &m->of_inbox);
-    if (was_empty)
-        in->wake(in->arg);
+    return was_empty;
 }
 
 // Messages from now on, and those in the inbox, go to the first loop, in this order.
@@ -44,12 +44,10 @@ void loops_remove(struct loops *l, uint32_t loop) {
     l->hosts[loop] = NULL;
     atomic_store(&l->client_bytes[loop], 0);
     pthread_mutex_lock(&first->lock);
-    for (struct list *at; (at = list_first(&in->messages)) != NULL;) {
-        list_remove(at);
-        inbox_put(first, list_entry(at, struct loop_message, of_inbox));
-    }
+    list_append_all(&first->messages, &in->messages);
     pthread_mutex_unlock(&first->lock);
     pthread_mutex_unlock(&in->lock);
+    first->wake(first->arg);
 }
 
 struct loop_message *loop_message_create(enum loop_message_kind kind, struct remote *r) {
@@ -92,19 +90,26 @@ void loops_finish(struct loops *l) {
 }
 
 // The inbox is locked while the first loop gets the message, so that it gets those that were in the
-// inbox before.
+// inbox before. A loop of a cluster may end when its inbox is unlocked, so it is woken before;
+// other loops, and the first, are woken afterwards: they would wait for the lock.
 void loop_send(struct loops *l, uint32_t loop, struct loop_message *m) {
-    struct inbox *in = &l->inboxes[loop], *first = &l->inboxes[0];
+    struct inbox *in = &l->inboxes[loop], *to = in, *first = &l->inboxes[0];
+    bool may_end = l->is_cluster && loop;
     m->loop = loop;
     pthread_mutex_lock(&in->lock);
-    if (in->open) {
-        inbox_put(in, m);
-    } else {
+    if (!in->open) {
+        to = first;
+        may_end = false;
         pthread_mutex_lock(&first->lock);
-        inbox_put(first, m);
-        pthread_mutex_unlock(&first->lock);
     }
+    bool wakes = inbox_put(to, m);
+    if (wakes && may_end)
+        to->wake(to->arg);
+    if (to != in)
+        pthread_mutex_unlock(&first->lock);
     pthread_mutex_unlock(&in->lock);
+    if (wakes && !may_end)
+        to->wake(to->arg);
 }
 
 // Shards are distributed evenly over the loops, in order; in a cluster, each has one.

@@ -45,7 +45,7 @@ void router_close_remote(struct session *s) {
 static void remote_move(struct remote *r) {
     struct loop_message *m = loop_message_create(LOOP_MOVED, r);
     remote_destroy_session(r);
-    r->sent_bytes = r->sent_replies = r->sent_ended = 0;
+    r->sent_replies = r->sent_ended = 0;
     r->has_moved = true;
     if (m)
         loop_send(r->loops, r->client_loop, m);
@@ -60,7 +60,7 @@ static bool is_movable(const struct session *s, const struct remote *r) {
     return !conn->lease_count && !s->async_count && list_empty(&s->ended_calls) &&
            !s->holds.count && !s->holds.over && !conn->gap_count && !conn->gaps_over &&
            (!s->wait.kind || take_waits(s)) && s->replies == r->sent_replies &&
-           session_unsent(s) == r->sent_bytes && !s->broken && !s->closing;
+           !session_unsent(s) && !s->broken && !s->closing;
 }
 
 void remotes_leave(struct host *h, bool at_once) {
@@ -82,12 +82,10 @@ void remotes_leave(struct host *h, bool at_once) {
 // Sends replies that were released and not sent yet. False: there is no memory for them.
 static bool send_replies(struct session *s, struct remote *r) {
     mr_bytes ready = session_ready(s);
-    size_t more = ready.size - r->sent_bytes;
-    if (!more && s->ended == r->sent_ended)
+    if (!ready.size && s->ended == r->sent_ended)
         return true;
     struct loop_message *m = loop_message_create(LOOP_REPLIES, r);
-    if (!m ||
-        (more && buffer_append(&m->bytes, (const uint8_t *)ready.data + r->sent_bytes, more) < 0)) {
+    if (!m || (ready.size && buffer_append(&m->bytes, ready.data, ready.size) < 0)) {
         loop_message_free(m);
         return false;
     }
@@ -95,7 +93,7 @@ static bool send_replies(struct session *s, struct remote *r) {
     m->work =
         (struct remote_work){ session_leases(s), s->async_count, s->taken, s->ended,
                               s->holds.count || s->holds.over || s->shard_conns[0].conn.gap_count };
-    r->sent_bytes = ready.size;
+    session_pass_on(s, ready.size);
     r->sent_replies = s->released_replies;
     r->sent_ended = s->ended;
     loop_send(r->loops, r->client_loop, m);
@@ -105,7 +103,7 @@ static bool send_replies(struct session *s, struct remote *r) {
 void router_send_replies(struct session *s) {
     struct remote *r = s->remote;
     bool sent = !s->broken && send_replies(s, r);
-    if (sent && !(s->closing && session_unsent(s) == r->sent_bytes))
+    if (sent && !(s->closing && !session_unsent(s)))
         return; // after the end of the client's input, commands that arrived before it may follow
     remote_close(r);
     send_closed(r, false);
@@ -162,10 +160,8 @@ static void remote_receive_requests(struct remote *r, struct loop_message *m) {
 }
 
 static void remote_receive_ack(struct remote *r, size_t size) {
-    if (!r->session || size > r->sent_bytes)
-        return;
-    r->sent_bytes -= size;
-    session_sent(r->session, size);
+    if (r->session && size <= r->session->unacked)
+        session_acked(r->session, size);
 }
 
 static void remote_unblock_take(struct session *s) {

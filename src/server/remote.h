@@ -109,8 +109,7 @@ struct remote {
     bool gives_back; // its jobs go back without a counted attempt when it ends
     bool has_moved;  // messages are ignored until the next identity that makes a session
     struct identity identity;
-    uint64_t sent_bytes, sent_replies; // of replies, without acknowledgement
-    uint64_t sent_ended;               // number of ends reported
+    uint64_t sent_replies, sent_ended; // numbers of replies and of ends that were reported
 };
 
 // ---- loops.c ------------------------------------------------------------------------------------

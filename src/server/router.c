@@ -20,7 +20,8 @@
 enum {
     MOST_UNDER_WAY = 1024,          // requests that a connection has in another loop …
     MOST_BYTES_UNDER_WAY = 4 << 20, // … and bytes of them, after which it waits for the replies
-    KEPT_IDLE = 4 << 10             // bytes of a buffer for requests while there are none
+    KEPT_IDLE = 4 << 10,            // bytes of a buffer for requests while there are none
+    ACK_LEAST = LIMIT_UNSENT_PAUSE / 4 // bytes of replies, unless requests go to the same loop
 };
 
 int router_send_message(struct host *h, struct message *message) {
@@ -237,13 +238,11 @@ static void remote_send(struct remote *r) {
         return;
     }
     bool holds = r->holds.count || r->holds.over;
-    bool sent =
-        send_identity(r) && (!holds || send_holds(r)) && (!r->requests.size || send_requests(r));
     // A front sends nothing until it has all replies to a request, which are few.
     bool reads = r->client->front || !session_is_paused(r->client);
-    if (sent && r->to_ack && reads)
-        sent = send_ack(r);
-    if (sent)
+    bool acks = reads && r->to_ack && (r->requests.size || r->to_ack >= ACK_LEAST);
+    if (send_identity(r) && (!holds || send_holds(r)) && (!acks || send_ack(r)) &&
+        (!r->requests.size || send_requests(r)))
         return;
     r->client->broken = true;
     session_touch(r->client);
@@ -636,7 +635,8 @@ static void remote_receive_replies(struct remote *r, struct loop_message *m) {
         return;
     r->work = m->work;
     r->to_ack += m->bytes.size;
-    send_later(r);
+    if (r->to_ack >= ACK_LEAST)
+        send_later(r);
     accept_replies(r, m->count, buffer_bytes(&m->bytes));
 }
 
@@ -859,19 +859,17 @@ static bool loop_message_handle(struct host *h, struct loop_message *m) {
     return true;
 }
 
-static struct loop_message *inbox_next(struct inbox *in) {
+static void inbox_take(struct inbox *in, struct list *out) {
     pthread_mutex_lock(&in->lock);
-    struct list *l = list_first(&in->messages);
-    if (l)
-        list_remove(l);
+    list_append_all(out, &in->messages);
     pthread_mutex_unlock(&in->lock);
-    return l ? list_entry(l, struct loop_message, of_inbox) : NULL;
 }
 
-// The message is handled again later, before all others.
-static void inbox_put_back(struct inbox *in, struct loop_message *m) {
+// These messages are handled again later, before all others.
+static void inbox_put_back(struct inbox *in, struct list *messages) {
     pthread_mutex_lock(&in->lock);
-    list_append(in->messages.next, &m->of_inbox); // before the first
+    list_append_all(messages, &in->messages);
+    list_append_all(&in->messages, messages);
     pthread_mutex_unlock(&in->lock);
 }
 
@@ -882,17 +880,20 @@ static void router_follow_backup(struct host *h) {
 
 bool router_receive(struct host *h) {
     struct inbox *in = &h->loops->inboxes[h->loop];
-    bool any = false;
+    struct list messages = { 0 };
     router_follow_backup(h);
-    for (struct loop_message *m; (m = inbox_next(in)) != NULL; any = true) {
+    inbox_take(in, &messages);
+    bool any = !list_empty(&messages);
+    for (struct list *l; (l = list_first(&messages)) != NULL;) {
+        struct loop_message *m = list_entry(l, struct loop_message, of_inbox);
         router_follow_backup(h);
-        if (loop_message_handle(h, m)) {
-            loop_message_free(m);
-            continue;
+        if (!loop_message_handle(h, m)) {
+            inbox_put_back(in, &messages);
+            h->messages_delayed = true;
+            break;
         }
-        inbox_put_back(in, m);
-        h->messages_delayed = true;
-        break;
+        list_remove(l);
+        loop_message_free(m);
     }
     return any;
 }

@@ -277,7 +277,7 @@ static bool is_unauthenticated(const struct session *s) {
 }
 
 bool session_is_paused(const struct session *s) {
-    return session_unsent(s) >
+    return session_unsent(s) + s->unacked >
            (is_unauthenticated(s) ? UNAUTHENTICATED_UNSENT_PAUSE : LIMIT_UNSENT_PAUSE);
 }
 
@@ -688,8 +688,8 @@ mr_bytes session_ready(const struct session *s) {
                        (size_t)(s->released - s->sent) };
 }
 
-void session_sent(struct session *s, size_t size) {
-    bool was_paused = session_is_paused(s);
+// These bytes need not be kept any more.
+static void drop_sent(struct session *s, size_t size) {
     s->sent += size;
     s->out_sent += size;
     if (!session_unsent(s)) {
@@ -697,11 +697,34 @@ void session_sent(struct session *s, size_t size) {
         s->out_sent = 0;
     }
     count_buffers(s);
-    if (was_paused && !session_is_paused(s) && s->remotes)
+}
+
+// The client has read replies: a session that was paused for them continues.
+static void resume_if_read(struct session *s, bool was_paused) {
+    if (!was_paused || session_is_paused(s))
+        return;
+    if (s->remotes)
         router_drained(s);
     bool goes_on = !s->wait.kind || !list_empty(&s->ended_calls);
-    if (was_paused && !session_is_paused(s) && goes_on && list_empty(&s->of_resuming))
+    if (goes_on && list_empty(&s->of_resuming))
         budget_defer(s); // not now: a client that reads fast would take the whole turn
+}
+
+void session_sent(struct session *s, size_t size) {
+    bool was_paused = session_is_paused(s);
+    drop_sent(s, size);
+    resume_if_read(s, was_paused);
+}
+
+void session_pass_on(struct session *s, size_t size) {
+    drop_sent(s, size);
+    s->unacked += size;
+}
+
+void session_acked(struct session *s, size_t size) {
+    bool was_paused = session_is_paused(s);
+    s->unacked -= size;
+    resume_if_read(s, was_paused);
 }
 
 void session_usage(struct session *s, const char *format, ...) {

@@ -61,13 +61,14 @@ struct session {
 
     uint64_t spent, spent_turn; // steps used, and the turn in which they were (budget.h)
 
-    struct request request;             // the parser's state
-    struct buffer in;                   // received and not yet run
-    struct buffer out;                  // replies; lent by the host while there are any
-    size_t out_sent;                    // bytes of it that were sent
-    size_t buffered;                    // bytes of these buffers that the host has counted …
-    size_t outside;                     // … and bytes that the connection or front holds for it
-    struct reply reply;                 // writes into `out`
+    struct request request; // the parser's state
+    struct buffer in;       // received and not yet run
+    struct buffer out;      // replies; lent by the host while there are any
+    size_t out_sent;        // bytes of it that were sent
+    size_t buffered;        // bytes of these buffers that the host has counted …
+    size_t outside;         // … and bytes that the connection or front holds for it
+    struct reply reply;     // writes into `out`
+    size_t unacked; // of a remote session: bytes passed on that its client has perhaps not read
     uint64_t sent, released;            // bytes of replies since the beginning: sent; may be sent
     uint64_t replies, released_replies; // how many are complete; how many may be sent
     struct {
@@ -164,6 +165,10 @@ void session_command(struct session *, const mr_bytes *words, uint32_t count);
 // Replies that may be sent now.
 mr_bytes session_ready(const struct session *);
 void session_sent(struct session *, size_t size);
+// For a remote session: these bytes are with the connection's loop now, but count as unread until
+// that has acknowledged them.
+void session_pass_on(struct session *, size_t size);
+void session_acked(struct session *, size_t size);
 size_t session_unsent(const struct session *); // bytes of all replies
 size_t session_unread(const struct session *); // bytes of replies that the client could read
 size_t session_held(const struct session *);   // bytes of memory that are kept for it
