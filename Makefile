@@ -17,6 +17,7 @@
 #:   make dist       in dist/: the source package, and the command for any Linux as a tarball
 #:   make format     clang-format, in place
 #:   make acceptance writes docs/acceptance.md anew
+#:   make docs       the documentation as a site of static HTML, in dist/docs/
 #:   make protocol   writes docs/protocol.md anew
 #:   make clean      removes what was built
 PREFIX ?= /usr/local
@@ -26,7 +27,7 @@ FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist format acceptance protocol clean help
+.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist format acceptance protocol clean help docs
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
@@ -100,6 +101,11 @@ format:
 
 acceptance:
 	@tools/acceptance > docs/acceptance.md
+
+docs: all
+	@tools/setup docs
+	@tools/docs $(BUILD) dist/docs
+	@echo "the first page is dist/docs/index.html"
 
 protocol: all
 	@$(BUILD)/millrace help --protocol > docs/protocol.md
