@@ -19,6 +19,7 @@
 #:   make acceptance writes docs/acceptance.md anew
 #:   make docs       the documentation as a site of static HTML, in dist/docs/
 #:   make protocol   writes docs/protocol.md anew
+#:   make records    writes the tables of docs/format.md anew
 #:   make clean      removes what was built
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -27,7 +28,7 @@ FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist format acceptance protocol clean help docs
+.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist format acceptance protocol clean help docs records
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
@@ -109,6 +110,9 @@ docs: all
 
 protocol: all
 	@$(BUILD)/millrace help --protocol > docs/protocol.md
+
+records:
+	@tools/record-tables docs/format.md
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-* dist

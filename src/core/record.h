@@ -32,8 +32,11 @@
 //     WANT         a call is wanted even without callers from now on
 //     STAGE        name, policy and counters
 //     SOURCE_OLD   as SOURCE, without stage and scope: only read
+//     SOURCE_DROP  a source is forgotten
 //     STATE        body: the state; empty deletes; a copy's due_ms is when it was set
 //     ONCE         a `once` that outlives its job
+//     EPOCH        the engine was opened once more; ids below next_id may be in use
+//     TRIM         the log below `upto` is not needed any more
 //     OUTBOX       an emit for another shard; name: its `once`; body: the job's
 //     ARRIVAL      a job, as PUSH has it, that came from another shard under this number
 //     LINK         another shard: accepted from it up to `number`, acknowledged by it `upto`
