@@ -4,6 +4,7 @@
 //     store_story make DIR      store_story same DIR DIR
 //     store_story die DIR       pushes a job and dies
 //     store_story newer DIR     marks it as made by a later version
+//     store_story small DIR     makes an empty one with small segments, for test/data
 #include "support/core_stages.h"
 
 #include "base/errors.h"
@@ -44,14 +45,18 @@ struct side {
     struct conn conn;
 };
 
-static void side_open(struct side *s, const char *dir) {
+static void side_open_sized(struct side *s, const char *dir, uint64_t segment_size) {
     struct shard_options o = { .store = store_in(dir),
-                               .log = { .segment_size = 64 << 10, .inline_writer = true },
+                               .log = { .segment_size = segment_size, .inline_writer = true },
                                .world = { .wall_ms = wall, .boot_ms = wall } };
     need(shard_open(&o, &s->shard) == 0, dir);
     s->core = shard_core(s->shard);
     core_join(s->core, &s->conn);
     need(shard_begin(s->shard) == 0, "begin");
+}
+
+static void side_open(struct side *s, const char *dir) {
+    side_open_sized(s, dir, 64 << 10);
 }
 
 // Nothing is running: what was taken has been ended.
@@ -178,6 +183,12 @@ static void make(const char *dir) {
     make_epic(&s);
     make_bulk(&s);
     need(core_check(s.core) == 0, "check");
+    side_close(&s);
+}
+
+static void make_small(const char *dir) {
+    struct side s = { 0 };
+    side_open_sized(&s, dir, 16 << 10);
     side_close(&s);
 }
 
@@ -331,6 +342,8 @@ int main(int argc, char **argv) {
         make(argv[2]);
     else if (argc == 3 && strcmp(argv[1], "die") == 0)
         die(argv[2]);
+    else if (argc == 3 && strcmp(argv[1], "small") == 0)
+        make_small(argv[2]);
     else if (argc == 3 && strcmp(argv[1], "newer") == 0)
         newer(argv[2]);
     else if (argc == 4 && strcmp(argv[1], "same") == 0)
