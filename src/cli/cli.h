@@ -110,11 +110,12 @@ size_t command_group(const struct cli_command *);
 
 void help_overview(void);
 void help_command(const struct cli_command *);
-bool help_group(const char *first); // false: no command begins with that word
-void manual_print(void);            // the man page
-void completion_print(void);        // for bash
-void protocol_print(void);          // the page about the protocol
-void config_print(void);            // a file of options for the server
+bool help_group(const char *first);                    // false: no command begins with that word
+void manual_print(void);                               // the man page
+void manual_print_command(const struct cli_command *); // that of one command
+void completion_print(void);                           // for bash
+void protocol_print(void);                             // the page about the protocol
+void config_print(void);                               // a file of options for the server
 
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);

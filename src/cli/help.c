@@ -154,7 +154,9 @@ void help_command(const struct cli_command *c) {
 enum cli_exit help_run(const struct input *in) {
     const char *first = in->arguments[0], *second = in->arguments[1];
     const struct cli_command *c = first ? command_find(first, second) : NULL;
-    if (input_option(in, "--man"))
+    if (input_option(in, "--man") && c)
+        manual_print_command(c);
+    else if (input_option(in, "--man") && !first)
         manual_print();
     else if (input_option(in, "--bash"))
         completion_print();

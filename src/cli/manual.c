@@ -1,5 +1,6 @@
-// Prints the table of commands as a man page, as a completion for bash and as a file of the
-// server's options, and the server's table as a page; the build stores all four.
+// Prints the table of commands as a man page, one of its rows as a page of its own, the table as a
+// completion for bash and as a file of the server's options, and the server's table as a page; the
+// build and the installation store them.
 #include "base/errors.h"
 #include "cli/cli.h"
 #include "cli/output.h"
@@ -77,14 +78,19 @@ static void man_options(const struct cli_command *c) {
     }
 }
 
+static void man_examples(const struct cli_command *c) {
+    printf(".nf\n.RS 4\n");
+    man_lines(c->examples);
+    printf(".RE\n.fi\n");
+}
+
 static void man_command(const struct cli_command *c) {
     printf(".SS millrace %s %s\n", c->name, c->arguments);
     man_help(c->help);
     man_help_rows(c);
     man_options(c);
-    printf(".PP\nExamples:\n.PP\n.nf\n.RS 4\n");
-    man_lines(c->examples);
-    printf(".RE\n.fi\n");
+    printf(".PP\nExamples:\n.PP\n");
+    man_examples(c);
 }
 
 static const struct {
@@ -100,6 +106,38 @@ static const struct {
     { CLI_DEADLINE, "a deadline has passed" },
     { CLI_INTERRUPTED, "interrupted" },
 };
+
+static void man_statuses(void) {
+    printf(".SH EXIT STATUS\n");
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        printf(".TP\n%d\n%s\n", statuses[i].code, statuses[i].text);
+}
+
+// The name of a page: "store check" becomes store-check.
+static void man_page_name(const struct cli_command *c, char *out, size_t size) {
+    snprintf(out, size, "millrace-%s", c->name);
+    for (char *p = out; *p; p++)
+        *p = *p == ' ' ? '-' : *p;
+}
+
+void manual_print_command(const struct cli_command *c) {
+    char name[64];
+    man_page_name(c, name, sizeof name);
+    printf(".TH %s 1 \"\" \"Millrace %s\" \"User Commands\"\n.ad l\n.nh\n.SH NAME\n", name,
+           mr_version());
+    printf("%s \\- ", name);
+    man_text(c->doc, strlen(c->doc), "\n.SH SYNOPSIS\n.B millrace ");
+    man_text(c->name, strlen(c->name), "\n");
+    man_text(c->arguments, strlen(c->arguments), "\n.SH DESCRIPTION\n");
+    man_help(c->help);
+    man_help_rows(c);
+    printf("%s", c->options[0].name ? ".SH OPTIONS\n" : "");
+    man_options(c);
+    printf(".SH EXAMPLES\n");
+    man_examples(c);
+    man_statuses();
+    printf(".SH SEE ALSO\n.BR millrace (1),\nwhich has all commands, and the environment\n");
+}
 
 void manual_print(void) {
     printf(".TH MILLRACE 1 \"\" \"Millrace %s\" \"User Commands\"\n"
@@ -129,10 +167,8 @@ void manual_print(void) {
         "these names are not given\n"
         ".TP\n.B XDG_STATE_HOME\ndirectory for the checksums of push \\-\\-epic (~/.local/state)\n"
         ".TP\n.B NO_COLOR\n"
-        "If set and not empty: no colours and no progress bars, also on a terminal.\n"
-        ".SH EXIT STATUS\n");
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
-        printf(".TP\n%d\n%s\n", statuses[i].code, statuses[i].text);
+        "If set and not empty: no colours and no progress bars, also on a terminal.\n");
+    man_statuses();
 }
 
 // ---- The protocol -----------------------------------------------------------------------------

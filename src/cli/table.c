@@ -559,7 +559,7 @@ static const struct cli_command help_commands[] = {
                 "--help after any command does the same.\n",
         .examples = "millrace help\n"
                     "millrace help store check\n",
-        .options = { { "--man", NULL, "print the man page" },
+        .options = { { "--man", NULL, "print the man page, of all or of COMMAND" },
                      { "--bash", NULL, "print the completion for bash" },
                      { "--protocol", NULL, "print the page about the protocol" },
                      { "--config", NULL, "print a file of options for millrace serve" } },
