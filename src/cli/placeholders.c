@@ -150,7 +150,11 @@ static int open_word(struct template *t, const char *const *words, size_t i) {
     case SCRIPT_NONE:
         break;
     }
-    return copy_word(words[i], &t->words[i]);
+    int first = place_at(words[i]);
+    bool any_text = first >= 0 && places[first].find;
+    int err = copy_word(words[i], &t->words[i]);
+    t->words[i].guarded = any_text && script_reads_options(words, i);
+    return err;
 }
 
 int template_open(const char *const *words, bool input, struct template *out) {
@@ -164,6 +168,7 @@ int template_open(const char *const *words, bool input, struct template *out) {
         err = open_word(&t, words, i);
     if (err >= 0 && t.append && script_kind_of(words, t.count, &program) != SCRIPT_NONE)
         err = refuse_script(program);
+    t.append_guarded = script_reads_options(words, t.count);
     if (err < 0)
         template_close(&t);
     else
@@ -260,17 +265,41 @@ static int append_variable(struct buffer *text, int place, const struct parts *p
     return err < 0 ? err : buffer_append(text, "", 1);
 }
 
+static int check_guarded(const struct buffer *text, size_t from) {
+    char first = (char)text->data[from];
+    if (first != '-' && first != '+')
+        return 0;
+    return error_set(MR_EINVAL,
+                     "it begins with %c: the command would take it for an option, which may name "
+                     "a script; put -- before the placeholder",
+                     first);
+}
+
+// As append_word, of a word that must not become an option.
+static int append_guarded(struct buffer *text, const char *word, const struct parts *p) {
+    size_t from = text->size;
+    int count = append_word(text, word, false, p), err = count < 0 ? count : 0;
+    for (int i = 0; i < count && err >= 0; i++) {
+        err = check_guarded(text, from);
+        from += strlen((const char *)text->data + from) + 1;
+    }
+    return err < 0 ? err : count;
+}
+
 // Words and variables, one behind the other; `out_words` and `out_count` of both.
 static int fill_text(const struct template *t, const struct parts *p, struct buffer *text,
                      size_t *out_words, size_t *out_count) {
     size_t words = 0, count;
     int err = 0;
     for (size_t i = 0; i < t->count && err >= 0; i++) {
-        err = append_word(text, t->words[i].text, t->words[i].fixed, p);
+        const struct template_word *word = &t->words[i];
+        err = word->guarded ? append_guarded(text, word->text, p)
+                            : append_word(text, word->text, word->fixed, p);
         words += err < 0 ? 0 : (size_t)err;
     }
     if (t->append && err >= 0) {
-        err = append_word(text, places[0].name, false, p);
+        err = t->append_guarded ? append_guarded(text, places[0].name, p)
+                                : append_word(text, places[0].name, false, p);
         words += err < 0 ? 0 : (size_t)err;
     }
     count = words;

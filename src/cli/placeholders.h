@@ -9,18 +9,20 @@
 #include "base/buffer.h"
 
 struct template_word {
-    char *text; // owned
-    bool fixed; // no placeholder is looked for in it
+    char *text;   // owned
+    bool fixed;   // no placeholder is looked for in it
+    bool guarded; // refused for a line with which it begins with - or +: see script_reads_options
 };
 
 struct template {
     struct template_word *words; // owned; `count` of them
     size_t count;
-    unsigned variables; // bits: which placeholders become variables, for a shell's script
-    bool append;        // no place for anything: the line comes behind the last word
-    bool takes_line;    // {} is in it
-    bool uses_key;      // {key} is in it
-    bool varies;        // a placeholder is in the first word, the command itself
+    unsigned variables;  // bits: which placeholders become variables, for a shell's script
+    bool append;         // no place for anything: the line comes behind the last word …
+    bool append_guarded; // … and is guarded
+    bool takes_line;     // {} is in it
+    bool uses_key;       // {key} is in it
+    bool varies;         // a placeholder is in the first word, the command itself
 };
 
 struct parts {
@@ -48,7 +50,7 @@ struct filled {
 };
 
 // Fills `out` for a line; `variable`, "NAME=value", is the first of its variables. MR_EINVAL: a
-// part has a 0 byte; MR_ENOMEM.
+// part has a 0 byte, or would be an option of a program that could take it for a script; MR_ENOMEM.
 int template_fill(const struct template *, const struct parts *, const char *variable,
                   struct filled *out);
 

@@ -226,6 +226,40 @@ enum script_kind script_kind_of(const char *const *words, size_t index, const ch
     return SCRIPT_NONE;
 }
 
+// Behind their script shells and python read no options; most others do.
+static bool ends_options(const struct reader_of_scripts *r) {
+    return strcmp(r->letters, "c") == 0 && !r->permutes;
+}
+
+static bool still_reads_options(const struct reader_of_scripts *r, const char *const *at,
+                                const char *const *last) {
+    for (; at < last; at++) {
+        if (strcmp(*at, "--") == 0 || (!is_option(r, *at) && !r->permutes))
+            return false;
+        enum option_kind kind = is_option(r, *at) ? option_of(r, *at) : FLAGS;
+        if (kind == SCRIPT && ends_options(r))
+            return false;
+        at += kind == ARGUMENT || kind == SCRIPT ? 1 : kind == PAIR ? 2 : 0;
+    }
+    return at == last; // beyond: it is an option's argument
+}
+
+bool script_reads_options(const char *const *words, size_t index) {
+    const char *first = index ? base_name(words[0]) : "";
+    for (size_t i = 0; i < index; i++) {
+        const char *name = base_name(words[i]);
+        const struct reader_of_scripts *reader = find_reader(name, strlen(name));
+        bool begins = i == 0 || is_one_of(wrappers, first, strlen(first));
+        if (!reader || (!begins && reader->place > REST))
+            continue; // as above
+        if (still_reads_options(reader, words + i + 1, words + index))
+            return true;
+        if (!is_one_of(wrappers, name, strlen(name)))
+            return false; // the other words are for it
+    }
+    return false;
+}
+
 int script_refuse(const char *program, const char *why) {
     return error_set(MR_EINVAL,
                      "a placeholder cannot stand in a script for %.40s: %s; pass it as an "

@@ -30,6 +30,10 @@ enum script_kind {
 // that is to be appended. `out_program` is the name of the program that reads it.
 enum script_kind script_kind_of(const char *const *words, size_t index, const char **out_program);
 
+// Whether `words[index]`, `index` as above, stands where such a program still reads options: a
+// value that begins with - there could name a script (python3 {}, with the line -cCODE).
+bool script_reads_options(const char *const *words, size_t index);
+
 // The variable for the placeholder that `text` begins with, and the placeholder's size; NULL: none.
 typedef const char *script_variable(const char *text, size_t *out_size);
 

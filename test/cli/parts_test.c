@@ -531,6 +531,49 @@ static const char *const rewrites[] = {
     "bash\t--noprofile\t--norc\t-eo\tpipefail\t-c\tls {}",
 };
 
+static const struct {
+    const char *command, *line;
+    int err;
+} lines_as_options[] = {
+    { "python3\t{}", "-cprint(1)", MR_EINVAL },
+    { "python3\t{}", "script.py", 0 },
+    { "python3\t--\t{}", "-cprint(1)", 0 },
+    { "python3\t./{}", "-c", 0 },
+    { "python3\t-c\texit()\t{}", "-c", 0 },
+    { "python3", "-cprint(1)", MR_EINVAL }, // appended
+    { "sh\t{}\techo {key}", "-c", MR_EINVAL },
+    { "sh\t{}\techo {key}", "+c", MR_EINVAL },
+    { "sh\t{}-c\techo {key}", "", MR_EINVAL }, // "-c"
+    { "sh\t-c\techo \"$1\"\tsh\t{}", "-c", 0 },
+    { "sh\tscript.sh\t{}", "-c", 0 },
+    { "sh\t{#}\t{}", "-c", 0 }, // a number is no option
+    { "env\t-i\tbash\t{}", "-c", MR_EINVAL },
+    { "perl\t-w\t{}", "-eexit", MR_EINVAL },
+    { "perl\t-e\texit\t{}", "-eexit", MR_EINVAL },
+    { "ssh\t{}\tls", "-oProxyCommand=id", MR_EINVAL },
+    { "jq\t.a\t{}", "--from-file=x", MR_EINVAL },
+    { "jq\t--arg\tx\t{}\t.a", "-x", 0 }, // an option's argument
+    { "gzip\t{}", "-9", 0 },             // reads no scripts
+};
+
+// U1: a line does not become an option with which a program would read it as a script.
+static void U1_lines_are_no_options_that_name_scripts(void **state) {
+    (void)state;
+    char room[512];
+    const char *words[WORDS_MOST];
+    for (size_t i = 0; i < sizeof lines_as_options / sizeof *lines_as_options; i++) {
+        struct template t;
+        struct filled filled = { 0 };
+        struct parts parts = { .line = mr_str(lines_as_options[i].line), .number = 1 };
+        split(lines_as_options[i].command, room, words);
+        assert_int_equal(template_open(words, false, &t), 0);
+        if (template_fill(&t, &parts, NULL, &filled) != lines_as_options[i].err)
+            fail_msg("%s with %s", lines_as_options[i].command, lines_as_options[i].line);
+        filled_finish(&filled);
+        template_close(&t);
+    }
+}
+
 // U1: the program that reads a script is found, with any commands before it.
 static void U1_scripts_are_found_in_commands(void **state) {
     (void)state;
@@ -657,6 +700,7 @@ int main(void) {
         cmocka_unit_test(U1_placeholders_in_scripts_are_variables),
         cmocka_unit_test(U1_common_scripts_are_accepted),
         cmocka_unit_test(U1_placeholders_that_cannot_be_variables_are_refused),
+        cmocka_unit_test(U1_lines_are_no_options_that_name_scripts),
         cmocka_unit_test(U1_scripts_are_found_in_commands),
         cmocka_unit_test(durations_have_units),
         cmocka_unit_test(signals_that_come_together_are_one),
