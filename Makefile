@@ -28,7 +28,7 @@ FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist format acceptance protocol clean help docs records
+.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist docs format acceptance protocol records clean help
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
