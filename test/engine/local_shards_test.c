@@ -4,6 +4,7 @@
 #include "support/api.h"
 
 #include <errno.h>
+#include <sys/uio.h>
 
 enum { SHARDS = 3, KEYS = 24 };
 
@@ -420,6 +421,13 @@ int fdatasync(int fd) {
         return fsync(fd);
     errno = EIO;
     return -1;
+}
+
+// A write that syncs.
+ssize_t pwritev2(int fd, const struct iovec *pieces, int count, off_t at, int flags) {
+    (void)flags;
+    ssize_t n = pwritev(fd, pieces, count, at);
+    return n < 0 || fdatasync(fd) == 0 ? n : -1;
 }
 
 // F24: a change of all shards at once is not visible either when it is not on disk.
