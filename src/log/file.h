@@ -46,8 +46,7 @@ enum {
     GATHER_LIMIT = 8 << 20,   // unwritten bytes, beyond which an append waits (max_unwritten: 0)
     BATCH_CAPACITY = 1 << 20, // of a batch; larger groups, and what is synced at once, enlarge it
     ZEROS_AHEAD = 256 << 10,  // zeros written ahead of small batches
-    RECENT_BYTES = 16 << 20,  // memory of batches that are kept for readers after they are written
-    RECENT_BATCHES = RECENT_BYTES / BATCH_CAPACITY,
+    RECENT_BATCHES = LOG_RECENT / BATCH_CAPACITY,
     RECENT_MERGED = 512 << 10, // at most so many bytes are moved into a batch that has room
     OPEN_SEGMENTS = 64,        // approximate number of descriptors kept open for reading
     FULL_RETRY_MS = 1000,

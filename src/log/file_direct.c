@@ -8,7 +8,7 @@
 // time than two. With the other policies a small batch is in the cache long before it could be on
 // the disk; only from LOG_DIRECT bytes on, when so much is written that new pages for the cache are
 // what limits it, direct is faster. Recently written batches stay in memory for readers
-// (RECENT_BYTES); what is older is read from the file through the cache, which the kernel keeps
+// (LOG_RECENT); what is older is read from the file through the cache, which the kernel keeps
 // consistent with direct writes.
 //
 // Blocks. The memory of a batch begins where a block of the file begins. What stands before the

@@ -103,9 +103,13 @@ static void recent_drop(struct file_log *l) {
     batch_recycle(l, b);
 }
 
+static uint64_t recent_most(const struct file_log *l) {
+    return l->options.recent_bytes ? l->options.recent_bytes : LOG_RECENT;
+}
+
 static void recent_add(struct file_log *l, struct log_batch *b) {
     while (l->recent_count == RECENT_BATCHES ||
-           (l->recent_count && l->recent_bytes + b->capacity > RECENT_BYTES))
+           (l->recent_count && l->recent_bytes + b->capacity > recent_most(l)))
         recent_drop(l);
     l->recent[(l->recent_first + l->recent_count++) % RECENT_BATCHES] = b;
     l->recent_bytes += b->capacity;
@@ -114,7 +118,7 @@ static void recent_add(struct file_log *l, struct log_batch *b) {
 // Copies a small batch behind the newest one in memory, if that has room; the lock is not needed,
 // because readers do not look there yet. NULL: it is not copied.
 static struct log_batch *recent_copy(struct file_log *l, const struct log_batch *b) {
-    if (!l->recent_count || b->size > RECENT_MERGED)
+    if (!l->recent_count || b->size > RECENT_MERGED || recent_most(l) < BATCH_CAPACITY)
         return NULL;
     struct log_batch *to = l->recent[(l->recent_first + l->recent_count - 1) % RECENT_BATCHES];
     if (to->at + to->size != b->at ||
@@ -133,7 +137,7 @@ static void batch_retire(struct file_log *l, struct log_batch *b, struct log_bat
     l->pending -= b->size;
     if (copied)
         copied->size += b->size;
-    if (copied || b->capacity > RECENT_BYTES / 2)
+    if (copied || b->capacity > LOG_RECENT / 2)
         batch_recycle(l, b);
     else
         recent_add(l, b);

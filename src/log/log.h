@@ -222,6 +222,9 @@ struct log_options {
     // File log: batches of at least so many bytes are written past the page cache (file_direct.c).
     // 0: any batch that is synced, and LOG_DIRECT; UINT64_MAX: none.
     uint64_t direct_least;
+    // File log: memory of batches that are kept for readers after they are written; at least the
+    // last one is. 0: LOG_RECENT.
+    uint64_t recent_bytes;
     bool inline_writer;      // no thread: log_flush writes and syncs by itself
     bool read_only;          // to examine a store: takes no lock, writes nothing
     const struct disk *disk; // NULL: the real one
@@ -235,7 +238,7 @@ struct log_options {
 };
 
 enum { LOG_SEGMENT = 64 << 20, LOG_FIRST_SEGMENT = 256 << 10, LOG_UNWRITTEN = 64 << 20 };
-enum { LOG_DIRECT = 512 << 10 };
+enum { LOG_DIRECT = 512 << 10, LOG_RECENT = 16 << 20 };
 
 // How many bytes of entries of this kind may be not durable, if `pushes` is the limit of pushes:
 // those stop first, then commits, then the cleaner.

@@ -73,6 +73,7 @@ struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
         .store = store_in(d->disk ? "store" : NULL),
         .shards = dialogue_shards,
         .log = { .disk = d->disk ? sim_disk_disk(d->disk) : NULL,
+                 .recent_bytes = 1, // the last batch: see chill
                  .inline_writer = store != STORE_THREAD,
                  .segment_size = 64 << 10 },
         .limits = limits,
