@@ -1,5 +1,5 @@
 // What a node does about shards (cluster/plan.h): which nodes it takes into account. The random
-// histories of nodes_random_test.c have the rest.
+// histories of sim.c have the rest.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,11 +82,24 @@ static void H3_a_node_of_another_version_of_links_gets_no_shard(void **state) {
     assert_null(cluster_seen_other_version(&seen, TAKEOVER_MS));
 }
 
+static void H3_a_node_that_drains_opens_nothing_even_if_all_do(void **state) {
+    (void)state;
+    struct node_plan plan;
+    seen = (struct cluster_seen){ .shards = 1 };
+    add(1, 500);
+    seen.node[0].is_draining = true;
+    plan_make(&seen, "10.0.0.001:7411", true, (bool[SERVER_SHARDS]){ 0 }, TAKEOVER_MS, &plan);
+    assert_int_equal(plan.shard[0].act, PLAN_NOTHING);
+    plan_make(&seen, "10.0.0.001:7411", false, (bool[SERVER_SHARDS]){ 0 }, TAKEOVER_MS, &plan);
+    assert_int_equal(plan.shard[0].act, PLAN_OPEN);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(H3_nodes_that_were_lost_leave_room_for_those_that_live),
         cmocka_unit_test(H3_of_too_many_nodes_the_last_are_left_out_and_own_nothing),
         cmocka_unit_test(H3_a_node_of_another_version_of_links_gets_no_shard),
+        cmocka_unit_test(H3_a_node_that_drains_opens_nothing_even_if_all_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,6 +100,20 @@ static void rule14_a_taker_held_by_the_rate_is_woken_by_time(void **state) {
     expect_events(t, "taker 0: b\n");
 }
 
+// Two nodes may give a job to one TAKE: the one too many goes back as if it had not been taken.
+static void rule14_a_job_that_goes_back_unused_gives_back_the_rate(void **state) {
+    struct core_fixture *t = *state;
+    set(t, "rate", "1/s");
+    push(t, "", "a");
+    struct taken a = take(t);
+    expect_no_work(t);
+    core_give_back_last(t->core, &t->conns[0], 1);
+    assert_int_equal(done_again(t, a), MR_ESTALE);
+    a = take(t);
+    assert_int_equal(a.attempt, 1);
+    assert_string_equal(a.body, "a");
+}
+
 // ---- Rule 15: delay, pause, drain -------------------------------------------------------------
 
 static void rule15_a_delayed_job_joins_when_due(void **state) {
@@ -891,6 +905,7 @@ int main(void) {
         CORE_TEST(A2_below_the_limit_work_starts_at_it_work_queues),
         CORE_TEST(rule14_a_rate_spreads_starts_over_time),
         CORE_TEST(rule14_a_taker_held_by_the_rate_is_woken_by_time),
+        CORE_TEST(rule14_a_job_that_goes_back_unused_gives_back_the_rate),
         CORE_TEST(rule15_a_delayed_job_joins_when_due),
         CORE_TEST(rule15_a_delayed_job_is_made_due),
         CORE_TEST(rule15_what_waits_after_an_attempt_is_made_due),

@@ -1,13 +1,23 @@
-// Random histories of several nodes (sim_nodes.h): producers, workers and callers on all of them,
-// while nodes die, pause, lose the store or each other, wires are cut, clocks jump, and shards are
-// handed over. Everything follows from the seed.
+// Random histories of several nodes on a replicated store, or of one server on files (sim_nodes.h):
+// producers, workers, callers and operators, while nodes die, pause, lose the store, their disk or
+// each other, wires are cut, clocks jump, and shards are handed over. Everything follows from the
+// seed.
+//
+// Pushes are numbered, named (ONCE), delayed, have deadlines, or belong to epics with THEN, CANCEL
+// and FORGET; schedules push as well. Workers take single jobs and blocks, some DETACHED, and
+// commit results, states and emits, release and fail. Callers leave, and jobs are cancelled. Stages
+// have limits, groups, and short retention. Clients repeat what had no reply, as the libraries do.
 //
 // Every job has a number, which is its body. Checked:
 //
-//     an acknowledged push, or emit of an acknowledged DONE, ends, and is committed once
+//     an acknowledged push, or emit of an acknowledged DONE, ends, and is committed or cancelled
+//     once
 //     a number has one id, and an id one number, also if its push was repeated under the same
 //     number of a source
 //     jobs of one key from one origin start in their order
+//     a job gets the state that the last commit of its channel has set: none is lost or overtaken
+//     a cancelled job is not taken any more; a limit is not exceeded
+//     THEN comes once, after all jobs of its epic; a schedule has pushed as many jobs as were taken
 //     replies come in the order of the requests, with what was asked for
 //     a node sends nothing of a shard that another one owns, and the store accepts nothing from it
 //     a log that stops has a cause
@@ -30,6 +40,8 @@ enum nodes_fault {
     FAULT_OUTAGE,
     FAULT_PAUSE_IN_APPEND,
     FAULT_STANDBY,
+    FAULT_POWER,      // on files: the machine loses its power within the next calls of the disk
+    FAULT_DISK_ERROR, // on files: one of them fails
     NODES_FAULTS,
 };
 
@@ -38,6 +50,7 @@ struct nodes_reached {
     uint64_t histories, steps, simulated_ms, trims;
     uint64_t done, repeats, closed, emitted, linked; // linked: emitted to another shard
     uint64_t opened, left, lost, moved;              // shards; sessions that have moved
+    uint64_t ticks, epics, epics_cancelled, cancelled;
     uint64_t faults[NODES_FAULTS], store_faults[SIM_FAULTS];
 };
 
@@ -51,6 +64,10 @@ struct nodes_plant {
 struct nodes_plan {
     uint64_t seed;
     bool flows;                      // jobs of the first stages emit through all others
+    bool files;                      // one server, whose logs are files
+    uint32_t without;                // bits of nodes_fault: these do not happen
+    bool sound_store;                // the store does not fail by chance
+    int steps;                       // until the faults end; 0: as many as usual
     const struct nodes_plant *plant; // NULL: none
     bool prints;                     // everything that happens
 };

@@ -22,6 +22,7 @@ enum {
     DRAIN_MS = 800,
     OPENING_MOST = 2,
     SEGMENT = 1 << 10,
+    FILE_SEGMENT = 16 << 10,
     WINDOW = 1 << 20,
 };
 
@@ -335,6 +336,8 @@ static void break_sessions(struct host *h, uint32_t loop) {
 static void expect_owned(struct sim_node *n, const struct sim_place *p) {
     struct stream_state stored;
     struct log_state log;
+    if (n->all->disk)
+        return;
     shard_look(group_shard(p->group, p->shard), &log);
     sim_store_look(n->all->store, p->shard, &stored);
     if (stored.epoch > log.epoch && strcmp(stored.owner, n->address) != 0)
@@ -358,6 +361,10 @@ static void place_is_lost(struct sim_place *p) {
     struct host *h = &p->host;
     if (p->was_lost || p->leaving == SIM_HAS_LEFT)
         return;
+    if (p->node->all->disk) { // one failed log ends the server
+        p->node->has_failed = true;
+        return;
+    }
     expect_cause(p);
     sim_nodes_note(p->node->all, "node %d has lost shard %u%s", p->node->index, p->shard,
                    h->stopped ? ": its log has stopped" : "");
@@ -388,7 +395,7 @@ static void front_check(struct sim_node *n) {
         if (p->phase != SIM_RUNS || !place_is_served(n, i))
             continue;
         uint64_t owned_ms = shard_owned_ms(group_shard(p->group, i));
-        bool over = now_ms >= owned_ms + SIM_UNOWNED_MS;
+        bool over = owned_ms != UINT64_MAX && now_ms >= owned_ms + SIM_UNOWNED_MS;
         bool ignored = n->all->plant == PLANT_PAUSED_GRANTS || n->all->plant == PLANT_UNOWNED;
         if (!over || ignored)
             continue;
@@ -572,6 +579,27 @@ static struct log *stream_instead(void *place, struct log *memory) {
     return log;
 }
 
+// The same with a log of files. A disk that has just failed does not open it.
+static struct log *file_instead(void *place, struct log *memory) {
+    struct sim_place *p = place;
+    struct sim_nodes *w = p->node->all;
+    char dir[32];
+    struct log_options options = { .inline_writer = true,
+                                   .segment_size = FILE_SEGMENT,
+                                   .disk = sim_disk_disk(w->disk) };
+    snprintf(dir, sizeof dir, "/shard-%u", p->shard);
+    struct log *log;
+    int err = log_file_open(dir, &options, &log);
+    p->not_opened = err < 0;
+    if (err < 0 && err != MR_EIO)
+        sim_nodes_fail(w, "shard %u: %s", p->shard, error_text());
+    if (err < 0)
+        return memory;
+    log_close(memory);
+    p->log = log;
+    return log;
+}
+
 static void place_create(struct sim_node *n, uint32_t shard) {
     struct sim_place *p = &n->places[shard];
     *p = (struct sim_place){ .node = n,
@@ -617,7 +645,9 @@ static void place_open(struct sim_place *p) {
         .shards = SIM_SHARDS,
         .is_one = true,
         .one = p->shard,
-        .log = { .inline_writer = true, .wrap = stream_instead, .wrap_arg = p },
+        .log = { .inline_writer = true,
+                 .wrap = n->all->disk ? file_instead : stream_instead,
+                 .wrap_arg = p },
         .world = { clock_wall_ms, clock_now_ms, clock_random, n },
     };
     current = n;
@@ -629,9 +659,10 @@ static void place_open(struct sim_place *p) {
     sim_nodes_note(n->all, "node %d %s shard %u%s%s", n->index,
                    opened ? "has opened" : "did not open", p->shard, opened ? "" : ": ",
                    opened ? "" : error_text());
-    if (err < 0 && err != MR_ENET && err != MR_ESTOPPED && err != MR_EBUSY)
+    if (err < 0 && err != MR_ENET && err != MR_ESTOPPED && err != MR_EBUSY && err != MR_EIO)
         sim_nodes_fail(n->all, "shard %u: %s", p->shard, error_text());
     if (!opened) {
+        n->has_failed = n->all->disk != NULL;
         if (err == 0)
             group_close(p->group);
         loops_remove(&n->loops, p->shard + 1);
@@ -854,10 +885,22 @@ static int node_index(const struct sim_nodes *w, const char *address) {
     return -1;
 }
 
+// A server on files opens all its shards.
+static void node_open_all(struct sim_node *n) {
+    for (uint32_t i = 0; i < SIM_SHARDS; i++)
+        if (n->places[i].phase == SIM_ABSENT)
+            node_act(n, i, PLAN_OPEN);
+    n->look_at_ms = sim_nodes_now_ms(n->all) + LOOK_MS;
+}
+
 static void node_look_at_store(struct sim_node *n) {
     struct node_plan plan;
     bool has[SIM_SHARDS], soon = false;
     current = n;
+    if (n->all->disk) {
+        node_open_all(n);
+        return;
+    }
     if (read_store(n)) {
         for (uint32_t i = 0; i < SIM_SHARDS; i++)
             has[i] = n->shard[i].is_here;
@@ -879,7 +922,7 @@ void sim_node_start(struct sim_node *n) {
     struct sim_nodes *w = n->all;
     sim_nodes_note(w, "node %d starts", n->index);
     n->is_alive = true;
-    n->is_dying = n->is_drained = false;
+    n->is_dying = n->is_drained = n->has_failed = false;
     n->ahead_ms = sim_nodes_roll(w, 100000);
     n->paused_until_ms = n->cut_until_ms = n->look_at_ms = n->pause_in_append_ms = 0;
     n->clock = (struct log_clock){ clock_now_ms, clock_wait_until, n };
@@ -943,9 +986,19 @@ void sim_node_kill(struct sim_node *n) {
     n->is_alive = false;
 }
 
-struct sim_nodes *sim_nodes_create(uint64_t seed) {
+void sim_nodes_lose_disk(struct sim_nodes *w, enum sim_survival how, uint64_t seed) {
+    sim_nodes_note(w, "the server dies; what was not synced %s",
+                   how == SIM_KEEP ? "stays" : "may be lost");
+    sim_disk_crash(w->disk);
+    sim_node_kill(&w->nodes[0]);
+    sim_disk_restart(w->disk, how, seed);
+}
+
+struct sim_nodes *sim_nodes_create(uint64_t seed, bool on_files) {
     struct sim_nodes *w = calloc(1, sizeof *w);
     w->random = seed;
+    w->node_count = on_files ? 1 : SIM_NODES;
+    w->disk = on_files ? sim_disk_create() : NULL;
     w->store = sim_store_create(seed);
     w->notes = sim_board_create(SIM_SHARDS);
     struct stream_store *streams = sim_store_streams(w->store);
@@ -959,7 +1012,8 @@ struct sim_nodes *sim_nodes_create(uint64_t seed) {
         n->index = i;
         snprintf(n->address, sizeof n->address, "10.0.0.%d:7000", i + 1);
         n->board = sim_board_open(w->notes);
-        sim_node_start(n);
+        if (i < w->node_count)
+            sim_node_start(n);
     }
     return w;
 }
@@ -977,6 +1031,8 @@ void sim_nodes_destroy(struct sim_nodes *w) {
         w->looks[i]->impl->close(w->looks[i]);
     sim_board_destroy(w->notes);
     sim_store_destroy(w->store);
+    if (w->disk)
+        sim_disk_destroy(w->disk);
     free(w);
 }
 
@@ -1022,8 +1078,20 @@ static void node_step(struct sim_node *n) {
         place_step(&n->places[(first + i) % SIM_SHARDS]);
 }
 
+// The power has gone, or a log has failed.
+static void disk_step(struct sim_nodes *w) {
+    bool crashed = sim_disk_crashed(w->disk);
+    uint64_t seed = sim_nodes_roll(w, UINT64_MAX);
+    if (!w->nodes[0].is_alive || !(crashed || w->nodes[0].has_failed))
+        return;
+    enum sim_survival how = crashed ? (enum sim_survival)(seed % SIM_SURVIVALS) : SIM_KEEP;
+    sim_nodes_lose_disk(w, how, seed);
+}
+
 void sim_nodes_step(struct sim_nodes *w) {
     w->reached.steps++;
+    if (w->disk)
+        disk_step(w);
     sim_store_advance(w->store, chance(w, 20) ? sim_nodes_roll(w, 100) : sim_nodes_roll(w, 6));
     int first = (int)sim_nodes_roll(w, SIM_NODES);
     for (int i = 0; i < SIM_NODES; i++)

@@ -1,6 +1,7 @@
 // Simulated nodes: several nodes of a cluster in one thread, from one seed. Hosts, the router,
-// links, remote sessions, shards, cores and stream logs are the real ones; the store
-// (sim_stream.h), the board (sim_board.h), sockets and clocks are simulated.
+// links, remote sessions, shards, cores and logs are the real ones; the store (sim_stream.h), the
+// board (sim_board.h), sockets and clocks are simulated. Or one server whose logs are files on a
+// simulated disk (sim_disk.h).
 //
 //     client ─ wire ─ node: first loop ─ inboxes ─ loops of its shards ─ stream logs ─ store
 //                       └─ wire ─ other node: first loop ─ …
@@ -17,6 +18,7 @@
 #include "server/remote.h"
 #include "server/router.h"
 #include "support/sim_board.h"
+#include "support/sim_disk.h"
 #include "support/sim_stream.h"
 
 enum { SIM_NODES = 3, SIM_SHARDS = 4, SIM_WIRES = 96 };
@@ -82,6 +84,7 @@ struct sim_node {
     struct sim_nodes *all;
     int index;
     bool is_alive, is_dying, is_opening, is_drained;
+    bool has_failed;   // a log on files has: the server ends, and is started again
     uint64_t ahead_ms; // how far its clock is ahead of the store's
     uint64_t paused_until_ms, cut_until_ms, look_at_ms;
     uint64_t pause_in_append_ms; // so long, in the next append; 0: not
@@ -107,6 +110,8 @@ struct sim_node {
 
 struct sim_nodes {
     uint64_t random;
+    int node_count;
+    struct sim_disk *disk; // the only node has its logs here; NULL: they are in the store
     struct sim_store *store;
     struct sim_board *notes;
     struct stream *looks[SIM_SHARDS];
@@ -126,7 +131,7 @@ struct sim_nodes {
     } reached;
 };
 
-struct sim_nodes *sim_nodes_create(uint64_t seed);
+struct sim_nodes *sim_nodes_create(uint64_t seed, bool on_files);
 void sim_nodes_destroy(struct sim_nodes *);
 
 uint64_t sim_nodes_roll(struct sim_nodes *, uint64_t below);
@@ -147,6 +152,8 @@ void sim_node_pause_in_append(struct sim_node *);
 
 void sim_node_start(struct sim_node *);
 void sim_node_kill(struct sim_node *);
+// The only node dies, and its disk keeps so much of what was not synced.
+void sim_nodes_lose_disk(struct sim_nodes *, enum sim_survival, uint64_t seed);
 void sim_wire_cut(struct sim_nodes *, struct sim_wire *);
 
 // For clients. NULL: the node is dead, or there are too many wires.
