@@ -11,6 +11,7 @@
 #:   make lint       format, rules of the sources and clang-tidy; changes nothing
 #:   make check      lint, both compilers, faults of clusters, packages, sanitizers, coverage, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
 #:   make fuzz       every fuzzer, FUZZ_SECONDS=600 each
+#:   make mutants    tries every bug planted in the sources, or M=name, until a test finds it; writes the table in docs/testing.md
 #:   make install    into PREFIX (/usr/local), below DESTDIR
 #:   make deb        Debian packages in dist/: millrace, libmillrace0, libmillrace-dev
 #:   make npm        packages for npm in dist/: the client, and the command for Linux; publishes nothing
@@ -28,7 +29,7 @@ FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist docs format acceptance protocol records clean help
+.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist docs format acceptance protocol records clean help mutants
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
@@ -79,6 +80,11 @@ check: all
 fuzz: all
 	@tools/setup check
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/check fuzzers
+
+mutants: configured
+	@tools/setup test
+	@[ -f $(BUILD)-mutants/build.ninja ] || meson setup $(BUILD)-mutants -Dmutants=true -Doptimization=g -Dhttp=disabled >/dev/null
+	@tools/mutants $(BUILD)-mutants $(M)
 
 install: all
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)

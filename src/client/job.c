@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "client/state.h"
 #include "wire/number.h"
 #include "wire/replies.h"
@@ -167,6 +168,8 @@ static int job_read(struct mr_job *job, const struct response_value *grant,
 }
 
 static uint64_t stops_at_ms(const struct mr_job *job) {
+    if (MUTANT(end_of_lease_not_watched))
+        return UINT64_MAX;
     uint64_t earlier = job->lease_ms / 10;
     return job->lease_from_ms + job->lease_ms -
            (earlier < STOP_EARLIER_MS ? earlier : STOP_EARLIER_MS);
@@ -506,7 +509,7 @@ void beat_hook(struct client *c, struct exchange *x, const struct response_value
         struct mr_job *job = client_job_find(c, &lease);
         bool stops = listed <= v->count && is_id(&v[listed], lease.id);
         listed += stops;
-        if (job && stops)
+        if (job && stops && !MUTANT(stop_in_a_beat_ignored))
             client_job_stop(c, job, why_stopped(job));
         else if (job && x->sent_ms > job->lease_from_ms)
             job->lease_from_ms = x->sent_ms;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "client/state.h"
 #include "tls/socket.h"
 #include "wire/number.h"
@@ -157,7 +158,7 @@ static void unsend(struct client_link *l) {
     }
     for (struct list *at; (at = list_first(&l->sent)) != NULL;) {
         list_remove(at);
-        list_append(&l->queue, at);
+        list_append(MUTANT(resent_in_reverse) ? l->queue.next : &l->queue, at);
     }
 }
 
@@ -201,8 +202,10 @@ void link_lose(struct client_link *l, int err, const char *format, ...) {
     unsend(l);
     if (link_is_lost(l))
         fail_unsent(l);
-    calls_resend(l);
-    client_jobs_stop_link(l);
+    if (!MUTANT(call_not_made_again))
+        calls_resend(l);
+    if (!MUTANT(jobs_go_on_without_connection))
+        client_jobs_stop_link(l);
     pthread_cond_broadcast(&l->client->changed);
 }
 
@@ -275,7 +278,7 @@ static void link_write(struct client_link *l) {
 static bool is_too_late(const struct client_link *l, struct exchange *x, uint64_t now_ms) {
     if (x->source && x->first_ms && now_ms > x->first_ms + l->client->repeat_ms)
         x->source->late = true;
-    return x->source && x->source->late;
+    return x->source && x->source->late && !MUTANT(number_sent_again_too_late);
 }
 
 static void send_queue(struct client_link *l, uint64_t now_ms) {

@@ -12,6 +12,7 @@
 // new source begins.
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "client/state.h"
 #include "wire/number.h"
 
@@ -68,7 +69,8 @@ static struct client_source *source_lend(struct client *c, mr_bytes stage) {
 
 // After an error that leaves open whether a number was used, another series is begun.
 static void source_return(struct client *c, struct client_source *s, int err) {
-    if (err == MR_ENET || err == MR_ESTOPPED || err == MR_EIO || s->late)
+    bool unsure = err == MR_ENET || err == MR_ESTOPPED || err == MR_EIO || s->late;
+    if (unsure && !MUTANT(unsure_number_used_again))
         source_begin(c, s);
     s->next = c->sources;
     c->sources = s;
@@ -194,7 +196,7 @@ static size_t pipeline_run(struct pipeline *p, const mr_item *items, size_t coun
         int unsent = pipeline_send(p, items + done, done, window, &sent);
         size_t accepted = pipeline_wait(p, sent, out_ids ? out_ids + done : NULL, &err);
         if (!p->first)
-            p->source->number += accepted;
+            p->source->number += accepted - (accepted && MUTANT(number_used_twice));
         done += accepted;
         if (err == MR_EGAP && !p->first && (!afresh || accepted)) {
             pthread_mutex_lock(&p->client->lock);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "client/state.h"
 
 #include <assert.h>
@@ -80,7 +81,7 @@ static void keep_arrived(struct client_puller *p, struct mr_job *jobs) {
 }
 
 static void share_out(struct client_puller *p, struct mr_job *jobs) {
-    if (p->interrupted) {
+    if (p->interrupted && !MUTANT(jobs_of_a_stopping_worker_kept)) {
         client_jobs_release(jobs);
         return;
     }
@@ -142,7 +143,7 @@ static bool renew(struct client_puller *p, struct client_taker *t, struct mr_job
 
 static void jobs_arrive(struct client_puller *p, struct client_taker *t, struct mr_job *jobs) {
     uint64_t now_ms = monotonic_ms();
-    if (!lease_is_due(jobs, now_ms))
+    if (!lease_is_due(jobs, now_ms) || MUTANT(old_lease_not_renewed))
         pass_to_taker(p, t, jobs);
     else if (!renew(p, t, jobs, now_ms)) {
         client_jobs_release(jobs);

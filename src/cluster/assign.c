@@ -6,6 +6,8 @@
 // what they give up goes where there is room.
 #include "cluster/assign.h"
 
+#include "base/mutant.h"
+
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
@@ -34,7 +36,7 @@ static bool takes_shards(const struct assigning *a, int32_t node) {
 static int32_t node_fixed(const struct assigning *a, const struct assign_shard *s) {
     if (a->all_drain)
         return s->owner;
-    return takes_shards(a, s->wanted) ? s->wanted : -1;
+    return takes_shards(a, s->wanted) && !MUTANT(move_of_an_operator_ignored) ? s->wanted : -1;
 }
 
 static void nodes_read(struct assigning *a) {
@@ -108,7 +110,8 @@ static void shards_keep(struct assigning *a, int32_t *out) {
     for (uint32_t i = 0; i < a->shard_count; i++) {
         const struct assign_shard *s = &a->shards[i];
         out[i] = node_fixed(a, s);
-        if (out[i] >= 0 || !takes_shards(a, s->owner) || !a->shares[s->owner].room)
+        if (out[i] >= 0 || !takes_shards(a, s->owner) || !a->shares[s->owner].room ||
+            MUTANT(owner_not_kept))
             continue;
         a->shares[s->owner].room--;
         out[i] = s->owner;

@@ -1,6 +1,8 @@
 // See plan.h.
 #include "cluster/plan.h"
 
+#include "base/mutant.h"
+
 #include "cluster/assign.h"
 
 #include <stdio.h>
@@ -55,7 +57,7 @@ static void find_living(const struct cluster_seen *c, const char *own, bool is_d
     living_add(out, own, is_draining);
     for (uint32_t i = 0; i < c->nodes; i++)
         if (c->node[i].age_ms < takeover_ms && strcmp(c->node[i].address, own) != 0 &&
-            c->node[i].link_version == LINK_VERSION)
+            (c->node[i].link_version == LINK_VERSION || MUTANT(other_version_assigned)))
             living_add(out, c->node[i].address, c->node[i].is_draining);
 }
 
@@ -74,7 +76,8 @@ static void find_owner(const struct stream_state *s, const char *own, bool has,
     out[0] = 0;
     if (has)
         snprintf(out, NODE_ADDRESS, "%s", own);
-    else if (s->silent_ms < takeover_ms && owner_address(s->owner, out) && strcmp(out, own) == 0)
+    else if (s->silent_ms < takeover_ms / (MUTANT(takeover_too_early) ? 8 : 1) &&
+             owner_address(s->owner, out) && strcmp(out, own) == 0)
         out[0] = 0;
 }
 
@@ -100,7 +103,8 @@ void plan_make(const struct cluster_seen *c, const char *own, bool is_draining, 
         if (has[i])
             out->shard[i].act = mine || should[i] < 0 ? PLAN_NOTHING : PLAN_LEAVE;
         else if (!owner[i][0])
-            out->shard[i].act = mine && !is_draining ? PLAN_OPEN : PLAN_NOTHING;
+            out->shard[i].act =
+                mine && (!is_draining || MUTANT(draining_node_opens)) ? PLAN_OPEN : PLAN_NOTHING;
         else
             memcpy(out->shard[i].owner, owner[i], NODE_ADDRESS);
         out->expects = out->expects || (mine && !has[i] && owner[i][0]);

@@ -9,6 +9,7 @@
 #include "core/group.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 #include <assert.h>
 
@@ -189,12 +190,13 @@ void channel_move(struct core *c, chan ref, enum channel_state to, enum place pl
     if (!after)
         return;
     job_line_add(c, after, ref, place);
-    if (to == CHANNEL_READY)
+    if (to == CHANNEL_READY && !MUTANT(waiting_take_not_woken))
         stage_wake(c, s);
 }
 
 static bool stands_before(const struct job *a, const struct job *b) {
-    return a->position != b->position ? a->position < b->position : a->id < b->id;
+    return a->position != b->position && !MUTANT(order_by_id) ? a->position < b->position
+                                                              : a->id < b->id;
 }
 
 bool channel_reaches(const struct core *c, const struct channel *ch, uint32_t job) {
@@ -326,7 +328,7 @@ void channel_deliver(struct core *c, uint32_t job) {
     }
     job_line_insert_before(c, &ch->jobs, job, before);
     channel_set_depth(c, ref, ch->jobs.count - 1);
-    if (chan_state(c, ref) == CHANNEL_DORMANT)
+    if (chan_state(c, ref) == CHANNEL_DORMANT || MUTANT(channel_runs_two_jobs))
         channel_resolve(c, ref, AT_TAIL);
 }
 

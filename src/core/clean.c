@@ -4,6 +4,8 @@
 #include "core/epic.h"
 #include "core/link.h"
 
+#include "base/mutant.h"
+
 // Writes one copy; its position and size are then out.at[0] and out_size(0).
 static int write_copy(struct core *c, struct record *r, mr_bytes body) {
     r->copy = true;
@@ -51,7 +53,7 @@ static int clean_job(struct core *c, uint64_t at, mr_bytes body, uint32_t number
 
 static int clean_spent(struct core *c, uint64_t at, const struct record *old) {
     struct spent *sp = old->has_once ? once_spent(c, old->once) : NULL;
-    if (!sp || sp->at != at)
+    if (!sp || sp->at != at || MUTANT(once_not_copied))
         return 0;
     struct record r = { .kind = RECORD_ONCE,
                         .id = sp->id,
@@ -109,7 +111,7 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
     chan ref = channel_find(c, old->stage, old->key);
     uint32_t number = ref ? channel_at(c, ref)->state : 0;
     struct state *st = number ? slab_at(&c->states, number) : NULL;
-    if (!st || st->at != at)
+    if (!st || st->at != at || MUTANT(state_not_copied))
         return 0;
     struct record r = {
         .kind = RECORD_STATE, .stage = old->stage, .key = old->key, .due_ms = st->time_ms
@@ -154,7 +156,9 @@ static int clean_link(struct core *c, uint64_t at, uint32_t shard) {
 static int clean_lease(struct core *c, uint64_t at, uint64_t serial) {
     uint32_t number = lease_find_recorded(c, serial);
     struct lease *l = number ? lease_at(c, number) : NULL;
-    return l && l->record->at == at ? lease_write(c, l, l->until_ms, ROOM_CLEAN) : 0;
+    return l && l->record->at == at && !MUTANT(lease_not_copied)
+               ? lease_write(c, l, l->until_ms, ROOM_CLEAN)
+               : 0;
 }
 
 void trim_set_home(struct core *c, uint64_t at, uint32_t size) {

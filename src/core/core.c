@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 
 #include <assert.h>
 
@@ -165,7 +166,8 @@ void core_join(struct core *c, struct conn *conn) {
 // still run the job, so the lease runs out by its time instead.
 static int leave_lease(struct core *c, struct lease *l) {
     lease_leave_conn(l);
-    if (l->detached || c->stages[l->stage]->policy.overlap_never)
+    if (l->detached || c->stages[l->stage]->policy.overlap_never ||
+        MUTANT(lease_outlives_connection))
         return 0;
     int err = lease_lose(c, l->number, LEASE_LOST, false);
     if (err < 0) {
@@ -193,7 +195,7 @@ void core_give_back_last(struct core *c, struct conn *conn, uint64_t jobs) {
         lease_leave_conn(l);
         if (lease_write_end(c, l) < 0)
             continue;
-        stage_not_started(c->stages[l->stage], l->count);
+        stage_not_started(c->stages[l->stage], MUTANT(rate_not_given_back) ? 0 : l->count);
         group_not_started(c, l);
         lease_end(c, l->number, AT_HEAD);
     }

@@ -3,6 +3,7 @@
 #include "core/epic.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 #include <inttypes.h>
 
@@ -88,11 +89,11 @@ static int done_write(struct core *c, struct done_plan *m) {
     m->position = position_next(c);
     out_add_end(c, j, JOB_DONE, m->position, d->result);
     m->writes_state = d->set_state && job_is_keyed(j);
-    if (m->writes_state)
+    if (m->writes_state && !MUTANT(state_not_recorded))
         add_state(c, channel_at(c, j->owner), d->state);
     if (emits->prepared)
         emits_add(c, emits);
-    if (l->record && lease_ends_with(c, l, m->done->id))
+    if (l->record && lease_ends_with(c, l, m->done->id) && !MUTANT(lease_end_not_recorded))
         lease_add_end(c, l);
     if (m->ends.source)
         epic_end_add(c, &m->ends);
@@ -182,7 +183,7 @@ APART HOT int core_done(struct core *c, const struct done *d) {
         return 0;
     if (err < 0)
         return lease_refuse(c, m.lease, d->id, err);
-    if (job_is_past_deadline(c, job_at(c, m.job)))
+    if (job_is_past_deadline(c, job_at(c, m.job)) && !MUTANT(commit_after_deadline))
         return refuse_expired(c, &m);
     if ((err = done_check(c, d)) < 0)
         return err;

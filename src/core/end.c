@@ -8,6 +8,7 @@
 #include "core/group.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -205,7 +206,7 @@ int job_end(struct core *c, uint32_t number, enum job_status status) {
     j->position = position;
     job_ended(c, number, status, c->out.at[0], out_size(c, 0));
     epic_finish_apply(c, &f);
-    if (lease)
+    if (lease && !MUTANT(worker_not_told_to_stop))
         worker_notify_stop(c, lease, id, status == JOB_EXPIRED ? MR_EEXPIRED : MR_ECANCELLED);
     return 0;
 }
@@ -244,8 +245,9 @@ int caller_leave(struct core *c, struct caller *caller) {
     if (!number)
         return 0;
     caller_unlink(c, caller);
-    bool in_grace = c->now_ms < c->grace_until_ms && job_at(c, number)->flags & JOB_IN_GRACE;
-    if (in_grace || !is_unwanted(c, job_at(c, number)))
+    bool in_grace = c->now_ms < c->grace_until_ms && !MUTANT(no_grace_for_callers) &&
+                    job_at(c, number)->flags & JOB_IN_GRACE;
+    if (in_grace || !is_unwanted(c, job_at(c, number)) || MUTANT(call_runs_without_callers))
         return 0;
     int err = job_end(c, number, JOB_CANCELLED);
     if (err < 0)

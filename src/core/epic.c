@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "core/limit.h"
 #include "core/maker.h"
 
@@ -181,7 +182,8 @@ static void epic_end_of(const struct core *c, uint32_t source, struct epic_end *
 APART void epic_end_find(const struct core *c, const struct job *j, struct epic_end *out) {
     uint32_t source = job_attr(c, j, ATTR_SOURCE)->small;
     const struct source *s = source_at(c, source);
-    if (s->orders && j->status < JOB_DONE && source_unended(s) == 1 && source_is_complete(s))
+    if (s->orders && j->status < JOB_DONE && source_unended(s) == 1 &&
+        (source_is_complete(s) || MUTANT(then_before_the_epic_is_complete)))
         epic_end_of(c, source, out);
 }
 
@@ -197,7 +199,7 @@ void epic_end_add(struct core *c, struct epic_end *e) {
     struct orders_parts p = parts_of(orders_of(c, e->source));
     struct record_about about;
     p.said.ended_ms = c->now_ms;
-    if (e->then) {
+    if (e->then && !MUTANT(then_not_recorded_as_pushed)) {
         p.said.pushed = then_hash(e->then);
         p.said.then = p.said.body = p.key = (mr_bytes){ 0 };
     }

@@ -28,6 +28,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 
 #include <assert.h>
 
@@ -186,7 +187,8 @@ static uint64_t group_next_us(const struct stage *s, const struct key_group *g) 
 }
 
 enum hold group_hold(const struct core *c, const struct stage *s, const struct key_group *g) {
-    if (s->policy.group_concurrency && g->leased >= s->policy.group_concurrency)
+    if (s->policy.group_concurrency &&
+        g->leased >= s->policy.group_concurrency + MUTANT(group_limit_off_by_one))
         return HOLD_GROUP_LIMIT;
     return group_next_us(s, g) > c->now_ms * 1000 ? HOLD_GROUP_RATE : HOLD_NONE;
 }
@@ -299,7 +301,8 @@ void group_started(struct core *c, struct stage *s, struct lease *l) {
         pace_spend(&g->rate_next_us, s->policy.group_rate_per_h, c->now_ms, l->count);
         group_set_timer(c, s, g);
     }
-    list_remove(&g->of_ring);
+    if (!MUTANT(group_keeps_its_turn))
+        list_remove(&g->of_ring);
     group_place(c, s, g);
 }
 
@@ -321,7 +324,8 @@ static void group_wake(struct core *c, struct stage *s, struct key_group *g) {
 void group_answered(struct core *c, const struct lease *l, uint64_t jobs) {
     struct key_group *g = group_at(c, l->group);
     g->leased -= (uint32_t)jobs;
-    group_wake(c, c->stages[l->stage], g);
+    if (!MUTANT(group_not_woken))
+        group_wake(c, c->stages[l->stage], g);
 }
 
 // The entry that was popped leaves room for the next timer.

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 
 #include <inttypes.h>
 
@@ -35,7 +36,7 @@ static uint32_t lease_of_token(const struct core *c, const struct token *t) {
     if (t->random != c->random || !t->lease || t->lease >= c->leases.next_new)
         return 0;
     const struct lease *l = lease_at(c, t->lease);
-    return l->count && l->serial == t->serial ? t->lease : 0;
+    return l->count && (l->serial == t->serial || MUTANT(token_not_compared)) ? t->lease : 0;
 }
 
 // Restored leases are not noted: their workers do not run in this engine.
@@ -125,7 +126,7 @@ static int lease_check_order(const struct core *c, const struct lease *l, uint64
     for (uint32_t i = l->next; i < l->count; i++) {
         if (lease_id(l, i) == id)
             return 0;
-        if (lease_running(c, l, i))
+        if (lease_running(c, l, i) && !MUTANT(block_ends_out_of_order))
             return error_set(MR_EINVAL, "a block's jobs end in order: %" PRIu64 " comes first",
                              lease_id(l, i));
     }
@@ -206,6 +207,8 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
 // The random bits of earlier epochs are not kept, so only the serial is compared for those.
 bool token_fits(const struct core *c, const struct token *t, const struct job *j) {
     bool of_this_epoch = t->serial >> EPOCH_SHIFT == c->epoch;
+    if (MUTANT(commit_repeated_by_any_token))
+        return true;
     return j->serial == t->serial && (!of_this_epoch || t->random == c->random);
 }
 
@@ -233,7 +236,7 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
     if (!*out_job)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
     const struct job *j = job_at(c, *out_job);
-    bool current = is_held && j->serial == t->serial;
+    bool current = is_held && (j->serial == t->serial || MUTANT(token_not_compared));
     if (j->status == JOB_RUNNING && current) {
         int err = lease_check_order(c, l, id);
         if (err < 0)
@@ -273,7 +276,7 @@ int core_beat(struct core *c, uint64_t id, const struct token *t) {
         if (err < 0)
             return err;
     }
-    l->until_ms = until_ms; // its timer checks this when it fires
+    l->until_ms = MUTANT(beat_prolongs_nothing) ? l->until_ms : until_ms; // its timer checks this
     return 0;
 }
 
@@ -413,7 +416,7 @@ void job_die(struct core *c, uint32_t number) {
     channel_take_out(c, number);
     if (job_is_keyed(j)) {
         channel_pin(c, ref);
-        if (s->policy.halt_on_dead)
+        if (s->policy.halt_on_dead && !MUTANT(dead_job_does_not_halt))
             channel_halt(c, number);
     } else if (chan_state(c, ref) != CHANNEL_DORMANT) {
         channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
@@ -427,7 +430,7 @@ void job_die(struct core *c, uint32_t number) {
 int attempt_fail(struct core *c, uint32_t number, const struct lease *l, struct cause cause,
                  uint64_t due_ms, bool dead, enum room room) {
     struct job *j = job_at(c, number);
-    dead = dead || j->attempt + 1u >= job_attempts(c, j);
+    dead = dead || j->attempt + 1u >= job_attempts(c, j) + MUTANT(one_attempt_too_many);
     int err = job_reserve_due(c);
     if (err < 0)
         return err;

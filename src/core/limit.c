@@ -4,6 +4,7 @@
 #include "core/maker.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 uint64_t stage_jobs(const struct stage *s) {
     return s->by_status[JOB_DELAYED] + s->by_status[JOB_WAITING] + s->by_status[JOB_RUNNING] +
@@ -11,7 +12,7 @@ uint64_t stage_jobs(const struct stage *s) {
 }
 
 bool stage_has_room(const struct stage *s) {
-    return !s->policy.max_jobs || stage_jobs(s) < s->policy.max_jobs;
+    return !s->policy.max_jobs || stage_jobs(s) < s->policy.max_jobs + MUTANT(room_off_by_one);
 }
 
 // Over its high mark, as counted here or as its own shard has sent.
@@ -22,10 +23,11 @@ static bool stage_is_over(const struct stage *s) {
 enum hold stage_hold(const struct core *c, const struct stage *s, uint32_t *out_downstream) {
     if (s->paused)
         return HOLD_PAUSED;
-    if (s->policy.concurrency && s->leased >= s->policy.concurrency)
+    if (s->policy.concurrency && s->leased >= s->policy.concurrency + MUTANT(limit_off_by_one))
         return HOLD_LIMIT;
     for (uint32_t i = 0; i < s->edge_count; i++) {
-        if (s->edges[i].in_cycle || !stage_is_over(c->stages[s->edges[i].to]))
+        if (s->edges[i].in_cycle || !stage_is_over(c->stages[s->edges[i].to]) ||
+            MUTANT(back_pressure_ignored))
             continue;
         if (out_downstream)
             *out_downstream = s->edges[i].to;
@@ -63,7 +65,7 @@ void pace_return(uint64_t *next_us, uint64_t per_h, uint32_t jobs) {
 
 uint32_t stage_start_most(const struct stage *s, uint32_t most) {
     uint64_t limit = s->policy.concurrency, left = limit - s->leased;
-    return limit && left < most ? (uint32_t)left : most;
+    return limit && left < most && !MUTANT(limit_ignored_by_block) ? (uint32_t)left : most;
 }
 
 void stage_started(struct core *c, struct stage *s, uint32_t jobs) {

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "core/limit.h"
 #include "core/maker.h"
 
@@ -490,9 +491,9 @@ int core_link_accept(struct core *c, uint32_t from, const struct link_entry *e, 
         return err;
     if ((err = link_get(c, from, &l)) < 0)
         return err;
-    if (e->number <= l->accepted)
+    if (e->number <= l->accepted && !MUTANT(emit_accepted_twice))
         return 0;
-    if (e->after > l->accepted)
+    if (e->after > l->accepted && !MUTANT(missing_emit_not_noticed))
         return error_set(MR_EGAP, "%" PRIu64 " of shard %" PRIu32 " is missing", e->after, from);
     err = link_accept_entry(c, from, e, body);
     if (err == 0)
@@ -514,7 +515,7 @@ static int link_of_record(struct core *c, const struct record *r, struct link_en
 int link_restore_mark(struct core *c, const struct record *r) {
     struct link_end *l = NULL;
     int err = link_of_record(c, r, &l);
-    if (err == 0 && r->number > l->accepted)
+    if (err == 0 && r->number > l->accepted && !MUTANT(link_mark_forgotten_in_replay))
         l->accepted = r->number;
     return err;
 }

@@ -3,6 +3,7 @@
 #include "core/state.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 static struct hash128 name_at(const struct core *c, uint32_t value) {
     if (value & ONCE_SPENT)
@@ -30,7 +31,7 @@ struct spent *once_spent(const struct core *c, struct hash128 name) {
 }
 
 static bool window_is_over(const struct core *c, const struct stage *s, uint64_t ended_ms) {
-    return ended_ms + s->policy.dedupe_window_ms <= c->now_ms;
+    return ended_ms + s->policy.dedupe_window_ms <= c->now_ms + MUTANT(once_window_off_by_one);
 }
 
 // Takes a spent name out of the map; once_sweep frees the entry later.
@@ -142,7 +143,7 @@ int once_restore(struct core *c, struct stage *s, const struct record *r, uint64
         once_set_home(c, slab_at(&c->spents, value & ~ONCE_SPENT), at, size);
         return 0;
     }
-    if (value)
+    if (value || MUTANT(once_forgotten_in_replay))
         return 0; // its job is known: the name is its attribute
     int err = map_reserve(&c->once, 1);
     if (err < 0)

@@ -4,6 +4,7 @@
 #include "core/maker.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 #include <inttypes.h>
 
@@ -159,7 +160,7 @@ static int find_repeat_by_number(struct core *c, struct push_plan *plan) {
     if (err < 0)
         return err;
     struct source *s = source_at(c, plan->source);
-    if (!source_has_seen(s, p->number))
+    if (!source_has_seen(s, p->number) || MUTANT(number_not_remembered))
         return source_check_new(p, s);
     plan->is_repeat = true;
     plan->repeat_id = source_id(s, p->number);

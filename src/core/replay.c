@@ -15,6 +15,7 @@
 #include "core/record_layout.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -697,7 +698,7 @@ int replay_fail(struct core *c, const struct record *r, const struct replay_entr
     if (r->copy)
         return 0;
     job_unplace(c, number);
-    j->attempt = (uint16_t)r->attempt;
+    j->attempt = MUTANT(attempt_forgotten_in_replay) ? j->attempt : (uint16_t)r->attempt;
     if (r->status == JOB_DEAD) {
         job_drop_attr(c, j, ATTR_CALL);
         job_drop_attr(c, j, ATTR_DEADLINE);
@@ -916,7 +917,8 @@ int replay_stage_drop(struct core *c, const struct record *r, const struct repla
 int replay_epoch(struct core *c, const struct record *r, const struct replay_entry *e) {
     epoch_set_home(c, e->at, e->size);
     c->epoch = r->epoch;
-    c->next_id = r->next_id; // it may decrease: see core_return_ids
+    if (!MUTANT(ids_issued_again))
+        c->next_id = r->next_id; // it may decrease: see core_return_ids
     return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 
 #include <inttypes.h>
 
@@ -286,7 +287,8 @@ static void set_bit(struct source *s, uint64_t number, bool on, uint64_t id) {
 bool source_has_seen(const struct source *s, uint64_t number) {
     if (number > s->seen.highest)
         return false;
-    return number + SOURCE_WINDOW <= s->seen.highest || bit_is_set(s, number);
+    return number + SOURCE_WINDOW - MUTANT(number_window_off_by_one) <= s->seen.highest ||
+           bit_is_set(s, number);
 }
 
 uint64_t source_id(const struct source *s, uint64_t number) {
@@ -371,7 +373,7 @@ static int check_refused(struct conn *conn, const struct source *s, uint64_t num
                          "first: connect again",
                          GAPS_MOST);
     const struct gap *g = conn ? gap_below(conn, s, number) : NULL;
-    if (!g)
+    if (!g || MUTANT(refused_number_holds_nothing))
         return 0;
     return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
 }
@@ -385,7 +387,7 @@ static int check_ahead(const struct source *s, uint64_t number) {
 }
 
 int source_check_new(const struct push *p, const struct source *s) {
-    if (s->orders && s->orders->cancelled)
+    if (s->orders && s->orders->cancelled && !MUTANT(cancelled_epic_takes_pushes))
         return error_set(MR_ECANCELLED,
                          "epic '%.*s' was cancelled: EPIC … DROP it to use its name again",
                          s->name_size, s->name);

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 
 #include <inttypes.h>
 
@@ -161,7 +162,8 @@ static int take_start(struct core *c, struct stage *s, struct take_request *w, u
         return MR_ENOMEM;
     uint32_t count = block_size(c, ref, w->bytes, most, &last);
     int err = lease_create(c, s, ref, count, w, &lease);
-    if (err == 0 && lease_outlives_engine(s, w->detached, w->in_process)) {
+    if (err == 0 && !MUTANT(detached_lease_not_recorded) &&
+        lease_outlives_engine(s, w->detached, w->in_process)) {
         err = lease_record_start(c, lease_at(c, lease), last);
         if (err < 0)
             lease_undo(c, lease);
@@ -184,7 +186,7 @@ static int take_start(struct core *c, struct stage *s, struct take_request *w, u
         w->bytes += j->size;
         *(l->block ? &l->block[i] : &l->only) = (struct leased){ j->id, number };
         grant_fill(c, s, j, l, &out[i]);
-        if (i > 0)
+        if (i > 0 && !MUTANT(state_given_to_all_of_a_block))
             out[i].state_at = 0; // only the first job of a block gets the state
         number = j->link.next;
     }

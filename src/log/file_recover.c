@@ -14,6 +14,8 @@
 // after a failed sync of an earlier owner they may be in the page cache only.
 #include "log/file.h"
 
+#include "base/mutant.h"
+
 // Walks whole groups. Stops at the seal, or at the first frame that is not valid or does not
 // continue a group.
 static int examine_groups(struct walk *w, struct recovered *r) {
@@ -36,7 +38,7 @@ static int examine_groups(struct walk *w, struct recovered *r) {
         if (f.frame.flags & FRAME_DAMAGED && !r->damaged)
             r->damaged = f.at;
         in_group = frame_is_entry(&f.frame) && !(f.frame.flags & FRAME_LAST);
-        if (!in_group)
+        if (!in_group || MUTANT(half_a_group_recovered))
             r->end = w->at;
     }
     return found < 0 ? found : 0;
@@ -112,9 +114,9 @@ static int segment_rewrite_tail(struct file_log *l, struct segment *s, const str
         return err;
     if (d->size(d, s->fd) < (int64_t)s->capacity)
         err = d->allocate(d, s->fd, 0, s->capacity);
-    if (err == 0)
+    if (err == 0 && !MUTANT(tail_not_written_again))
         err = rewrite_range(d, s->fd, r->synced, r->end);
-    if (err == 0)
+    if (err == 0 && !MUTANT(torn_tail_not_zeroed))
         err = zero_range(d, s->fd, r->end, r->content);
     if (err == 0)
         err = d->sync(d, s->fd);

@@ -9,6 +9,7 @@
 #include "log/file.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -22,7 +23,8 @@ void writer_stop(struct file_log *l) {
 
 // After an explicit request for a sync, only synced data count as durable until it is done.
 static void durable_advance(struct file_log *l) {
-    bool promised = l->options.sync == LOG_SYNC_ALWAYS || l->synced < l->sync_to;
+    bool promised = (l->options.sync == LOG_SYNC_ALWAYS && !MUTANT(durable_before_sync)) ||
+                    l->synced < l->sync_to;
     uint64_t durable = promised ? l->synced : l->written;
     if (durable > l->durable)
         l->durable = durable;
@@ -198,7 +200,7 @@ static void writer_sync(struct file_log *l) {
     pthread_mutex_unlock(&l->lock);
     int err = l->disk->sync(l->disk, s->fd);
     pthread_mutex_lock(&l->lock);
-    if (err < 0) {
+    if (err < 0 && !MUTANT(failed_sync_ignored)) {
         char path[LOG_PATH];
         segment_path(path, l->dir, s->number, "seg");
         disk_failed(path, "sync", err);

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 
 #include <assert.h>
 #include <fcntl.h>
@@ -251,7 +252,9 @@ static void group_put(struct file_log *l, const struct entry *entries, size_t co
                       uint64_t *out_at) {
     for (size_t i = 0; i < count; i++) {
         uint64_t at = l->tail;
-        uint32_t flags = (i == 0 ? FRAME_FIRST : 0) | (i == count - 1 ? FRAME_LAST : 0) |
+        bool split = MUTANT(commit_not_atomic);
+        uint32_t flags = (i == 0 || split ? FRAME_FIRST : 0) |
+                         (i == count - 1 || split ? FRAME_LAST : 0) |
                          (entries[i].damaged ? FRAME_DAMAGED : 0);
         uint32_t size = entry_size(entries[i].head.size, entries[i].body.size);
         frame_put(batch_extend(l, size), at, &entries[i], flags, unsynced_before(l, at));
@@ -336,7 +339,8 @@ static int file_log_trim(struct log *base, uint64_t upto) {
     }
     l->trim_to = first;
     l->head = segment_base(l, first) + SEGMENT_START;
-    l->flush_to = l->sync_to = l->tail;
+    if (!MUTANT(trim_before_sync))
+        l->flush_to = l->sync_to = l->tail;
     writer_run(l);
     return 0;
 }

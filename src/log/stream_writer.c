@@ -15,6 +15,7 @@
 #include "log/stream_log.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -60,6 +61,7 @@ static void store_call_succeeded(struct stream_log *l, uint64_t sent_ms) {
         stream_stop(l);
         return;
     }
+    sent_ms = MUTANT(ownership_counts_from_the_answer) ? stream_now_ms(l) : sent_ms;
     atomic_store_explicit(&l->owned_ms, sent_ms, memory_order_relaxed);
     l->outage_ms = l->retry_at_ms = 0;
     l->retry_ms = 0;
@@ -96,6 +98,8 @@ static void store_call_fenced(struct stream_log *l) {
 static void store_call_failed(struct stream_log *l, int result, uint64_t sent_ms) {
     switch (result) {
     case STREAM_FENCED:
+        if (MUTANT(fence_ignored))
+            break;
         store_call_fenced(l);
         break;
     case STREAM_UNAVAILABLE:
@@ -156,7 +160,7 @@ static void batch_send(struct stream_log *l) {
         batch_is_durable(l, b);
         break;
     case STREAM_IN_DOUBT:
-        l->in_doubt = true;
+        l->in_doubt = !MUTANT(doubt_taken_for_no);
         break;
     case MR_EFULL:
         batch_has_no_room(l);
@@ -232,7 +236,8 @@ static bool unsent_is_due(const struct stream_log *l) {
 }
 
 static bool trim_is_due(const struct stream_log *l) {
-    return l->trim_to > l->trimmed && l->durable >= l->trim_after;
+    return l->trim_to > l->trimmed &&
+           (l->durable >= l->trim_after || MUTANT(stream_trimmed_before_copies));
 }
 
 static uint64_t beat_at_ms(const struct stream_log *l) {

@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/hints.h"
+#include "base/mutant.h"
 #include "server/answer.h"
 #include "server/gather.h"
 #include "server/shards.h"
@@ -58,8 +59,8 @@ mr_bytes access_source_scope(const struct session *s) {
 
 bool access_sees_job(const struct session *s, uint64_t id) {
     struct job_info job;
-    return !s->who || s->who->all || shards_look_job(s->host, id, &job) < 0 ||
-           auth_sees(s->who, job.stage);
+    return !s->who || s->who->all || MUTANT(job_of_another_stage_seen) ||
+           shards_look_job(s->host, id, &job) < 0 || auth_sees(s->who, job.stage);
 }
 
 bool access_is_limited(const struct session *s) {

@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/hints.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 
 #include <stddef.h>
 
@@ -93,7 +94,8 @@ static int push_of(struct session *s, const struct push_state *p, mr_bytes body,
                           .scope = access_source_scope(s),
                           .pusher = o->room_ms && wake == WAKE_READY ? &s->pusher : NULL };
     int64_t passed_ms = (int64_t)(host_now_ms(s->host) - p->received_ms);
-    return passed_ms ? push_age(&out->job, passed_ms) : 0;
+    return passed_ms && !MUTANT(deadline_counts_from_the_start) ? push_age(&out->job, passed_ms)
+                                                                : 0;
 }
 
 // ---- Waiting ----------------------------------------------------------------------------------

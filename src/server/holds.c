@@ -2,6 +2,7 @@
 #include "server/holds.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/command.h"
@@ -144,7 +145,7 @@ bool holds_refuse(struct session *s, const struct push_numbers *n) {
         return false;
     }
     struct hold *hold = hold_find(&s->holds, n->source);
-    if (!hold)
+    if (!hold || MUTANT(refusal_of_the_server_forgotten))
         return holds_refuse_unknown(s, n);
     if (n->first <= hold->need || !hold_advance(s, hold, n) || n->first <= hold->need ||
         is_repeat(s, n))

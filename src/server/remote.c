@@ -2,6 +2,7 @@
 #include "server/remote.h"
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "server/gather.h"
 #include "shard/peers.h"
 
@@ -171,7 +172,8 @@ static void remote_unblock_take(struct session *s) {
 
 static void remote_return(struct session *s, uint64_t jobs) {
     for (uint32_t i = s->host->first; i < s->host->end; i++)
-        core_give_back_last(s->host->parts[i].core, &shard_conn_at(s, i)->conn, jobs);
+        core_give_back_last(s->host->parts[i].core, &shard_conn_at(s, i)->conn,
+                            MUTANT(surplus_not_given_back) ? 0 : jobs);
 }
 
 static void remote_receive_end(struct remote *r) {

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/hints.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "server/answer.h"
 #include "server/budget.h"
 #include "server/command.h"
@@ -655,7 +656,8 @@ static void answer_empty(struct remote *r) {
 // has taken from other shards go back without a counted attempt.
 static void give_back_others(struct session *s, const struct remote *lost) {
     for (uint32_t i = 0; s->host->loops->is_cluster && i < s->host->loops->count; i++)
-        if (s->remotes[i] && s->remotes[i] != lost && s->remotes[i]->is_made)
+        if (s->remotes[i] && s->remotes[i] != lost && s->remotes[i]->is_made &&
+            !MUTANT(leases_of_lost_node_count))
             (void)remote_post_count(s->remotes[i], LOOP_GIVE_BACK, 0); // else they count an attempt
 }
 
@@ -698,7 +700,7 @@ static int request_again(struct remote *r) {
     struct buffer again = { 0 };
     size_t at = skip_requests(r->client->host, &r->kept, r->kept_replies);
     int err = buffer_append(&again, r->kept.data + at, r->kept.size - at);
-    if (err == 0 && r->requests.size)
+    if (err == 0 && r->requests.size && !MUTANT(requests_lost_in_a_move))
         err = buffer_append(&again, r->requests.data, r->requests.size);
     if (err < 0) {
         buffer_finish(&again);

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/hints.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "server/answer.h"
 #include "server/budget.h"
 #include "server/command.h"
@@ -480,7 +481,7 @@ void session_end_input(struct session *s) {
     session_offer(s);
     if (s->remotes)
         router_identity_changed(s);
-    if (wait_is_open(s))
+    if (wait_is_open(s) && !MUTANT(gone_client_kept_waiting))
         abandon(s);
 }
 
@@ -635,7 +636,7 @@ void session_close(struct session *s) {
 void session_mark(struct session *s, uint64_t turn, bool durable) {
     count_buffers(s);
     uint64_t upto = s->sent + session_unsent(s);
-    bool at_once = durable || !s->is_gated;
+    bool at_once = durable || !s->is_gated || MUTANT(reply_before_durable);
     s->is_gated = false;
     if (at_once && !s->mark_count) {
         s->released = upto;

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "core/record.h"
 #include "shard/shard.h"
 
@@ -317,7 +318,8 @@ static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
     uint32_t count = 0;
     uint64_t last = 0;
     do {
-        if (e.at >= log.durable || out->emits.size > MESSAGE_EMITS_BYTES)
+        if ((e.at >= log.durable && !MUTANT(emit_sent_before_durable)) ||
+            out->emits.size > MESSAGE_EMITS_BYTES)
             break;
         int err = emit_pack(p, &e, &out->emits);
         if (err == MR_EAGAIN)
@@ -372,7 +374,8 @@ static bool ack_is_due(struct peers *p, struct peer *peer) {
         peer->ack = peer->accepted;
         peer->ack_at = peer->accepted_at;
     }
-    return peer->ack && shard_is_durable(p->shard, peer->ack_at);
+    return peer->ack &&
+           (shard_is_durable(p->shard, peer->ack_at) || MUTANT(emit_acknowledged_too_early));
 }
 
 // The next answer to that shard.
@@ -486,7 +489,7 @@ static void peer_meet(struct peers *p, uint32_t other, uint64_t epoch) {
     bool first = !peer->epoch;
     peer->epoch = epoch;
     peer->noted = epoch << EPOCH_SHIFT;
-    if (first)
+    if (first || MUTANT(new_owner_not_sent_again))
         return;
     core_forget_over(p->core, other);
     core_link_restarted(p->core, other);
@@ -531,7 +534,8 @@ int peers_receive(struct peers *p, const struct message *m) {
     if (m->from >= p->count || m->from == p->index)
         return error_set(MR_EINVAL, "shard %u of %u has no messages of shard %u", p->index,
                          p->count, m->from);
-    if (m->epoch < p->peer[m->from].epoch || peer_claims_too_much(p, m))
+    if ((m->epoch < p->peer[m->from].epoch && !MUTANT(former_owner_believed)) ||
+        peer_claims_too_much(p, m))
         return 0;
     if (m->epoch > p->peer[m->from].epoch)
         peer_meet(p, m->from, m->epoch);

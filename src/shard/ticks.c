@@ -2,6 +2,7 @@
 #include "shard/ticks.h"
 
 #include "base/errors.h"
+#include "base/mutant.h"
 #include "shard/instants.h"
 #include "shard/shard.h"
 
@@ -108,7 +109,8 @@ static struct tick tick_of(const struct due_schedule *d, const struct instants *
     }
     bool is_late = wall_ms - last > TICK_LATE_MS;
     uint64_t next = instants_next(in, last);
-    return (struct tick){ .pushes = d->missed != MISSED_SKIP || !is_late,
+    return (struct tick){ .pushes = d->missed != MISSED_SKIP || !is_late ||
+                                    MUTANT(missed_tick_not_skipped),
                           .last_ms = last,
                           .next_ms = next,
                           .catching_up = d->missed == MISSED_ALL && next <= wall_ms };

@@ -5,6 +5,7 @@
 // (visit.c).
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/mutant.h"
 #include "work/state.h"
 
 #include <string.h>
@@ -42,7 +43,7 @@ void beater_note(struct worker *w, const mr_job *job) {
         (!atomic_load_explicit(&w->asks_idle, memory_order_relaxed) || atomic_load(&w->watches)))
         return;
     pthread_mutex_lock(&w->lock);
-    if (due < atomic_load(&w->beat_at_ms))
+    if (due < atomic_load(&w->beat_at_ms) && !MUTANT(worker_does_not_beat))
         atomic_store(&w->beat_at_ms, due);
     pthread_cond_signal(&w->beat_due);
     pthread_mutex_unlock(&w->lock);

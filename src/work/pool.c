@@ -14,6 +14,7 @@
 // lock.
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/mutant.h"
 #include "work/state.h"
 
 #include <assert.h>
@@ -32,7 +33,8 @@ uint32_t pool_in_flight(const struct worker *w) {
 }
 
 static int64_t room(const struct worker *w) {
-    return (int64_t)worker_level(w) - atomic_load(&w->active) - atomic_load(&w->kept);
+    return (int64_t)worker_level(w) + MUTANT(one_more_than_the_level) - atomic_load(&w->active) -
+           atomic_load(&w->kept);
 }
 
 bool pool_may_go_on(const struct worker *w) {

@@ -1,6 +1,7 @@
 // One job: the handler is called with no lock held, and what it returns decides. The first thread
 // that claims the job ends it: this one after the handler, or another thread of the program.
 #include "base/clock.h"
+#include "base/mutant.h"
 #include "work/state.h"
 
 #include <stdio.h>
@@ -86,14 +87,15 @@ static int runner_call(struct runner *r, mr_job *job) {
     struct worker *w = r->worker;
     job->owner = &r->owner;
     atomic_store_explicit(&r->current, job->id, memory_order_release);
-    if (!leased_job_start(job)) { // stopped before it began: there is nothing to commit
+    if (!leased_job_start(job) &&
+        !MUTANT(stopped_job_begun)) { // stopped before it began: there is nothing to commit
         runner_release(w, job);
         return MR_ESTALE;
     }
     int answer = call_handler(w, job);
     if (answer == MR_LATER || !leased_job_claim(job))
         return keep_job(w, job);
-    return answer == 0 ? 0 : fail_job(w, job, answer);
+    return answer == 0 || MUTANT(failure_committed) ? 0 : fail_job(w, job, answer);
 }
 
 void runner_run_one(struct runner *r, mr_job *job) {
@@ -140,7 +142,8 @@ mr_job *runner_run(struct runner *r, mr_job *job) {
     for (mr_job *next; job; job = next) {
         next = job->next;
         mr_id id = job->id;
-        bool lost = job->follows && outcome < 0 && w->engine->impl->beat(job) < 0;
+        bool lost = job->follows && outcome < 0 && !MUTANT(block_goes_on_after_its_loss) &&
+                    w->engine->impl->beat(job) < 0;
         if (lost || atomic_load(&w->stopping)) {
             runner_release(w, job);
             continue;

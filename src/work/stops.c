@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -62,7 +63,7 @@ int stops_enter(struct stops *s, const mr_job *job, struct stop **out) {
     stop->job = job;
     pthread_mutex_lock(&s->lock);
     list_append(&s->busy, &stop->link);
-    if (s->all || (job && leased_job_stopped(job)))
+    if (s->all || (job && leased_job_stopped(job) && !MUTANT(early_stop_not_seen)))
         stop_ring(stop);
     pthread_mutex_unlock(&s->lock);
     *out = stop;

@@ -15,6 +15,7 @@
 // Then one of them becomes the sole runner, the others park, and no thread is called to help. The
 // beater watches the sole runner, too, and calls another when a handler takes long.
 #include "base/clock.h"
+#include "base/mutant.h"
 #include "work/state.h"
 
 enum { VISIT_NS = 20000, COUNT_MOST = 32, SOLE_COUNT = 16, LOOK_MS = 2 };
@@ -176,6 +177,7 @@ static bool look_at_runner(struct worker *w, struct runner *r) {
     r->begun_before = begun;
     if (stuck) {
         sole_ends(r);
+    if (stuck && !MUTANT(jobs_wait_behind_a_slow_handler)) {
         commit_each(w, chain_take(&r->run));
         release_all(w, chain_take(&r->held));
     }

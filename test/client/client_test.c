@@ -271,6 +271,39 @@ static void F2_a_push_whose_reply_is_lost_is_repeated_with_its_number(void **sta
     }
 }
 
+// Loses three pushes on the first connection, and answers three on the second.
+struct three_pushes {
+    char first[2048], second[2048];
+};
+
+static void lose_three(int fd, int number, void *arg) {
+    struct three_pushes *t = arg;
+    char *received = number == 0 ? t->first : t->second;
+    if (!fake_greet(fd) || !fake_receive_last(fd, "PUSH", "three", received, sizeof t->first))
+        return;
+    if (number == 0)
+        return;
+    fake_say(fd, "$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n");
+    fake_listens(fd, number, NULL);
+}
+
+static void F2_pushes_whose_replies_are_lost_are_repeated_in_their_order(void **state) {
+    (void)state;
+    struct three_pushes pushes = { 0 };
+    struct fake f;
+    fake_start(&f, lose_three, &pushes);
+    mr *m = open_at(f.url);
+    mr_item items[] = { { .body = mr_str("one") },
+                        { .body = mr_str("two") },
+                        { .body = mr_str("three") } };
+    size_t count;
+    must(mr_push_many(m, "s", items, 3, NULL, NULL, &count));
+    assert_int_equal(count, 3);
+    must(mr_close(m));
+    fake_stop(&f);
+    assert_string_equal(pushes.first, pushes.second);
+}
+
 // U22: a server that was away for long may have forgotten the numbers: they are not sent again, nor
 // those behind them for the first time, and the next push begins a new series.
 static void U22_a_number_is_not_repeated_when_its_source_may_be_removed(void **state) {
@@ -932,6 +965,7 @@ int main(void) {
         cmocka_unit_test(X_a_lost_server_is_MR_ENET_after_a_while),
         cmocka_unit_test(X_a_lost_node_is_replaced_by_the_next_one_of_the_url),
         cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_repeated_with_its_number),
+        cmocka_unit_test(F2_pushes_whose_replies_are_lost_are_repeated_in_their_order),
         cmocka_unit_test(U22_a_number_is_not_repeated_when_its_source_may_be_removed),
         cmocka_unit_test(X_a_server_that_is_full_is_waited_for),
         cmocka_unit_test(F40_a_server_that_has_moved_is_found_again),

@@ -437,6 +437,24 @@ static void a_store_without_space_refuses_pushes_only(void **state) {
     expect_replay(f, f->log, 0);
 }
 
+// Also if the store has space for nothing else: what was copied before the trim is not in it yet.
+static void a_trim_does_not_overtake_what_has_no_space(void **state) {
+    struct fixture *f = *state;
+    for (int i = 0; i < 20; i++)
+        put(f, 1, 700);
+    await_last(f);
+    sim_store_space(f->store, 200);
+    put(f, 1, 100);
+    log_flush(f->log, false);
+    assert_true(look(f->log).full);
+    assert_int_equal(log_trim(f->log, f->at[15]), 0);
+    assert_int_equal(sim_store_calls(f->store, SIM_TRIM), 0);
+    sim_store_space(f->store, 0);
+    await_last(f);
+    log_flush(f->log, false);
+    assert_int_equal(sim_store_calls(f->store, SIM_TRIM), 1);
+}
+
 // A trim is sent when what was appended before it is durable, and does not wait for the store.
 static void a_trim_comes_after_what_was_appended_before(void **state) {
     struct fixture *f = *state;
@@ -563,6 +581,32 @@ static void F38_a_store_that_lost_acknowledged_entries_stops_the_log(void **stat
         reopen(f);
         expect_replay(f, f->log, 0);
     }
+}
+
+// F38: a node that has seen more of a stream than is left of it does not claim it.
+static void F38_a_node_that_has_seen_more_does_not_claim(void **state) {
+    struct fixture *f = *state;
+    _Atomic uint64_t known_end = 0;
+    struct stream_state before, after;
+    f->options.stream.known_ends = &known_end;
+    reopen(f);
+    for (int i = 0; i < 5; i++) {
+        put(f, 1, 50);
+        await_last(f);
+    }
+    log_close(f->log);
+    f->log = NULL;
+    sim_store_failover(f->store, 4); // the last change is that the owner has left
+    sim_store_look(f->store, 0, &before);
+    assert_true(known_end > before.tail);
+    struct log *log = NULL;
+    assert_int_equal(log_stream_open(sim_store_streams(f->store), 0, &f->options, &log),
+                     MR_ECORRUPT);
+    assert_non_null(strstr(error_text(), "has lost acknowledged entries"));
+    sim_store_look(f->store, 0, &after);
+    assert_int_equal(after.epoch, before.epoch);
+    f->options.stream.known_ends = NULL; // another process goes on without them
+    f->log = open_log(f);
 }
 
 // F38, F35: batches that are missing at opening, in the middle or at the end, as a replica that is
@@ -808,11 +852,13 @@ int main(void) {
         STORY_WITH(setup_closed, H5_what_an_outage_collects_is_bounded),
         STORY(a_store_without_space_refuses_pushes_only),
         STORY(a_trim_comes_after_what_was_appended_before),
+        STORY(a_trim_does_not_overtake_what_has_no_space),
         STORY(bodies_beyond_the_window_are_read_from_the_store),
         STORY(a_scan_reads_parts_of_batches),
         STORY(a_stream_keeps_its_segment_size),
         STORY_WITH(setup_closed, large_bodies_and_full_groups_come_back),
         STORY(F38_a_store_that_lost_acknowledged_entries_stops_the_log),
+        STORY(F38_a_node_that_has_seen_more_does_not_claim),
         STORY(F38_F35_missing_batches_are_noticed_at_opening),
         STORY(damage_is_noticed),
         STORY(every_bit_of_a_batch_is_checked),

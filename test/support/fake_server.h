@@ -126,6 +126,23 @@ static inline bool fake_receive(int fd, const char *word, char *out, size_t room
     }
 }
 
+// Reads on until a request that has `last` is there: all from the first that has `word`.
+static inline bool fake_receive_last(int fd, const char *word, const char *last, char *out,
+                                     size_t room) {
+    if (!fake_receive(fd, word, out, room))
+        return false;
+    size_t used = strlen(out);
+    const char *end = NULL;
+    while (!(end = strstr(out, last)) || !strstr(end, "SOURCE") || out[used - 1] != '\n') {
+        ssize_t size = recv(fd, out + used, room - used - 1, 0);
+        if (size <= 0)
+            return false;
+        used += (size_t)size;
+        out[used] = 0;
+    }
+    return true;
+}
+
 // Receives HELLO and the rest of the greeting, and answers the first two.
 static inline bool fake_hello(int fd) {
     char received[2048];

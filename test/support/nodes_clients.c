@@ -225,11 +225,11 @@ static void end_job(struct history *h, struct client *c, struct held_job *j) {
     } else if (what == 1) {
         snprintf(text, sizeof text, "RELEASE %" PRIu64 " %s%s", j->id, j->token,
                  roll(h, 2) ? " DELAY 30" : "");
-        let_go(c, j->token);
+        j->is_ending = true;
     } else if (what == 2) {
         snprintf(text, sizeof text, "FAIL %" PRIu64 " %s no RETRY 20", j->id, j->token);
         h->pieces[j->piece].fails++;
-        let_go(c, j->token);
+        j->is_ending = true;
     } else {
         commit_job(h, c, j);
         return;
@@ -237,14 +237,15 @@ static void end_job(struct history *h, struct client *c, struct held_job *j) {
     client_send(h, c, e, text);
 }
 
-// The jobs of a block end in order.
+// The jobs of a block end in order. NULL: the first of them was released or failed, which returns
+// all, unless it had ended before.
 static struct held_job *first_of_lease(struct client *c, struct held_job *j) {
     struct held_job *first = j;
     for (int i = 0; i < HELD; i++)
         if (c->held[i].piece >= 0 && strcmp(c->held[i].token, j->token) == 0 &&
             c->held[i].order < first->order)
             first = &c->held[i];
-    return first;
+    return first->is_ending ? NULL : first;
 }
 
 static int count_held(const struct client *c) {
@@ -257,7 +258,8 @@ static int count_held(const struct client *c) {
 static void send_take(struct history *h, struct client *c) {
     char text[200] = "TAKE";
     int first = (int)roll(h, STAGES), count = 1 + (int)roll(h, STAGES);
-    c->takes_detached = roll(h, 6) == 0;
+    // A detached lease outlives a grant that is not delivered since its shard moves: that counts.
+    c->takes_detached = roll(h, 6) == 0 && !h->calm;
     for (int i = 0; i < count; i++)
         snprintf(text + strlen(text), 20, " %s", h->stages[(first + i) % STAGES]);
     snprintf(text + strlen(text), 64, " COUNT %d BATCH %d%s",
@@ -277,9 +279,12 @@ static void worker_act(struct history *h, struct client *c) {
         memmove(c->again, c->again + 1, (size_t)--c->again_count * sizeof *c->again);
         return;
     }
-    for (int i = 0; i < HELD; i++)
-        if (c->held[i].piece >= 0 && c->expected_count < 8 && roll(h, 4) == 0)
-            end_job(h, c, first_of_lease(c, &c->held[i]));
+    for (int i = 0; i < HELD; i++) {
+        bool ends = c->held[i].piece >= 0 && c->expected_count < 8 && roll(h, 4) == 0;
+        struct held_job *j = ends ? first_of_lease(c, &c->held[i]) : NULL;
+        if (j)
+            end_job(h, c, j);
+    }
     if (!c->takes && c->expected_count < 8 && count_held(c) < HELD && roll(h, 3) == 0)
         send_take(h, c);
 }
@@ -294,6 +299,12 @@ uint64_t number_of(mr_bytes text) {
 bool reply_is_code(const struct response_value *v, const char *code) {
     return v->type == RESPONSE_ERROR && v->bytes.size >= strlen(code) &&
            memcmp(v->bytes.data, code, strlen(code)) == 0;
+}
+
+// The command may or may not have been run; after a failure of the disk it was not.
+bool reply_is_unsure(const struct history *h, const struct response_value *v) {
+    bool disk = h->plan->files && h->faults >> FAULT_DISK_ERROR & 1;
+    return (reply_is_code(v, "STOPPED") && !h->calm) || (reply_is_code(v, "FULL") && disk);
 }
 
 static void piece_has_id(struct history *h, int n, uint64_t id) {
@@ -315,7 +326,7 @@ static void receive_push(struct history *h, int n, const struct response_value *
         p->acked = true;
     } else if (v->type == RESPONSE_NULL && h->forgets && (p->begun || p->maybe_done)) {
         p->acked = true; // a repeat of a push whose job has ended and was forgotten
-    } else if (reply_is_code(v, "STOPPED") && !h->calm) {
+    } else if (reply_is_unsure(h, v) || (reply_is_code(v, "GAP") && h->plan->files)) {
         p->refused = true;
     } else if (p->epic >= 0 && h->epics[p->epic].is_cancelled && reply_is_code(v, "CANCELLED")) {
         p->refused = true;
@@ -335,7 +346,7 @@ static void receive_call(struct history *h, int n, const struct response_value *
               (const char *)v->bytes.data);
     bool ended = (p->has_deadline && reply_is_code(v, "EXPIRED")) ||
                  (p->cancel_sent && reply_is_code(v, "CANCELLED"));
-    if (v->type != RESPONSE_BULK && !ended && !(reply_is_code(v, "STOPPED") && !h->calm))
+    if (v->type != RESPONSE_BULK && !ended && !reply_is_unsure(h, v))
         wrong(h, "CALL of %d gets '%.*s'", n, (int)v->bytes.size, (const char *)v->bytes.data);
 }
 
@@ -397,7 +408,7 @@ static void expect_may_begin(struct history *h, struct client *c, int n, uint64_
         wrong(h, "number %d is taken again after its DONE", n);
     if (p->cancelled && c->take_step > p->cancelled_step)
         wrong(h, "number %d is taken although it was cancelled", n);
-    if (h->calm && !p->is_detached && attempt > p->fails + 1)
+    if (h->calm && attempt > p->fails + 1)
         wrong(h, "number %d has attempt %" PRIu64 " after %u failures", n, attempt, p->fails);
     expect_emitted(h, n);
     if (p->then_of >= 0)
@@ -443,13 +454,12 @@ static void receive_job(struct history *h, struct client *c, const struct respon
     if (first && has_state(p))
         expect_state(h, n, token.serial, v[8].bytes);
     p->begun = true;
-    p->is_detached = p->is_detached || c->takes_detached;
     hold_job(h, c, n, v[2].bytes, token.serial);
 }
 
 static void receive_take(struct history *h, struct client *c, const struct response_value *v) {
     c->takes = false;
-    if (reply_is_code(v, "STOPPED") && !h->calm)
+    if (reply_is_unsure(h, v))
         return;
     if (v->type != RESPONSE_ARRAY) {
         wrong(h, "TAKE gets '%.*s'", (int)v->bytes.size, (const char *)v->bytes.data);
@@ -481,11 +491,18 @@ static void commit_is_done(struct history *h, struct commit *k) {
 }
 
 // A job of a block can only end behind those before it: one of them may not have ended.
-static bool follows_unknown(const struct history *h, const struct commit *k) {
+static bool follows(const struct history *h, const struct commit *k, int state) {
     for (const struct commit *q = h->commits; q < k; q++)
-        if (q->state == COMMIT_UNKNOWN && strcmp(q->token, k->token) == 0)
+        if ((int)q->state == state && strcmp(q->token, k->token) == 0)
             return true;
     return false;
+}
+
+// Its disk had no room for it, or for one before it in its block.
+static bool commits_again(const struct history *h, const struct client *c, const struct commit *k,
+                          const struct response_value *v) {
+    bool behind = reply_is_code(v, "ERR") && follows(h, k, COMMIT_SENT);
+    return c->again_count < AGAIN && (behind || (reply_is_code(v, "FULL") && h->plan->files));
 }
 
 static void receive_done(struct history *h, struct client *c, struct commit *k,
@@ -494,11 +511,14 @@ static void receive_done(struct history *h, struct client *c, struct commit *k,
     bool forgotten = h->forgets && reply_is_code(v, "GONE");
     if (v->type == RESPONSE_SIMPLE) {
         commit_is_done(h, k);
-    } else if (forgotten || (reply_is_code(v, "STOPPED") && !h->calm)) {
+    } else if (commits_again(h, c, k, v)) {
+        c->again[c->again_count++] = (int)(k - h->commits);
+    } else if (forgotten || reply_is_unsure(h, v)) {
         k->state = COMMIT_UNKNOWN;
         h->pieces[k->piece].maybe_done = true;
-        let_go(c, k->token);
-    } else if (reply_is_code(v, "ERR") && follows_unknown(h, k)) {
+        if (!forgotten)
+            let_go(c, k->token);
+    } else if (reply_is_code(v, "ERR") && follows(h, k, COMMIT_UNKNOWN)) {
         k->state = COMMIT_REFUSED;
     } else if (reply_is_code(v, "CANCELLED") &&
                (h->pieces[k->piece].is_call || h->pieces[k->piece].cancel_sent)) {
@@ -513,11 +533,27 @@ static void receive_done(struct history *h, struct client *c, struct commit *k,
     }
 }
 
-static void receive_end(struct history *h, const struct expected *e,
+// A job that had ended before is let go of alone.
+static void end_was_answered(struct client *c, int n, bool alone) {
+    for (int i = 0; i < HELD; i++) {
+        if (c->held[i].piece != n || !c->held[i].is_ending)
+            continue;
+        if (alone)
+            c->held[i].piece = -1;
+        else
+            let_go(c, c->held[i].token);
+        return;
+    }
+}
+
+static void receive_end(struct history *h, struct client *c, const struct expected *e,
                         const struct response_value *v) {
+    end_was_answered(c, e->piece,
+                     reply_is_code(v, "CANCELLED") || reply_is_code(v, "EXPIRED") ||
+                         reply_is_code(v, "GONE"));
     bool known = v->type == RESPONSE_SIMPLE || reply_is_code(v, "STALE") ||
                  reply_is_code(v, "GONE") || reply_is_code(v, "CANCELLED") ||
-                 reply_is_code(v, "EXPIRED") || (reply_is_code(v, "STOPPED") && !h->calm);
+                 reply_is_code(v, "EXPIRED") || reply_is_unsure(h, v);
     if (!known)
         wrong(h, "the end of %d gets '%.*s'", e->piece, (int)v->bytes.size,
               (const char *)v->bytes.data);
@@ -525,7 +561,7 @@ static void receive_end(struct history *h, const struct expected *e,
 
 static void receive_beat(struct history *h, const struct expected *e,
                          const struct response_value *v) {
-    bool known = v->type == RESPONSE_ARRAY || (reply_is_code(v, "STOPPED") && !h->calm);
+    bool known = v->type == RESPONSE_ARRAY || reply_is_unsure(h, v);
     if (!known)
         wrong(h, "BEAT gets no list");
     if (v->type == RESPONSE_ARRAY && v->count &&
@@ -563,7 +599,8 @@ static void receive_one(struct history *h, struct client *c, const struct respon
         receive_done(h, c, &h->commits[e.commit], v);
         break;
     case EXPECT_END:
-        receive_end(h, &e, v);
+        receive_end(h, c, &e, v);
+        c->gives_up = c->gives_up || reply_is_code(v, "FULL"); // its jobs go back with it
         break;
     case EXPECT_BEAT:
         receive_beat(h, &e, v);
@@ -581,7 +618,8 @@ static void receive_one(struct history *h, struct client *c, const struct respon
         receive_schedule(h, e.piece, v);
         break;
     }
-    if (reply_is_code(v, "STOPPED") && e.kind == EXPECT_PUSH && repeats_push(h, c, e.piece))
+    bool again = reply_is_unsure(h, v) || reply_is_code(v, "GAP");
+    if (again && e.kind == EXPECT_PUSH && repeats_push(h, c, e.piece))
         c->again[c->again_count++] = e.piece;
 }
 
@@ -641,9 +679,11 @@ static void lose_reply(struct history *h, struct client *c, const struct expecte
     case EXPECT_SCHEDULE:
         schedule_reply_lost(&h->schedules[e->piece]);
         break;
+    case EXPECT_END:
+        end_was_answered(c, e->piece, false);
+        break;
     case EXPECT_OK:
     case EXPECT_TAKE:
-    case EXPECT_END:
     case EXPECT_BEAT:
         break;
     }
@@ -660,7 +700,7 @@ void client_lost(struct history *h, struct client *c) {
     for (int i = 0; i < kept_count && c->again_count < AGAIN; i++)
         c->again[c->again_count++] = kept[i];
     c->expected_count = 0;
-    c->takes = false;
+    c->takes = c->gives_up = false;
     c->in.size = 0;
     for (int i = 0; i < HELD; i++)
         if (!c->held[i].is_detached)
@@ -691,7 +731,7 @@ void client_step(struct history *h, struct client *c) {
     if (roll(h, 3))
         open = sim_wire_receive(h->nodes, c->wire, &c->in);
     client_read(h, c);
-    if (!open || (!h->calm && !h->draining && roll(h, 800) == 0)) {
+    if (!open || c->gives_up || (!h->calm && !h->draining && roll(h, 800) == 0)) {
         client_lost(h, c);
         return;
     }

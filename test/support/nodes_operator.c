@@ -23,7 +23,7 @@ static void cancel_some(struct history *h, struct client *c) {
 
 void receive_cancel(struct history *h, int n, const struct response_value *v) {
     struct piece *p = &h->pieces[n];
-    bool unknown = reply_is_code(v, "STOPPED") && !h->calm;
+    bool unknown = reply_is_unsure(h, v);
     bool none = (v->type == RESPONSE_INTEGER && v->integer == 0) || reply_is_code(v, "GONE");
     p->maybe_done = p->maybe_done || unknown;
     if (unknown || none)
@@ -64,7 +64,7 @@ static void schedule_act(struct history *h, struct client *c, int i) {
 void receive_schedule(struct history *h, int index, const struct response_value *v) {
     struct schedule_plan *s = &h->schedules[index];
     s->is_sent = false;
-    if (reply_is_code(v, "STOPPED") && !h->calm)
+    if (reply_is_unsure(h, v))
         return;
     if (s->phase == SCHEDULE_COUNT) {
         const struct response_value *pushed = response_field(v, "pushed");
@@ -196,7 +196,7 @@ static enum epic_phase phase_after(struct history *h, struct epic_plan *e) {
 
 void receive_epic(struct history *h, struct epic_plan *e, const struct response_value *v) {
     e->is_sent = false;
-    if (reply_is_code(v, "STOPPED") && !h->calm)
+    if (reply_is_unsure(h, v))
         return;
     if (v->type == RESPONSE_ERROR && e->phase != PLAN_EPIC_FORGET)
         wrong(h, "EPIC gets '%.*s'", (int)v->bytes.size, (const char *)v->bytes.data);

@@ -35,7 +35,7 @@ struct piece {
     int epic, then_of;     // the epic it belongs to; the epic whose THEN it is; -1: none
     int schedule;          // that has pushed it; -1: none
     bool is_call, is_named, is_delayed, has_deadline;
-    bool acked, refused, begun, done, maybe_done, ended, is_detached;
+    bool acked, refused, begun, done, maybe_done, ended;
     bool cancel_sent, cancelled;
     uint64_t cancelled_step;
     uint64_t id, done_serial;
@@ -70,6 +70,7 @@ struct held_job {
     int piece; // -1: none
     uint64_t id, serial, order;
     bool is_detached;
+    bool is_ending; // a RELEASE or FAIL was sent
     char token[48];
 };
 
@@ -81,7 +82,7 @@ struct client {
     struct buffer in;
     struct expected expected[EXPECTED];
     int expected_count;
-    bool takes, takes_detached;
+    bool takes, takes_detached, gives_up;
     uint64_t take_step;
     struct held_job held[HELD];
     uint64_t taken;
@@ -156,6 +157,7 @@ bool may_make(const struct history *);
 const char *key_text(int stage, int key);
 
 bool reply_is_code(const struct response_value *, const char *code);
+bool reply_is_unsure(const struct history *, const struct response_value *);
 uint64_t number_of(mr_bytes text);
 
 // ---- nodes_operator.c ---------------------------------------------------------------------------
