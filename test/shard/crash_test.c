@@ -9,13 +9,14 @@
 #include "support/sim_disk.h"
 #include "support/workload.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
 
-enum { SEGMENT = 8 << 10, STEPS = 120, NORMAL_SECONDS = 6, LONG_SECONDS = 240 };
+enum { SEGMENT = 8 << 10, OPENING_CALLS = 40, STEPS = 120, NORMAL_SECONDS = 6, LONG_SECONDS = 240 };
 
 // ---- A workload on a disk
 // ------------------------------------------------------------------------
@@ -135,6 +136,29 @@ static void many_crashes_lose_nothing(void **state) {
     print_message("%llu segments cleaned\n", (unsigned long long)cleaned);
 }
 
+// F24: a shard opens only if the record of its epoch is on the disk: else tokens and ids could be
+// issued again after the next crash.
+static void F24_a_shard_whose_disk_fails_while_it_opens_does_not_serve(void **state) {
+    (void)state;
+    uint64_t refused = 0;
+    for (uint64_t call = 1; call <= OPENING_CALLS; call++) {
+        struct scene s;
+        struct shard *shard = NULL;
+        scene_begin(&s, 1, LOG_SYNC_ALWAYS);
+        scene_play(&s, -1, STEPS);
+        workload_close(s.h);
+        sim_disk_fail_at(s.sim, sim_disk_calls(s.sim) + call, EIO);
+        s.options.world =
+            (struct shard_world){ workload_wall, workload_boot, workload_random, s.h };
+        int err = shard_open(&s.options, &shard);
+        assert_true(err < 0 || shard_is_durable(shard, shard_last_at(shard)));
+        refused += err < 0;
+        shard_close(shard);
+        scene_end(&s);
+    }
+    assert_in_range(refused, 2, OPENING_CALLS);
+}
+
 // Without syncs a crash takes what came last, but never half of anything.
 static void without_syncs_a_prefix_is_left(void **state) {
     (void)state;
@@ -177,6 +201,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crash_at_every_call_loses_nothing),
         cmocka_unit_test(many_crashes_lose_nothing),
+        cmocka_unit_test(F24_a_shard_whose_disk_fails_while_it_opens_does_not_serve),
         cmocka_unit_test(without_syncs_a_prefix_is_left),
         cmocka_unit_test(every_allocation_may_fail_once),
     };

@@ -163,6 +163,29 @@ static void F19_a_change_of_owner_without_notice_heals(void **state) {
     expect_arrived_once(s);
 }
 
+// F34: the former owner has acknowledged what its successor does not have.
+static void F34_an_acknowledgement_of_a_former_owner_is_not_believed(void **state) {
+    (void)state;
+    struct peer_set *s = begin();
+    emit_one(s, (struct job_spec){ 0 });
+    struct link_entry emit;
+    assert_true(core_link_next(peer_set_core(s, FROM), TO, 0, &emit));
+    peer_set_post(s, FROM);
+    lose_all(s, FROM, TO);
+    struct message late = { .kind = MESSAGE_ACKED,
+                            .from = TO,
+                            .to = FROM,
+                            .epoch = core_epoch(peer_set_core(s, TO)),
+                            .number = emit.number };
+    peer_set_replace(s, TO, true);
+    peer_set_reset_all(s);
+    peer_set_post(s, TO);
+    deliver_all(s, TO, FROM); // the successor is known
+    assert_int_equal(peers_receive(peer_set_peers(s, FROM), &late), 0);
+    peer_set_settle(s);
+    expect_arrived_once(s);
+}
+
 static void messages_of_former_owners_and_of_no_shard_are_ignored(void **state) {
     (void)state;
     struct peer_set *s = begin();
@@ -372,6 +395,7 @@ int main(void) {
         cmocka_unit_test(F2_lost_answers_are_sent_again),
         cmocka_unit_test(F19_what_a_former_owner_has_accepted_is_sent_to_its_successor),
         cmocka_unit_test(F19_a_change_of_owner_without_notice_heals),
+        cmocka_unit_test(F34_an_acknowledgement_of_a_former_owner_is_not_believed),
         cmocka_unit_test(messages_of_former_owners_and_of_no_shard_are_ignored),
         cmocka_unit_test(H4_a_shard_that_claims_emits_it_was_never_sent_is_not_believed),
         cmocka_unit_test(rule15_time_left_counts_on_every_clock),

@@ -148,6 +148,73 @@ static void A9_a_running_job_is_asked_to_stop_and_its_result_is_not_recorded(voi
     must(mr_close(m));
 }
 
+// A block of a key, and a job of another key beside it.
+struct beside {
+    struct stuck block, other;
+};
+
+static int wait_at_own_gate(mr_job *job, void *arg) {
+    struct beside *b = arg;
+    bool other = *(const char *)mr_job_body(job).data == 'x';
+    return wait_at_gate(job, other ? &b->other : &b->block);
+}
+
+static void open_gate_of_other(mr_job *job, void *arg) {
+    open_gate(job, &((struct beside *)arg)->other);
+}
+
+// Stops are passed on in their order: when the other job has been asked to stop, this one was, too.
+static void A5_a_job_that_is_cancelled_before_its_turn_in_a_block_is_not_begun(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct beside b = { { .started = GATE, .go = GATE }, { .started = GATE, .go = GATE } };
+    mr_work_options o = { .jobs = 2, .batch = 3, .on_stop = open_gate_of_other };
+    mr_worker *w = NULL;
+    push(m, "s", "k", "a");
+    mr_id behind = push(m, "s", "k", "b");
+    push(m, "s", "k", "c");
+    must(mr_work(m, "s", wait_at_own_gate, &b, &o, &w));
+    gate_wait(&b.block.started, 1);
+    mr_id other = push(m, "s", "l", "x"); // for the other thread
+    gate_wait(&b.other.started, 1);
+    must(mr_cancel(m, behind));
+    must(mr_cancel(m, other));
+    gate_wait(&b.other.go, 1);
+    gate_pass(&b.block.go);
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
+    must(mr_worker_stop(w, MR_FOREVER));
+    assert_int_equal(b.block.ran, 2); // a and c
+    must(mr_close(m));
+}
+
+// The bodies of the jobs that have begun, by one thread.
+struct begun {
+    char bodies[16];
+    int count;
+};
+
+static int fail_the_first(mr_job *job, void *arg) {
+    struct begun *b = arg;
+    b->bodies[b->count++] = *(const char *)mr_job_body(job).data;
+    return b->count == 1 ? -1 : 0;
+}
+
+static void C9_jobs_behind_a_failed_one_of_their_block_wait_for_it(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct begun begun = { 0 };
+    must(mr_stage_set(m, "s", "backoff", "1ms"));
+    push(m, "s", "k", "a");
+    push(m, "s", "k", "b");
+    push(m, "s", "k", "c");
+    mr_worker *w = NULL;
+    must(mr_work(m, "s", fail_the_first, &begun, &(mr_work_options){ .jobs = 1, .batch = 3 }, &w));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
+    must(mr_worker_stop(w, MR_FOREVER));
+    assert_string_equal(begun.bodies, "aabc");
+    must(mr_close(m));
+}
+
 static void D3_a_worker_gets_more_only_when_it_asks(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -749,6 +816,8 @@ int main(void) {
         cmocka_unit_test(C7_nor_in_batches),
         cmocka_unit_test(C7_nor_on_disk),
         cmocka_unit_test(A9_a_running_job_is_asked_to_stop_and_its_result_is_not_recorded),
+        cmocka_unit_test(A5_a_job_that_is_cancelled_before_its_turn_in_a_block_is_not_begun),
+        cmocka_unit_test(C9_jobs_behind_a_failed_one_of_their_block_wait_for_it),
         cmocka_unit_test(D3_a_worker_gets_more_only_when_it_asks),
         cmocka_unit_test(T8_stopping_a_worker_leaves_the_engine_open),
         cmocka_unit_test(T11_five_askers_get_their_own_answers_though_one_worker_dies),
