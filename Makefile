@@ -11,6 +11,7 @@
 #:   make lint       format, rules of the sources and clang-tidy; changes nothing
 #:   make check      lint, both compilers, faults of clusters, packages, sanitizers, coverage, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
 #:   make fuzz       every fuzzer, FUZZ_SECONDS=600 each
+#:   make soak       a server under full load and faults for SOAK_SECONDS=3600; report and plots in bench/results/
 #:   make mutants    tries every bug planted in the sources, or M=name, until a test finds it; writes the table in docs/testing.md
 #:   make install    into PREFIX (/usr/local), below DESTDIR
 #:   make deb        Debian packages in dist/: millrace, libmillrace0, libmillrace-dev
@@ -26,10 +27,11 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 DEMO_SECONDS ?= 60
 FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 3600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist docs format acceptance protocol records clean help mutants
+.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist docs format acceptance protocol records clean help mutants soak
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured
@@ -80,6 +82,9 @@ check: all
 fuzz: all
 	@tools/setup check
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/check fuzzers
+
+soak: all
+	@SOAK_SECONDS=$(SOAK_SECONDS) tools/soak $(BUILD)
 
 mutants: configured
 	@tools/setup test
