@@ -156,8 +156,6 @@ static void faults_end(struct history *h) {
     }
     for (int i = 0; i < w->node_count; i++) {
         struct sim_node *n = &w->nodes[i];
-        if (!n->is_alive)
-            sim_node_start(n);
         n->paused_until_ms = n->cut_until_ms = n->pause_in_append_ms = 0;
         n->is_drained = false;
     }
@@ -279,12 +277,19 @@ static bool schedules_are_counted(const struct history *h) {
     return all;
 }
 
+static void start_nodes(struct sim_nodes *w) {
+    for (int i = 0; i < w->node_count; i++)
+        if (!w->nodes[i].is_alive)
+            sim_node_start(&w->nodes[i]);
+}
+
 static void history_drain(struct history *h) {
     char text[100];
     h->draining = true;
     faults_end(h);
     int quiet = 0;
     for (int i = 0; fine(h) && i < DRAIN_STEPS && quiet < QUIET_STEPS; i++) {
+        start_nodes(h->nodes); // one may still die of the last fault
         history_step(h);
         quiet = find_unfinished(h, text) ? 0 : quiet + 1;
     }

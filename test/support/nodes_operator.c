@@ -158,7 +158,7 @@ static void epic_say(struct history *h, struct client *c, struct epic_plan *e) {
     else if (e->phase == PLAN_EPIC_END)
         snprintf(what, sizeof what, "END %d", e->count);
     else
-        snprintf(what, sizeof what, "%s", e->phase == PLAN_EPIC_CANCEL ? "CANCEL" : "FORGET 1000");
+        snprintf(what, sizeof what, "%s", e->phase == PLAN_EPIC_CANCEL ? "CANCEL" : "FORGET 30000");
     if (e->phase == PLAN_EPIC_CANCEL)
         epic_cancel(h, e);
     snprintf(text, sizeof text, "EPIC %s e%d %s", h->stages[e->stage], c->epic, what);
