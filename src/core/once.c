@@ -136,6 +136,20 @@ void once_set_home(struct core *c, struct spent *sp, uint64_t at, uint32_t size)
     sp->size = size;
 }
 
+// The END of a job that was forgotten is still in the log, in front of the copy of its name. It may
+// be trimmed without another copy, so the job is forgotten again, and the copy is the name's home.
+static int once_restore_known(struct core *c, struct stage *s, uint32_t number,
+                              const struct record *r, uint64_t at, uint32_t size) {
+    struct job *j = job_at(c, number);
+    int err = j->id == r->id && j->status == JOB_DONE ? once_spend(c, s, j) : 0;
+    struct spent *sp = once_spent(c, r->once);
+    if (!sp)
+        return err; // another job has the name now, or its window is over
+    job_forget(c, number);
+    once_set_home(c, sp, at, size);
+    return 0;
+}
+
 int once_restore(struct core *c, struct stage *s, const struct record *r, uint64_t at,
                  uint32_t size) {
     uint32_t value = once_lookup(c, r->once);
@@ -143,8 +157,10 @@ int once_restore(struct core *c, struct stage *s, const struct record *r, uint64
         once_set_home(c, slab_at(&c->spents, value & ~ONCE_SPENT), at, size);
         return 0;
     }
-    if (value || MUTANT(once_forgotten_in_replay))
-        return 0; // its job is known: the name is its attribute
+    if (value)
+        return once_restore_known(c, s, job_of(c, value), r, at, size);
+    if (MUTANT(once_forgotten_in_replay))
+        return 0;
     int err = map_reserve(&c->once, 1);
     if (err < 0)
         return err;

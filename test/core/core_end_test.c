@@ -600,8 +600,37 @@ static void rule7_a_deadline_that_could_not_be_recorded_holds(void **state) {
     assert_int_equal(look_stage(t, "s").expired, 3);
 }
 
+// F19: the engine dies when the name of a forgotten job was copied to the tail of the log and its
+// END was not trimmed yet. Both are read; then the END is trimmed.
+static void F19_a_name_outlives_the_record_that_it_was_copied_from(void **state) {
+    struct core_fixture *t = *state;
+    set(t, "retention", "0,0");
+    uint64_t id = push_once(t, "k", "name", "a");
+    done(t, take(t));
+    size_t count = t->log_count, old = 0;
+    uint64_t copies = t->log_end;
+    for (size_t i = 0; i < count; i++) {
+        struct core_fixture_entry k = t->log[i]; // the array may move
+        must(core_clean(t->core, k.at, bytes_of(k.bytes, k.head_size),
+                        bytes_of(k.bytes + k.head_size, k.body_size)));
+    }
+    crash(t);
+    while (t->log[old].at < copies)
+        old++;
+    core_fixture_forget_log(t, old);
+    clean(t);
+    crash(t);
+    struct push again = { .job = { .key = mr_str("k"), .once = mr_str("name") } };
+    struct pushed pushed;
+    again.body = mr_str("a");
+    must(try_push(t, again, &pushed));
+    assert_true(pushed.repeat);
+    assert_int_equal(pushed.id, id);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        CORE_TEST(F19_a_name_outlives_the_record_that_it_was_copied_from),
         CORE_TEST(rule7_not_started_by_its_deadline_a_job_never_is),
         CORE_TEST(rule7_a_running_job_is_asked_to_stop_and_its_commit_refused_whole),
         CORE_TEST(rule7_delayed_past_its_deadline_it_expires_on_time),
