@@ -31,7 +31,7 @@ SOAK_SECONDS ?= 3600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all pgo fuzz configured setup setup-build demo cluster run test bench lint check install deb npm dist docs format acceptance protocol records clean help mutants soak
+.PHONY: all pgo fuzz mutants soak configured setup setup-build demo cluster run test bench lint check install deb npm dist docs format acceptance protocol records clean help
 
 # A build takes minutes: on a terminal ninja shows how far it is.
 all: configured

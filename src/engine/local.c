@@ -79,7 +79,7 @@ static struct local_shard *shard_create(struct local_engine *e, uint32_t index) 
     pthread_mutex_init(&s->lock, NULL);
     cond_init(&s->due);
     cond_init(&s->calls_done);
-    inbox_init(&s->inbox);
+    push_inbox_init(&s->inbox);
     return s;
 }
 
@@ -94,7 +94,7 @@ static void shard_destroy(struct local_shard *s) {
     mem_free(s->jobs.slots);
     mem_free(s->grants);
     message_finish(&s->message);
-    inbox_finish(&s->inbox);
+    push_inbox_finish(&s->inbox);
     pthread_cond_destroy(&s->due);
     pthread_cond_destroy(&s->calls_done);
     pthread_mutex_destroy(&s->lock);
@@ -196,7 +196,7 @@ static int start_shards(struct local_engine *e, bool in_memory) {
         core_join(s->core, &s->conn);
     }
     for (uint32_t i = 0; in_memory && err >= 0 && i < e->count; i++)
-        err = inbox_open(&e->shards[i]->inbox);
+        err = push_inbox_open(&e->shards[i]->inbox);
     if (err >= 0)
         err = start_notifier(e);
     for (uint32_t i = 0; err >= 0 && i < e->count; i++)

@@ -23,7 +23,7 @@
 
 #include "base/list.h"
 #include "engine/engine.h"
-#include "engine/inbox.h"
+#include "engine/push_inbox.h"
 #include "engine/shared_take.h"
 #include "shard/group.h"
 
@@ -73,7 +73,7 @@ struct local_shard {
     struct local_taker *claimed; // of a shared take, and not granted yet
     struct message message;      // on its way to another shard …
     bool has_message;            // … and not received yet
-    struct inbox inbox;          // see there for what guards it
+    struct push_inbox inbox;     // see there for what guards it
 };
 
 struct local_engine {

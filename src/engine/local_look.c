@@ -104,7 +104,7 @@ static bool all_are_empty(struct local_engine *e, mr_bytes stage) {
     for (uint32_t i = 0; i < e->count; i++)
         pthread_mutex_lock(&e->shards[i]->lock);
     for (uint32_t i = 0; empty && i < e->count; i++)
-        empty = stage_is_empty(e->shards[i], stage) && inbox_is_empty(&e->shards[i]->inbox);
+        empty = stage_is_empty(e->shards[i], stage) && push_inbox_is_empty(&e->shards[i]->inbox);
     for (uint32_t i = 0; i < e->count; i++)
         pthread_mutex_unlock(&e->shards[i]->lock);
     return empty;

@@ -87,7 +87,7 @@ int local_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push
                mr_id *out_id) {
     struct local_shard *s = shard_of_stage(base, stage);
     struct push push = core_push_of(stage, body, o);
-    if (!out_id && push_is_plain(&push) && inbox_push(&s->inbox, stage, o->key, body))
+    if (!out_id && push_is_plain(&push) && push_inbox_accept(&s->inbox, stage, o->key, body))
         return 0;
     struct pushed pushed;
     uint64_t at = 0;

@@ -190,7 +190,7 @@ static void work_off(struct local_shard *s) {
 // Drives the shard if that is due; returns how long to sleep otherwise: -1 for ever.
 static int64_t drive(struct local_shard *s) {
     int64_t due_ms = s->stopped ? -1 : shard_next_ms(s->shard);
-    if (due_ms != 0 && (s->stopped || !inbox_has_rest(&s->inbox)))
+    if (due_ms != 0 && (s->stopped || !push_inbox_has_rest(&s->inbox)))
         return due_ms;
     bool more;
     pthread_mutex_unlock(&s->lock); // lets others in between the steps of cleaning
@@ -198,7 +198,7 @@ static int64_t drive(struct local_shard *s) {
     if (err >= 0)
         err = shard_clean(s->shard, &more);
     local_end_keep(s);
-    return err < 0 || inbox_has_rest(&s->inbox) ? REST_MS : 0;
+    return err < 0 || push_inbox_has_rest(&s->inbox) ? REST_MS : 0;
 }
 
 void *local_shard_thread(void *shard) {

@@ -57,14 +57,14 @@ void local_stop_waiters(struct local_shard *s) {
 
 // MR_ENOMEM: the rest is delivered later.
 static int deliver_exchanged(struct local_shard *s) {
-    struct inbox_push p;
+    struct accepted_push p;
     int err = 0;
-    while (err >= 0 && inbox_first(&s->inbox, &p)) {
+    while (err >= 0 && push_inbox_first(&s->inbox, &p)) {
         struct push push = { .stage = p.stage, .body = p.body, .job.key = p.key, .promised = true };
         struct pushed pushed;
         err = core_push(s->core, &push, &pushed);
         if (err >= 0)
-            inbox_delivered(&s->inbox, &p);
+            push_inbox_delivered(&s->inbox, &p);
     }
     assert(err >= 0 || err == MR_ENOMEM);
     return err;
@@ -75,14 +75,14 @@ static void deliver_pushes(void *shard) {
     int err = deliver_exchanged(s); // what could not be delivered in an earlier turn
     if (err < 0)
         return;
-    inbox_exchange(&s->inbox);
+    push_inbox_exchange(&s->inbox);
     (void)deliver_exchanged(s);
 }
 
 // The permit holds until the end of the next turn, which begins by delivering what is in the inbox
 // then; meanwhile as many may be accepted again.
 static bool may_accept(struct local_shard *s, mr_bytes stage) {
-    return !inbox_has_rest(&s->inbox) && core_promises_room(s->core, stage, 2 * INBOX_JOBS);
+    return !push_inbox_has_rest(&s->inbox) && core_promises_room(s->core, stage, 2 * INBOX_JOBS);
 }
 
 // A stage that has no permit any more, because a take waits there, say, must have all its jobs.
@@ -91,8 +91,8 @@ static void renew_permits(struct local_shard *s) {
     do {
         taken_away = false;
         for (uint32_t i = 0; i < INBOX_STAGES; i++) {
-            mr_bytes stage = inbox_permit_stage(&s->inbox, i);
-            if (stage.size && inbox_permit_set(&s->inbox, i, may_accept(s, stage)))
+            mr_bytes stage = push_inbox_permit_stage(&s->inbox, i);
+            if (stage.size && push_inbox_permit_set(&s->inbox, i, may_accept(s, stage)))
                 taken_away = true;
         }
         if (taken_away)
@@ -101,22 +101,22 @@ static void renew_permits(struct local_shard *s) {
 }
 
 void local_accept_stage(struct local_shard *s, mr_bytes stage) {
-    if (s->inbox.filling && !inbox_knows(&s->inbox, stage) && may_accept(s, stage))
-        inbox_permit_add(&s->inbox, stage);
+    if (s->inbox.filling && !push_inbox_knows(&s->inbox, stage) && may_accept(s, stage))
+        push_inbox_permit_add(&s->inbox, stage);
 }
 
 // ---- Turns ------------------------------------------------------------------------------------
 
-static int begin_turn(struct local_shard *s) {
-    return inbox_is_empty(&s->inbox) ? shard_begin(s->shard)
-                                     : shard_begin_with(s->shard, deliver_pushes, s);
+static int local_begin_turn(struct local_shard *s) {
+    return push_inbox_is_empty(&s->inbox) ? shard_begin(s->shard)
+                                          : shard_begin_with(s->shard, deliver_pushes, s);
 }
 
 int local_enter(struct local_shard *s) {
     pthread_mutex_lock(&s->lock);
     int err = atomic_load_explicit(&s->engine->stopped, memory_order_relaxed)
                   ? local_error_stopped(s->engine)
-                  : begin_turn(s);
+                  : local_begin_turn(s);
     if (err == MR_ESTOPPED && !s->stopped)
         local_stop_waiters(s);
     return err;
@@ -124,7 +124,7 @@ int local_enter(struct local_shard *s) {
 
 int local_begin(struct local_shard *s) {
     int err = local_enter(s);
-    if (err >= 0 && inbox_has_rest(&s->inbox)) {
+    if (err >= 0 && push_inbox_has_rest(&s->inbox)) {
         local_end_keep(s);
         err = error_set(MR_ENOMEM, "no memory for jobs that were pushed before");
     }
@@ -173,11 +173,11 @@ uint64_t local_due_ms(struct local_shard *s) {
 static bool thread_is_wanted(struct local_shard *s) {
     return s->thread_sleeps &&
            (local_due_ms(s) < s->thread_wakes_ms || !list_empty(&s->ringing) || has_message(s) ||
-            log_wants_cleaning(s) || inbox_has_rest(&s->inbox));
+            log_wants_cleaning(s) || push_inbox_has_rest(&s->inbox));
 }
 
 void local_end_keep(struct local_shard *s) {
-    if (!list_empty(&s->empties) && !inbox_is_empty(&s->inbox))
+    if (!list_empty(&s->empties) && !push_inbox_is_empty(&s->inbox))
         deliver_pushes(s); // no stage is empty while one of its jobs is in the inbox
     if (s->inbox.filling)
         renew_permits(s);
@@ -256,7 +256,7 @@ bool local_wait(struct local_shard *s, struct waiter *w, uint64_t until_ms) {
     if (!w->notified && !w->err)
         waiter_sleep(s, w, until_ms);
     if (!w->notified) {
-        int err = begin_turn(s); // time moves on, which may be what it waited for
+        int err = local_begin_turn(s); // time moves on, which may be what it waited for
         if (!w->err)
             w->err = err < 0 ? err : MR_EAGAIN;
         if (list_empty(&w->of_notified))

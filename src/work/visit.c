@@ -175,9 +175,8 @@ static bool look_at_runner(struct worker *w, struct runner *r) {
     uint32_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed);
     bool stuck = begun == r->begun_before;
     r->begun_before = begun;
-    if (stuck) {
-        sole_ends(r);
     if (stuck && !MUTANT(jobs_wait_behind_a_slow_handler)) {
+        sole_ends(r);
         commit_each(w, chain_take(&r->run));
         release_all(w, chain_take(&r->held));
     }

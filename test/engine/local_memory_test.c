@@ -7,12 +7,12 @@
 
 enum { PUSHERS = 3, KEYS = 5, EACH = 4000 };
 
-static struct inbox *inbox_of(mr *m, const char *stage) {
+static struct push_inbox *push_inbox_of(mr *m, const char *stage) {
     return &shard_of_stage(m->engine, mr_str(stage))->inbox;
 }
 
-static size_t in_inbox(mr *m, const char *stage) {
-    return atomic_load(&inbox_of(m, stage)->filled);
+static size_t bytes_in_inbox(mr *m, const char *stage) {
+    return atomic_load(&push_inbox_of(m, stage)->filled);
 }
 
 static int push_plain(mr *m, const char *stage, const char *key, const char *body) {
@@ -24,7 +24,7 @@ static int push_plain(mr *m, const char *stage, const char *key, const char *bod
 static mr *open_with_inbox(const char *stage) {
     mr *m = open_mem();
     must(push_plain(m, stage, "first", "first"));
-    assert_int_equal(in_inbox(m, stage), 0);
+    assert_int_equal(bytes_in_inbox(m, stage), 0);
     return m;
 }
 
@@ -37,9 +37,9 @@ static void X_plain_pushes_are_taken_in_order_with_others(void **state) {
     mr *m = open_with_inbox("s");
     must(push_plain(m, "s", "k", "1"));
     must(push_plain(m, "s", "k", "2"));
-    assert_true(in_inbox(m, "s") > 0);
+    assert_true(bytes_in_inbox(m, "s") > 0);
     push(m, "s", "k", "3"); // asks for its id, so it takes the shard's lock
-    assert_int_equal(in_inbox(m, "s"), 0);
+    assert_int_equal(bytes_in_inbox(m, "s"), 0);
     must(push_plain(m, "s", "k", "4"));
     take_and_end(m, "s", "first");
     const char *bodies[] = { "1", "2", "3", "4" };
@@ -53,7 +53,7 @@ static void X_a_look_sees_what_is_in_the_inbox(void **state) {
     mr *m = open_with_inbox("s");
     must(push_plain(m, "s", "", "no key"));
     must(push_plain(m, "s", "k", ""));
-    assert_true(in_inbox(m, "s") > 0);
+    assert_true(bytes_in_inbox(m, "s") > 0);
     assert_int_equal(look(m, "s").waiting, 3);
     must(mr_close(m));
 }
@@ -136,7 +136,7 @@ static void R15_a_draining_stage_refuses_plain_pushes_at_once(void **state) {
     (void)state;
     mr *m = open_with_inbox("s");
     must(push_plain(m, "s", "k", "in time"));
-    assert_true(in_inbox(m, "s") > 0);
+    assert_true(bytes_in_inbox(m, "s") > 0);
     must(mr_stage_drain(m, "s"));
     refused(MR_EDRAINING, push_plain(m, "s", "k", "too late"));
     assert_int_equal(look(m, "s").waiting, 2);
@@ -158,7 +158,7 @@ static void R13_without_memory_what_was_accepted_is_delivered_later(void **state
         snprintf(body, sizeof body, "%d", i);
         must(push_plain(m, "s", key, body));
     }
-    assert_true(in_inbox(m, "s") > ACCEPTED * sizeof key);
+    assert_true(bytes_in_inbox(m, "s") > ACCEPTED * sizeof key);
     mr_id id;
     mem_fail_after(0);
     refused(MR_ENOMEM, mr_push(m, "s", mr_str("refused"), NULL, &id));
@@ -198,7 +198,7 @@ static void D2_a_take_that_waits_gets_a_plain_push_at_once(void **state) {
 // A handler pushes the next job of its own stage: the stage is not empty before the last has ended.
 static int push_next(mr_job *job, void *arg) {
     const char *text = mr_job_body(job).data;
-    int left = atoi(text);
+    int left = (int)strtol(text, NULL, 10);
     char next[16];
     snprintf(next, sizeof next, "%d", left - 1);
     if (left > 0)
@@ -246,7 +246,7 @@ static void *push_many_keys(void *arg) {
 
 static int check_order(mr_job *job, void *arg) {
     struct history *h = arg;
-    int key = atoi((const char *)mr_job_key(job).data), pusher, number;
+    int key = *(const char *)mr_job_key(job).data - '0', pusher, number;
     assert_int_equal(sscanf(mr_job_body(job).data, "%d %d", &pusher, &number), 2);
     assert_int_equal(atomic_fetch_add(&h->running[key], 1), 0);
     assert_int_equal(h->next[pusher][key]++, number);

@@ -13,8 +13,8 @@
 //
 // So the pushing threads do not touch what the workers' threads use, and these find many jobs with
 // one visit. The lock is held only to copy one push, or to exchange the two buffers.
-#ifndef ENGINE_INBOX_H
-#define ENGINE_INBOX_H
+#ifndef ENGINE_PUSH_INBOX_H
+#define ENGINE_PUSH_INBOX_H
 
 #include "base/bytes.h"
 #include "base/limits.h"
@@ -32,13 +32,13 @@ enum {
 };
 
 // Written with both locks held, and read with either.
-struct inbox_permit {
+struct push_inbox_permit {
     bool given;
     uint8_t stage_size;
     char stage[STAGE_NAME_MOST];
 };
 
-struct inbox {
+struct push_inbox {
     uint8_t *filling, *delivering; // NULL: there is no inbox, and no permit
     size_t size, at;               // of `delivering`: the shard's lock guards them
     uint32_t next_permit;          // which to replace; the shard's lock guards it
@@ -46,45 +46,46 @@ struct inbox {
     _Alignas(64) pthread_mutex_t lock; // guards what follows, and `filling`
     _Atomic size_t filled;             // bytes; read without the lock, too
     uint32_t accepted;                 // jobs in `filling`
-    struct inbox_permit permits[INBOX_STAGES];
+    struct push_inbox_permit permits[INBOX_STAGES];
 };
 
-struct inbox_push {
+struct accepted_push {
     mr_bytes stage, key, body; // borrowed until the next turn
 };
 
-void inbox_init(struct inbox *);
-int inbox_open(struct inbox *); // makes its buffers. MR_ENOMEM
-void inbox_finish(struct inbox *);
+void push_inbox_init(struct push_inbox *);
+int push_inbox_open(struct push_inbox *); // makes its buffers. MR_ENOMEM
+void push_inbox_finish(struct push_inbox *);
 
 // Any thread, without the shard's lock. False: there is no permit or no space for it; nothing has
 // changed.
-bool inbox_push(struct inbox *, mr_bytes stage, mr_bytes key, mr_bytes body);
+bool push_inbox_accept(struct push_inbox *, mr_bytes stage, mr_bytes key, mr_bytes body);
 
 // Whether all pushes that have returned are delivered. With the shard's lock, as all that follows.
-bool inbox_is_empty(const struct inbox *);
+bool push_inbox_is_empty(const struct push_inbox *);
 
 // Exchanges the buffers, when all of the last exchange is delivered: what was accepted until now is
 // to be delivered next.
-void inbox_exchange(struct inbox *);
+void push_inbox_exchange(struct push_inbox *);
 
 // Whether something of the last exchange is not delivered yet: there was no memory for it.
-static inline bool inbox_has_rest(const struct inbox *b) {
+static inline bool push_inbox_has_rest(const struct push_inbox *b) {
     return b->at != b->size;
 }
 
 // The oldest push of those to be delivered; false: there is none. It stays so until
-// inbox_delivered.
-bool inbox_first(const struct inbox *, struct inbox_push *out);
-void inbox_delivered(struct inbox *, const struct inbox_push *);
+// push_inbox_delivered.
+bool push_inbox_first(const struct push_inbox *, struct accepted_push *out);
+void push_inbox_delivered(struct push_inbox *, const struct accepted_push *);
 
 // The permits are numbered; one without a stage is not used.
-mr_bytes inbox_permit_stage(const struct inbox *, uint32_t number);
+mr_bytes push_inbox_permit_stage(const struct push_inbox *, uint32_t number);
 // True: it was taken away, and jobs may have been accepted by it: they must be delivered in this
 // turn.
-bool inbox_permit_set(struct inbox *, uint32_t number, bool given);
-bool inbox_knows(const struct inbox *, mr_bytes stage); // whether it has one, given or not
+bool push_inbox_permit_set(struct push_inbox *, uint32_t number, bool given);
+bool push_inbox_knows(const struct push_inbox *,
+                      mr_bytes stage); // whether it has one, given or not
 // Gives the stage a permit in place of the oldest, when all of the last exchange is delivered.
-void inbox_permit_add(struct inbox *, mr_bytes stage);
+void push_inbox_permit_add(struct push_inbox *, mr_bytes stage);
 
 #endif

@@ -1,5 +1,5 @@
-// See inbox.h. A push in a buffer is its header, key and body, one after another.
-#include "engine/inbox.h"
+// See push_inbox.h. A push in a buffer is its header, key and body, one after another.
+#include "engine/push_inbox.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-struct inbox_header {
+struct push_inbox_header {
     uint16_t key_size, body_size;
     uint32_t permit;
 };
@@ -16,7 +16,7 @@ _Static_assert(KEY_MOST <= UINT16_MAX && INBOX_BODY_MOST <= UINT16_MAX, "sizes f
 
 // The lock is held for some tens of nanoseconds: a thread that has to wait for it does better to
 // try again a few times than to sleep.
-void inbox_init(struct inbox *b) {
+void push_inbox_init(struct push_inbox *b) {
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
@@ -24,23 +24,23 @@ void inbox_init(struct inbox *b) {
     pthread_mutexattr_destroy(&attributes);
 }
 
-int inbox_open(struct inbox *b) {
+int push_inbox_open(struct push_inbox *b) {
     b->filling = mem_resize(NULL, INBOX_BYTES);
     b->delivering = mem_resize(NULL, INBOX_BYTES);
     return b->filling && b->delivering ? 0 : error_set(MR_ENOMEM, "no memory for an inbox");
 }
 
-void inbox_finish(struct inbox *b) {
+void push_inbox_finish(struct push_inbox *b) {
     mem_free(b->filling);
     mem_free(b->delivering);
     pthread_mutex_destroy(&b->lock);
 }
 
-static bool permit_is_for(const struct inbox_permit *p, mr_bytes stage) {
+static bool permit_is_for(const struct push_inbox_permit *p, mr_bytes stage) {
     return p->stage_size == stage.size && memcmp(p->stage, stage.data, stage.size) == 0;
 }
 
-static const struct inbox_permit *permit_of(const struct inbox *b, mr_bytes stage) {
+static const struct push_inbox_permit *permit_of(const struct push_inbox *b, mr_bytes stage) {
     for (uint32_t i = 0; i < INBOX_STAGES; i++)
         if (permit_is_for(&b->permits[i], stage))
             return &b->permits[i];
@@ -50,7 +50,7 @@ static const struct inbox_permit *permit_of(const struct inbox *b, mr_bytes stag
 // ---- Pushing ------------------------------------------------------------------------------------
 
 static void push_copy(uint8_t *to, uint32_t permit, mr_bytes key, mr_bytes body) {
-    struct inbox_header h = { (uint16_t)key.size, (uint16_t)body.size, permit };
+    struct push_inbox_header h = { (uint16_t)key.size, (uint16_t)body.size, permit };
     memcpy(to, &h, sizeof h);
     if (key.size)
         memcpy(to + sizeof h, key.data, key.size);
@@ -58,10 +58,10 @@ static void push_copy(uint8_t *to, uint32_t permit, mr_bytes key, mr_bytes body)
         memcpy(to + sizeof h + key.size, body.data, body.size);
 }
 
-static bool push_locked(struct inbox *b, mr_bytes stage, mr_bytes key, mr_bytes body) {
-    const struct inbox_permit *p = permit_of(b, stage);
+static bool push_locked(struct push_inbox *b, mr_bytes stage, mr_bytes key, mr_bytes body) {
+    const struct push_inbox_permit *p = permit_of(b, stage);
     size_t filled = atomic_load_explicit(&b->filled, memory_order_relaxed);
-    size_t size = sizeof(struct inbox_header) + key.size + body.size;
+    size_t size = sizeof(struct push_inbox_header) + key.size + body.size;
     if (!p || !p->given || b->accepted >= INBOX_JOBS || size > INBOX_BYTES - filled)
         return false;
     push_copy(b->filling + filled, (uint32_t)(p - b->permits), key, body);
@@ -70,7 +70,7 @@ static bool push_locked(struct inbox *b, mr_bytes stage, mr_bytes key, mr_bytes 
     return true;
 }
 
-bool inbox_push(struct inbox *b, mr_bytes stage, mr_bytes key, mr_bytes body) {
+bool push_inbox_accept(struct push_inbox *b, mr_bytes stage, mr_bytes key, mr_bytes body) {
     if (!stage.size || key.size > KEY_MOST || body.size > INBOX_BODY_MOST)
         return false;
     pthread_mutex_lock(&b->lock);
@@ -81,12 +81,12 @@ bool inbox_push(struct inbox *b, mr_bytes stage, mr_bytes key, mr_bytes body) {
 
 // ---- Delivering ---------------------------------------------------------------------------------
 
-bool inbox_is_empty(const struct inbox *b) {
-    return !inbox_has_rest(b) && !atomic_load_explicit(&b->filled, memory_order_acquire);
+bool push_inbox_is_empty(const struct push_inbox *b) {
+    return !push_inbox_has_rest(b) && !atomic_load_explicit(&b->filled, memory_order_acquire);
 }
 
-void inbox_exchange(struct inbox *b) {
-    assert(!inbox_has_rest(b));
+void push_inbox_exchange(struct push_inbox *b) {
+    assert(!push_inbox_has_rest(b));
     pthread_mutex_lock(&b->lock);
     uint8_t *filled = b->filling;
     b->filling = b->delivering;
@@ -98,36 +98,36 @@ void inbox_exchange(struct inbox *b) {
     pthread_mutex_unlock(&b->lock);
 }
 
-bool inbox_first(const struct inbox *b, struct inbox_push *out) {
-    if (!inbox_has_rest(b))
+bool push_inbox_first(const struct push_inbox *b, struct accepted_push *out) {
+    if (!push_inbox_has_rest(b))
         return false;
-    struct inbox_header h;
+    struct push_inbox_header h;
     memcpy(&h, b->delivering + b->at, sizeof h);
     const uint8_t *key = b->delivering + b->at + sizeof h;
-    *out = (struct inbox_push){ .stage = inbox_permit_stage(b, h.permit),
-                                .key = { key, h.key_size },
-                                .body = { key + h.key_size, h.body_size } };
+    *out = (struct accepted_push){ .stage = push_inbox_permit_stage(b, h.permit),
+                                   .key = { key, h.key_size },
+                                   .body = { key + h.key_size, h.body_size } };
     return true;
 }
 
-void inbox_delivered(struct inbox *b, const struct inbox_push *p) {
-    b->at += sizeof(struct inbox_header) + p->key.size + p->body.size;
+void push_inbox_delivered(struct push_inbox *b, const struct accepted_push *p) {
+    b->at += sizeof(struct push_inbox_header) + p->key.size + p->body.size;
     assert(b->at <= b->size);
 }
 
 // ---- Permits ------------------------------------------------------------------------------------
 
-mr_bytes inbox_permit_stage(const struct inbox *b, uint32_t number) {
-    const struct inbox_permit *p = &b->permits[number];
+mr_bytes push_inbox_permit_stage(const struct push_inbox *b, uint32_t number) {
+    const struct push_inbox_permit *p = &b->permits[number];
     return bytes_of(p->stage, p->stage_size);
 }
 
-bool inbox_knows(const struct inbox *b, mr_bytes stage) {
+bool push_inbox_knows(const struct push_inbox *b, mr_bytes stage) {
     return permit_of(b, stage);
 }
 
-bool inbox_permit_set(struct inbox *b, uint32_t number, bool given) {
-    struct inbox_permit *p = &b->permits[number];
+bool push_inbox_permit_set(struct push_inbox *b, uint32_t number, bool given) {
+    struct push_inbox_permit *p = &b->permits[number];
     if (p->given == given)
         return false;
     pthread_mutex_lock(&b->lock);
@@ -138,11 +138,11 @@ bool inbox_permit_set(struct inbox *b, uint32_t number, bool given) {
 }
 
 // A push that was accepted meanwhile may name the permit that would be replaced.
-void inbox_permit_add(struct inbox *b, mr_bytes stage) {
+void push_inbox_permit_add(struct push_inbox *b, mr_bytes stage) {
     pthread_mutex_lock(&b->lock);
     if (!b->accepted) {
-        struct inbox_permit *p = &b->permits[b->next_permit];
-        *p = (struct inbox_permit){ .given = true, .stage_size = (uint8_t)stage.size };
+        struct push_inbox_permit *p = &b->permits[b->next_permit];
+        *p = (struct push_inbox_permit){ .given = true, .stage_size = (uint8_t)stage.size };
         memcpy(p->stage, stage.data, stage.size);
         b->next_permit = (b->next_permit + 1) % INBOX_STAGES;
     }
