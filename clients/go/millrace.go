@@ -25,6 +25,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -91,8 +92,9 @@ func Open(url string, options ...Option) (*Client, error) {
 }
 
 func (c *Client) setAddress(text string) error {
+	shown := text[strings.LastIndexByte(text, '@')+1:] // without the secret
 	bad := failure(ErrUsage, "%q is not a URL of Millrace: write millrace://127.0.0.1:7411, "+
-		"millraces://… for TLS, or unix:PATH for a socket file", text)
+		"millraces://… for TLS, or unix:PATH for a socket file", shown)
 	scheme, place, _ := strings.Cut(text, ":")
 	hosts := strings.TrimPrefix(place, "//")
 	if scheme == "unix" && hosts != "" && (hosts == place || hosts[0] == '/') {
@@ -272,17 +274,21 @@ func newSource() source { return source{name: "go-" + random(16)} }
 // numbered sends head, a number, and rest.
 func (c *Client) numbered(ctx context.Context, stage string, room time.Duration, head []any,
 	rest ...any) (reply any, err error) {
-	s := c.takeSource(stage)
-	for tries := 0; tries < 2; tries++ {
+	lane, free := c.lane(ctx, room, c.main)
+	defer free()
+	s, sent := c.takeSource(stage), 0
+	send := func(conn *conn) (any, error) {
+		sent++
 		words := append(append([]any{}, head...), "SOURCE", s.name, s.number+1)
-		reply, err = c.do(ctx, room, append(words, rest...)...)
-		if !errors.Is(err, ErrGap) {
-			break
-		}
-		s = newSource() // the server has forgotten the other one
+		return conn.send(ctx, room, nil, append(words, rest...)...)
 	}
-	if err != nil && (ctx.Err() != nil || mayPass(err)) {
-		return nil, err // the number may have been used: the source is given up
+	reply, err = lane.try(ctx, send)
+	if errors.Is(err, ErrGap) { // the server does not know the source, and so no push of it
+		s, sent = newSource(), 0
+		reply, err = lane.try(ctx, send)
+	}
+	if err != nil && (ctx.Err() != nil || mayPass(err) || sent > 1) {
+		return nil, err // what was lost may have used the number: the source is given up
 	}
 	if list, is := reply.([]any); is {
 		s.number += int64(len(list))
@@ -313,13 +319,16 @@ func (c *Client) takeSource(stage string) source {
 // ---- Results ------------------------------------------------------------------------------------
 
 // Call pushes a job, waits for its result and returns it. The deadline of the context is that of
-// the job, unless the options have one. When the context ends, the job is cancelled, unless the
-// options have a Once, by which others may wait for it. It is also cancelled when all that wait for
-// it are disconnected. The errors of the job are ErrDead, ErrExpired and ErrCancelled.
+// the job, unless the options have one. When the context ends, the job is cancelled, unless it has
+// a Once by which another call still waits for it. It is also cancelled when all that wait for it
+// are disconnected. The errors of the job are ErrDead, ErrExpired and ErrCancelled.
 func (c *Client) Call(ctx context.Context, stage string, body any,
 	options *PushOptions) (Data, error) {
 	o := given(options)
-	alone := o.Once == ""
+	wait, alone := o.Room, o.Once == ""
+	if wait == 0 && !alone {
+		wait = 1 // it has a connection of its own: to close that leaves the job to other calls
+	}
 	o.Once = first(o.Once, random(16)) // so that it can be sent again
 	if until, limited := ctx.Deadline(); limited && o.Deadline == 0 {
 		if o.Deadline = time.Until(until); o.Deadline <= 0 {
@@ -327,7 +336,7 @@ func (c *Client) Call(ctx context.Context, stage string, body any,
 		}
 	}
 	words := o.words(ctx, "CALL", stage, toWord(body), "LATER")
-	lane, free := c.lane(ctx, o.Room, c.calls)
+	lane, free := c.lane(ctx, wait, c.calls)
 	defer free()
 	for {
 		reply, err := lane.try(ctx, func(conn *conn) (any, error) {
@@ -342,11 +351,20 @@ func (c *Client) Call(ctx context.Context, stage string, body any,
 // callOn returns how the job has ended; nil: the connection was lost after the call was accepted.
 func (c *Client) callOn(ctx context.Context, conn *conn, room time.Duration, words []any,
 	alone bool) (any, error) {
-	accepted, end := make(chan string, 1), make(chan any, 1)
+	var accepted atomic.Pointer[string]
+	giveUp := func() { // when the context has ended, and when the call is accepted after that
+		if alone && ctx.Err() != nil {
+			if id := accepted.Swap(nil); id != nil {
+				go c.Cancel(c.ctx, *id) // the caller is gone: no error is of use
+			}
+		}
+	}
+	end := make(chan any, 1)
 	_, err := conn.send(ctx, room, func(reply any) error {
 		id := fmt.Sprint(reply)
 		conn.ends[id] = append(conn.ends[id], end)
-		accepted <- id
+		accepted.Store(&id)
+		giveUp()
 		return nil
 	}, words...)
 	if err == nil {
@@ -359,17 +377,7 @@ func (c *Client) callOn(ctx context.Context, conn *conn, room time.Duration, wor
 			err = ctx.Err()
 		}
 	}
-	if ctx.Err() != nil && alone {
-		go func() {
-			select {
-			case id := <-accepted:
-				if _, err := c.Cancel(c.ctx, id); err != nil {
-					c.logf("cancelling job %s: %v", id, err)
-				}
-			case <-conn.ctx.Done():
-			}
-		}()
-	}
+	giveUp()
 	return nil, err
 }
 

@@ -156,9 +156,10 @@ func TestURLs(t *testing.T) {
 	}
 	for _, text := range []string{"a", "http://a", "millrace://", "millrace://a,,b",
 		"millrace://a:x", "millrace://a/b", "millrace://a?b", "millrace:a", "unix:", "unix://",
-		"unix://a/b"} {
-		if c, err := Open(text); !errors.Is(err, ErrUsage) {
-			t.Errorf("%s is %+v", text, c)
+		"unix://a/b", "http://ci:hidden@a"} {
+		c, err := Open(text)
+		if !errors.Is(err, ErrUsage) || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s is %+v, %v", text, c, err)
 		}
 	}
 }
@@ -342,6 +343,36 @@ func TestACallThatIsGivenUpEarlyIsCancelled(t *testing.T) {
 	}
 	if id := <-cancelled; id != "7" {
 		t.Errorf("job %s is cancelled", id)
+	}
+}
+
+// A call whose context has ended before it was sent leaves no goroutine.
+func TestACallThatIsNotSentLeavesNothing(t *testing.T) {
+	c, err := Open(fake(t, func(words []string) string {
+		switch words[0] {
+		case "CALL":
+			return "$1\r\n7\r\n"
+		case "CANCEL":
+			return ":1\r\n"
+		}
+		return greeting(words)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.calls.get(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	before := runtime.NumGoroutine()
+	for n := 0; n < 100; n++ {
+		if _, err := c.Call(ended, "s", "", nil); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	for runtime.NumGoroutine() > before+10 { // the main connection, and what it still cancels
+		runtime.Gosched()
 	}
 }
 
