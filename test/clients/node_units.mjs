@@ -84,6 +84,9 @@ assert.deepEqual(file('unix:///run/a'), ['/run/a', 'default', '']);
 assert.deepEqual(file('unix://ci:s%2F@/a@b'), ['/a@b', 'ci', 's/']);
 for (const url of ['unix:', 'unix://', 'unix://a/b', 'unix://a@', 'redis://h', 'millrace://', 'millrace://h:x', 'millrace://h:99999', 'h:7411', 'millrace://a,,b'])
     assert.throws(() => addressOf(url), millrace.Usage, url);
+for (const url of ['redis://ci:hidden@h', 'millrace://hidden@h:x', 'hidden@h'])
+    assert.throws(() => addressOf(url), (error) => error instanceof millrace.Usage && !/hidden/.test(error.message), url);
+await assert.rejects(new millrace.Millrace('millraces://h', { tls: { ca: 5 } }).command('PING'), /cannot connect/);
 for (const options of [{ delya: 5 }, { delay: '5s' }, { toString: 1 }])
     await assert.rejects(new millrace.Millrace().push('s', 'x', options), millrace.Usage);
 assert.throws(() => new millrace.Millrace().work('s', () => 1, { concurrency: 0 }), millrace.Usage);
@@ -137,6 +140,22 @@ async function scripted(answer) {
     await assert.rejects(m.call('s', 'x', { timeout: 1, deadline: 1 }), millrace.Timeout);
     await m.close();
     await assert.rejects(m.command('PING'), /was closed/);
+    server.close();
+}
+
+{ // A word of a handler that cannot be encoded makes its attempt fail, and ends nothing else.
+    const answered = [];
+    const { m, server } = await scripted((words) => {
+        if (words[0] === 'FAIL') answered.push(words.slice(1, 4));
+        if (words[0] !== 'TAKE') return words[0] === 'FAIL' ? '+OK\r\n' : undefined;
+        if (answered.length) return '*0\r\n';
+        return '*1\r\n*9\r\n+7\r\n+token\r\n+s\r\n+\r\n+body\r\n:1\r\n:-1\r\n_\r\n:30000\r\n';
+    });
+    const worker = m.work('s', (job) => job.emit('t', 'x', { once: {} }), { concurrency: 1 });
+    while (!answered.length) await new Promise(setImmediate);
+    await worker.close();
+    assert.match(answered[0].join(' '), /7 token Usage: a word of DONE/);
+    await m.close();
     server.close();
 }
 

@@ -6,9 +6,10 @@ const { AsyncLocalStorage } = require('node:async_hooks');
 const { randomUUID } = require('node:crypto');
 const { fromBytes, milliseconds, toBytes } = require('./codec.js');
 const { addressOf } = require('./connection.js');
-const { Full, Gap, Gone, Usage } = require('./errors.js');
+const { Gap, Gone, Usage } = require('./errors.js');
 const { Links, REPEAT_MS, SLACK_MS, now, within } = require('./links.js');
 
+const STAGES_KEPT = 1000; // that have free sources
 const MANY = 256; // pushes of pushMany in one command …
 const MANY_BYTES = 1 << 20; // … and bytes of them, about
 
@@ -96,24 +97,22 @@ class Millrace {
   }
 
   async #numbered(stage, head, tail, options, isFirst = true) {
+    if (this.#sources.size > STAGES_KEPT) this.#sources.clear();
     if (!this.#sources.has(stage)) this.#sources.set(stage, []);
     const free = this.#sources.get(stage);
     const source = (isFirst && free.pop()) || { name: `node-${randomUUID()}`, number: 0 };
     const words = [...head, 'SOURCE', source.name, source.number + 1, ...tail];
     const waits = roomOf(options);
-    let link;
     try {
-      const reply = await this.#links.send((on) => (link = on).ask(words, waits), { waits });
+      const reply = await this.#links.ask(words, { waits });
       source.number += Array.isArray(reply) ? reply.length : 1;
       free.push(source);
       return reply;
     } catch (error) {
-      if (error.wasLost) throw error; // what was lost may have used the number: then no other push may use it
-      const isForgotten = error instanceof Gap; // the source was not used for long
-      const isSpoilt = error instanceof Full && /connect again$/.test(error.reason); // by refused pushes of others
-      if (isSpoilt) link.retire();
-      if (!isForgotten) free.push(source);
-      if (isFirst && (isForgotten || isSpoilt)) return this.#numbered(stage, head, tail, options, false);
+      if (isFirst && error instanceof Gap) { // the source is not known, and so no push of it
+        return this.#numbered(stage, head, tail, options, false);
+      }
+      if (!error.wasLost) free.push(source); // otherwise what was lost may have used the number
       throw error;
     }
   }
@@ -123,8 +122,8 @@ class Millrace {
   async call(stage, body = '', { timeout = 30_000, signal, ...options } = {}) {
     const until = now() + timeout;
     const head = ['CALL', stage, toBytes(body)];
-    const once = options.once ?? randomUUID(); // so that it can be sent again
-    const waits = roomOf(options);
+    const once = options.once || randomUUID(); // so that it can be sent again
+    const waits = roomOf(options) || (options.once ? 1 : 0); // to close a connection leaves the job to other callers
     const use = (link, stop) => {
       const left = Math.max(1, until - now());
       const words = pushWords({ deadline: Number.isFinite(left) ? left : 0, ...options, once });

@@ -14,6 +14,7 @@ const SILENCE_MS = 15_000; // a reply is late by so much at most, then the conne
 const LOOK_MS = 1000; // how often that is checked
 const READ_BYTES = 64 << 10;
 
+const shown = (url) => JSON.stringify(url.replace(/.*@/s, '…@')); // without the secret
 const unescaped = (text = '') => text.replace(/(%[0-9a-f]{2})+/gi, decodeURIComponent);
 
 /** Reads millrace://[user:secret@]host[:port][,host[:port]…], millraces:// for TLS, unix:path or
@@ -22,7 +23,7 @@ function addressOf(url, token, tlsOptions) {
   const [, scheme, auth, hosts] = /^(millraces?):\/\/(?:(.*)@)?([^@/]+)\/?$/.exec(url) ?? [];
   const [, fileAuth, path] = /^unix:(?:\/\/(?:([^/]*)@)?(?=\/)|(?!\/\/))(.+)$/.exec(url) ?? [];
   if (!hosts && !path) {
-    throw new Usage(`${JSON.stringify(url)} is not a URL of Millrace: write millrace://127.0.0.1:7411, millraces://… ` +
+    throw new Usage(`${shown(url)} is not a URL of Millrace: write millrace://127.0.0.1:7411, millraces://… ` +
       'for TLS, or unix:PATH for a socket file');
   }
   const [, user = '', secret] = /^(?:(.*):)?(.*)$/.exec(auth ?? fileAuth ?? '').map(unescaped);
@@ -37,7 +38,7 @@ function addressOf(url, token, tlsOptions) {
 function nodeOf(url, text) {
   const [, v6, name, port = '7411'] = /^(?:\[([^\]]+)\]|([^:[\]]+))(?::(\d+))?$/.exec(text) ?? [];
   if (!(v6 ?? name) || port > 65535) {
-    throw new Usage(`${JSON.stringify(url)} has a host that is not host or host:port: ${text}`);
+    throw new Usage(`${shown(url)} has a host that is not host or host:port: ${text}`);
   }
   return { host: v6 ?? name, port: Number(port), text: `${v6 ? `[${v6}]` : name}:${port}` };
 }
@@ -49,7 +50,7 @@ function explained(error, { text }, socket) {
       'Millrace server of version 0.2 or later');
   }
   if (error instanceof MillraceError && !(error instanceof Unreachable)) return error;
-  if (socket.authorizationError || /^ERR_TLS_CERT/.test(error.code)) {
+  if (socket?.authorizationError || /^ERR_TLS_CERT/.test(error.code)) {
     const reason = `the certificate of ${text} is refused: ${error.message}; give the authority that signed it with ` +
       'the option tls: { ca }';
     return Object.assign(new Unreachable(reason), { isLasting: true });
@@ -62,10 +63,10 @@ class Connection {
   #out = []; // strings and bytes to be written in this turn
   #first; // of the commands without a reply: { done, waits, next } …
   #last; // … and the last of them
-  #calls = new Map(); // by id: a set of { resolve, reject }, for two calls may have one name
+  #calls = new Map(); // by id: { resolve, reject }
   #timer = setInterval(() => this.#look(), LOOK_MS).unref();
   #silence = 0; // ms without any reply
-  #isRetired = false;
+  #isRetired = false; // it is closed as soon as no reply and no end of a call is awaited
   #write = () => this.flush();
 
   closed = ''; // why
@@ -140,18 +141,14 @@ class Connection {
     });
   }
 
-  /** Sends CALL … LATER; the end of the job. When `stop` aborts, the job is cancelled unless another call wants it. */
+  /** Sends CALL … LATER; the end of the job, which is cancelled when `stop` aborts. */
   call(words, waits, stop) {
     return new Promise((resolve, reject) => {
       this.send(words, (id) => {
         if (id instanceof MillraceError) return void reject(id);
-        if (!this.#calls.has(id)) this.#calls.set(id, new Set());
-        const call = { resolve, reject };
-        const calls = this.#calls.get(id).add(call);
+        this.#calls.set(id, { resolve, reject });
         const giveUp = () => {
-          if (!calls.delete(call) || calls.size) return;
-          this.#calls.delete(id);
-          this.send(['CANCEL', id], () => {});
+          if (this.#calls.delete(id)) this.send(['CANCEL', id], () => {});
         };
         stop.addEventListener('abort', giveUp);
         if (stop.aborted) giveUp();
@@ -186,6 +183,7 @@ class Connection {
     const command = this.#first;
     if (!command) throw nonsense('a reply to no command');
     this.#first = command.next;
+    if (value instanceof Unreachable) this.#isRetired = true; // refused pushes have spoilt it
     command.done(value);
   }
 
@@ -194,7 +192,7 @@ class Connection {
     if (kind === 'cancel') this.onCancel?.(ids);
     if (kind !== 'ended') return;
     const [id, result] = ids;
-    for (const call of this.#calls.get(id) ?? []) call[result instanceof MillraceError ? 'reject' : 'resolve'](result);
+    this.#calls.get(id)?.[result instanceof MillraceError ? 'reject' : 'resolve'](result);
     this.#calls.delete(id);
   }
 
@@ -209,21 +207,13 @@ class Connection {
     if (this.#silence > SILENCE_MS + (this.#first?.waits ?? Infinity)) this.close('the server does not answer');
   }
 
-  /** Closes it as soon as no reply and no end of a call is awaited. */
-  retire() {
-    this.#isRetired = true;
-    this.#rest();
-  }
-
   close(why) {
     if (this.closed) return;
     this.closed = why;
     clearInterval(this.#timer);
-    this.socket.destroy(new Error(why));
+    this.socket?.destroy(new Error(why)); // it has none if the options of TLS are wrong
     for (let command = this.#first; command; command = command.next) command.done(new Unreachable(why));
-    for (const { reject } of [...this.#calls.values()].flatMap((calls) => [...calls])) {
-      reject(Object.assign(new Unreachable(why), { wasAccepted: true }));
-    }
+    for (const { reject } of this.#calls.values()) reject(Object.assign(new Unreachable(why), { wasAccepted: true }));
     this.onClose?.(new Unreachable(why));
   }
 }

@@ -59,6 +59,7 @@ const BY_CODE = {
 function errorOf(text) {
   const [, code, reason] = /^(\S*) ?(.*)$/s.exec(text);
   if (code === 'ERR' && reason.startsWith('unknown command')) return new Incompatible(reason);
+  if (reason.endsWith('connect again')) return new Unreachable(reason); // it accepts no more numbers on this connection
   return new (Object.hasOwn(BY_CODE, code) ? BY_CODE[code] : Usage)(reason);
 }
 

@@ -134,8 +134,7 @@ function within(ms, signal, late, start) {
   signal?.throwIfAborted();
   const stop = new AbortController();
   const abort = () => stop.abort(signal.reason);
-  const giveUp = () => stop.abort(stop.signal.loss ?? new Timeout(late));
-  const timer = setTimeout(giveUp, Math.min(Math.max(0, ms), 2 ** 31 - 1));
+  const timer = setTimeout(() => stop.abort(stop.signal.loss ?? new Timeout(late)), Math.min(ms, 2 ** 31 - 1));
   signal?.addEventListener('abort', abort);
   const stopped = new Promise((_, reject) => stop.signal.addEventListener('abort', () => reject(stop.signal.reason)));
   return Promise.race([start(stop.signal), stopped]).finally(() => {

@@ -258,8 +258,12 @@ class Worker {
       };
       const again = () => this.#links.ask(words).then(settle, settle);
       this.#answering++;
-      if (link) link.send(words, (reply) => (isLoss(reply) ? again() : settle(reply)));
-      else again();
+      try {
+        if (link) link.send(words, (reply) => (isLoss(reply) ? again() : settle(reply)));
+        else again();
+      } catch (error) {
+        settle(error); // the handler has emitted a word that cannot be encoded
+      }
     }
   }
 
