@@ -3,8 +3,10 @@
 make no sense, asyncio, the package, and its guide. Speaks TAP."""
 import asyncio
 import contextvars
+import gc
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +15,8 @@ sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 LIBRARY = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../clients/python"))
 sys.path.insert(0, LIBRARY)
 from millrace import AsyncMillrace, Cancelled, Full, Millrace, Timeout, Unreachable
+from millrace import sync
+from millrace.aio import LoopWire
 from millrace.wire import Push, Wire, address_of, encode
 from running import Running, wait_until
 from served import Client, Server, path, write
@@ -71,12 +75,69 @@ def addresses_are_read_and_bad_ones_refused():
     equal(address_of("millrace://[::1]:7412", "t", None)[0], (("::1", 7412),))
     equal(address_of("unix:/run/a@b", "t", None), ((("/run/a@b", 0),), None, "default", "t"))
     equal(address_of("unix://ci:s@/run/sock", None, None), ((("/run/sock", 0),), None, "ci", "s"))
-    for bad in "unix:", "redis://x", "millrace://", "127.0.0.1:7411", "millrace://a,,b", "millrace://a:x", "millrace://a:99999":
+    equal(address_of("millrace://ci:first@a", "second", None).secret, "second")
+    for bad in "unix:", "redis://ci:hidden@x", "millrace://hidden@a:x", "redis://x", "millrace://", "127.0.0.1:7411", "millrace://a,,b", "millrace://a:x", "millrace://a:99999":
         try:
             address_of(bad, None, None)
-        except ValueError:
+        except ValueError as error:
+            check("hidden" not in str(error), error)
             continue
         check(False, f"{bad} was taken")
+
+
+@case
+def a_connection_that_is_interrupted_is_not_used_again():
+    def interrupt(message):
+        raise KeyboardInterrupt
+    ours, theirs = socket.socketpair()
+    wire, replies = sync.ThreadWire(ours, interrupt), []
+    wire.send([(encode("PING"), replies.append)])
+    theirs.sendall(b">1\r\n+cancel\r\n+OK\r\n")
+    try:
+        wire.poll()
+        check(False, "the interrupt is gone")
+    except KeyboardInterrupt:
+        pass
+    equal([type(reply) for reply in replies], [Unreachable])
+    check(not wire.is_open())
+
+
+@case
+def a_server_that_reads_nothing_is_given_up():
+    sync.SILENCE_SECONDS, before = 1, sync.SILENCE_SECONDS
+    ours, theirs = socket.socketpair()
+    wire, replies = sync.ThreadWire(ours, None), []
+    sync.SILENCE_SECONDS = before
+    wire.send([(bytes(64 << 20), replies.append)])
+    equal([type(reply) for reply in replies], [Unreachable])
+
+
+@case
+def a_connection_that_fails_leaves_nothing():
+    async def run():
+        m = AsyncMillrace(f"millraces://127.0.0.1:{server.port}")
+        try:
+            check(False, await m.command("PING"))
+        except Unreachable:
+            pass
+        gc.collect()
+        equal([wire for wire in gc.get_objects() if isinstance(wire, LoopWire)], [])
+    with Server("--store", "mem:") as server:
+        asyncio.run(run())
+
+
+@case
+def a_worker_ends_with_any_error():
+    class Odd(Millrace):
+        async def _connect(self, *_):
+            raise RuntimeError("out of luck")
+    m = Odd()
+    m.worker("s", concurrency=1)(lambda job: None)
+    try:
+        m.run(signals=False)
+        check(False, "it has not ended")
+    except RuntimeError as error:
+        equal(str(error), "out of luck")
 
 
 changed = contextvars.ContextVar("changed", default=False)

@@ -26,11 +26,11 @@ class LoopWire(Wire, asyncio.Protocol):
         self.future, self._call_soon, self._call_later = (
             loop.create_future, loop.call_soon, loop.call_later)
         self._out: list[bytes] = []
-        self._timer = self._call_later(CHECK_SECONDS, self._check)
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self.shut = transport.abort
+        self._timer = self._call_later(CHECK_SECONDS, self._check)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()

@@ -20,8 +20,8 @@ import time
 from typing import Any, Awaitable, Callable, Coroutine, Iterable, Sequence
 
 from .errors import (Gap, Gone, Incompatible, MillraceError, Stopped, Timeout, Unreachable, Usage)
-from .wire import (SILENCE_SECONDS, OnPush, Wire, Word, address_of, encode, from_bytes,
-                   milliseconds, readable, to_bytes)
+from .wire import (SILENCE_SECONDS, OnPush, Wire, Word, address_of, from_bytes, milliseconds,
+                   readable, to_bytes)
 
 GREETING_SECONDS = 5.0
 REPEAT_SECONDS = 25.0  # a server remembers the numbers of a source for a minute at least
@@ -75,7 +75,7 @@ class Client:
                  context: ssl.SSLContext | None = None, name: str | None = None,
                  logger: logging.Logger | None = None) -> None:
         url = url or os.environ.get("MILLRACE_URL") or "millrace://127.0.0.1:7411"
-        self._address = address_of(url, token or os.environ.get("MILLRACE_TOKEN"), context)
+        self._address = address_of(url, token, context)
         self._name = name or f"python-{os.getpid()}-{secrets.token_hex(4)}"
         self._logger = logger or logging.getLogger("millrace")
         self._node = random.randrange(len(self._address.nodes))
@@ -139,61 +139,56 @@ class Client:
         connection for itself."""
         if patience is None:
             return await (await self._shared()).ask(*words)
-        wire = self._take_idle() or await self._dial()
+        wire = None
+        with contextlib.suppress(IndexError):  # there is none, or another thread has it
+            while not wire or not wire.is_open():
+                wire = self._idle.pop()
+        if not wire or wire.why:
+            wire = await self._dial()
         wire.watch(patience)
         try:
             return await wire.ask(*words, patience=patience)
         finally:
-            if wire.is_open() and not wire.waiting and len(self._idle) < IDLE_KEPT:
-                self._idle.append(wire)
-            else:
+            if wire.why or wire.waiting or self._closed or len(self._idle) >= IDLE_KEPT:
                 wire.close()
-
-    def _take_idle(self) -> Wire | None:
-        with contextlib.suppress(IndexError):  # there is none, or another thread has it
-            while True:
-                wire = self._idle.pop()
-                if wire.is_open():
-                    return wire
-        return None
+            else:
+                self._idle.append(wire)
 
     async def _repeat(self, *words: Word, wait: float = 0, until: float = 0) -> Any:
         """Sends a command that may be sent twice, again after each loss of the connection. It may
         wait in the server for so many seconds, or until time.monotonic() has this value."""
-        pause, give_up = PAUSE_LEAST, time.monotonic() + REPEAT_SECONDS
+        pause, give_up, was_lost = PAUSE_LEAST, time.monotonic() + REPEAT_SECONDS, False
         while True:
             patience = FOREVER_SECONDS if wait < 0 else wait + SILENCE_SECONDS if wait else None
             if until:
                 patience = max(0.001, until - time.monotonic())
             try:
                 return await self._ask(*words, patience=patience)
-            except (Unreachable, Stopped) as error:
-                if error.lasting or time.monotonic() + pause > min(give_up, until or give_up):
+            except MillraceError as error:
+                is_loss = isinstance(error, (Unreachable, Stopped))
+                was_lost = error.was_lost = was_lost or is_loss
+                if (not is_loss or error.lasting
+                        or time.monotonic() + pause > min(give_up, until or give_up)):
                     raise
                 self._logger.info("%s; trying again", error)
             await self._sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, PAUSE_MOST)
 
     async def _numbered(self, stage: str, room: float, head: Sequence[Word],
-                        tail: Sequence[Word] = (), again: bool = True) -> Any:
+                        tail: Sequence[Word] = (), is_first: bool = True) -> Any:
         """Sends a push with the next number of a source."""
         free = self._sources.setdefault(stage, [])
         try:
-            name, number = free.pop()
+            name, number = (free if is_first else []).pop()
         except IndexError:
             name, number = "python-" + secrets.token_hex(16), 0
         try:
             reply = await self._repeat(*head, "SOURCE", name, number + 1, *tail, wait=room)
-        except (Unreachable, Stopped):
-            raise  # the number may have been used: the source is given up
         except MillraceError as error:
-            # The source was not used for long, or the connection has too many refused sources.
-            if again and (isinstance(error, Gap) or error.reason.endswith("connect again")):
-                if self._main:
-                    self._main.send([(encode("QUIT"), lambda _: None)])
-                self._main = None
-                return await self._numbered(stage, room, head, tail, again=False)
-            free.append((name, number))  # the next push has the number
+            if is_first and isinstance(error, Gap):  # the source is not known, and so no push of it
+                return await self._numbered(stage, room, head, tail, is_first=False)
+            if not error.was_lost:  # else what was lost may have used the number
+                free.append((name, number))
             raise
         if len(self._sources) > STAGES_KEPT:
             self._sources = {}

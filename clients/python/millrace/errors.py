@@ -9,6 +9,8 @@ class MillraceError(Exception):
 
     #: Whether a server has said it: such a Dead is the end of another job than the handler's.
     remote = False
+    #: Whether an attempt before it was lost, so that it is unknown what that has done.
+    was_lost = False
     #: Of push_many: the ids of the jobs before the one that was refused.
     ids: Sequence[str] = ()
 
@@ -84,7 +86,7 @@ class Snooze(MillraceError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds} s")
-        self.seconds = seconds
+        self.milliseconds = max(0, round(1000 * seconds))
 
 
 class Gap(MillraceError):
@@ -102,6 +104,8 @@ def error_of(text: str) -> MillraceError:
     """The error that a reply of the server names by its first word."""
     code, _, reason = text.partition(" ")
     unknown = code == "ERR" and reason.startswith("unknown command")
-    error = (Incompatible if unknown else _BY_CODE.get(code, Usage))(reason)
+    spoilt = reason.endswith("connect again")  # it accepts no more numbers on this connection
+    error = (Incompatible if unknown else Unreachable if spoilt
+             else _BY_CODE.get(code, Usage))(reason)
     error.remote = True
     return error

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, Coroutine, Generator, TypeVar
 from .aio import AsyncMillrace
 from .client import GREETING_SECONDS, Client, Commands, Epic, EpicBase
 from .errors import Usage
-from .wire import CHECK_SECONDS, OnPush, Wire
+from .wire import CHECK_SECONDS, SILENCE_SECONDS, OnPush, Wire
 from .worker import Job, Worker
 
 if TYPE_CHECKING:
@@ -80,10 +80,16 @@ class ThreadWire(Wire):
         self._socket, self._used = sock, time.monotonic()
         self._reading = threading.Lock()
         self._tls = isinstance(sock, ssl.SSLSocket)
+        # A TLS connection must not be written while it is read.
+        self._receiving = self._sending if self._tls else contextlib.nullcontext()
         sock.settimeout(None)
         if os.name == "posix":  # else a server that is silent is not given up
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO,
-                            struct.pack("ll", int(CHECK_SECONDS), 0))
+            for option, seconds in ((socket.SO_RCVTIMEO, CHECK_SECONDS),
+                                    (socket.SO_SNDTIMEO, SILENCE_SECONDS)):
+                sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds), 0))
+
+    def __del__(self) -> None:  # not before: another thread may be about to use its number
+        self._socket.close()
 
     def future(self) -> Future:
         return Future(self)
@@ -96,15 +102,11 @@ class ThreadWire(Wire):
         return not self.why
 
     def write(self, data: bytes, alone: bool) -> None:
-        try:
-            self._socket.sendall(data)
-        except OSError as error:
-            self.close(str(error))
+        self._socket.sendall(data)
 
     def shut(self) -> None:
         with contextlib.suppress(OSError):  # the server or another thread was faster
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS stays for other threads
 
     def wait(self, future: Future) -> None:
         with self._reading:
@@ -124,26 +126,21 @@ class ThreadWire(Wire):
 
     def _has_come(self, seconds: float) -> bool:
         poll = select.poll()
-        with contextlib.suppress(ValueError):  # it was closed: that is what has come
-            poll.register(self._socket, select.POLLIN)
-            return bool(poll.poll(1000 * max(0, min(seconds, CHECK_SECONDS))))
-        return True
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(1000 * max(0, min(seconds, CHECK_SECONDS))))
 
     def _read(self) -> None:
         try:
-            if self._tls:  # a TLS connection must not be written meanwhile
-                with self._sending:
-                    data = self._socket.recv(65536)
-            else:
+            with self._receiving:
                 data = self._socket.recv(65536)
+            if data:
+                self.feed(data)
+            else:
+                self.close("the server closed the connection")
         except (BlockingIOError, ssl.SSLWantReadError):
-            return
-        except OSError as error:
-            return self.close(str(error))
-        if data:
-            self.feed(data)
-        else:
-            self.close("the server closed the connection")
+            pass
+        except BaseException as error:
+            self.broke(error)
 
 
 class ThreadBell:
@@ -236,10 +233,11 @@ class Millrace(Client):
     def stop(self) -> None:
         """Makes run() finish, from any thread: from now on nothing is taken."""
         self._stopping = True
+        ends = self._ends
         for worker in self._workers:
             worker.stop()
-        if self._ends:
-            self._ends.put(None)
+        if ends:
+            ends.put(None)
 
     close = Client._close
 
@@ -278,6 +276,7 @@ class Millrace(Client):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:
             sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(GREETING_SECONDS)
             sock.connect(host)
         if self._address.tls:
             sock = self._address.tls.wrap_socket(sock, server_hostname=host)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import ssl
 import threading
 import time
@@ -57,10 +58,12 @@ def address_of(url: str, token: str | None, context: ssl.SSLContext | None) -> A
         if not all(host for host, _ in nodes):
             raise ValueError("a name is missing")
     except ValueError as error:
-        raise Usage(f"{url!r} is not a URL of Millrace: {error}; write millrace://127.0.0.1:7411, "
+        shown = "…@" + url.rpartition("@")[2] if "@" in url else url  # without the secret
+        raise Usage(f"{shown!r} is not a URL of Millrace: {error}; write millrace://127.0.0.1:7411, "
                     "millraces://… for TLS, or unix:PATH") from None
     tls = (context or ssl.create_default_context()) if scheme == "millraces" else None
-    return Address(tuple(nodes), tls, user or "default", secret or token or "")
+    return Address(tuple(nodes), tls, user or "default",
+                   token or secret or os.environ.get("MILLRACE_TOKEN", ""))
 
 
 # ---- Values --------------------------------------------------------------------------------------
@@ -70,13 +73,11 @@ def to_bytes(value: Any, what: str = "body") -> bytes:
     """JSON for dicts and lists, text and bytes as they are."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    if isinstance(value, str):
-        return value.encode()
     try:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise BadBody(f"the {what} cannot be turned into JSON: {error}; give bytes, a string, or "
-                      "what json.dumps takes") from None
+        raise BadBody(f"the {what} cannot be turned into JSON or UTF-8: {error}; give bytes, a "
+                      "string, or what json.dumps takes") from None
 
 
 def from_bytes(data: bytes | None) -> Any:
@@ -111,7 +112,7 @@ def milliseconds(seconds: float) -> int:
 def encode(*words: Word) -> bytes:
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
-        data = word if isinstance(word, bytes) else str(word).encode()
+        data = word if isinstance(word, bytes) else str(word).encode("utf-8", "backslashreplace")
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)
 
@@ -190,10 +191,13 @@ class Wire:
         """Sends requests together; replies may take so many seconds."""
         until = time.monotonic() + patience
         with self._sending:
-            alone = not self.waiting
-            self.waiting.extend([(on_reply, until) for _, on_reply in requests])
-            if not self.why:
-                self.write(b"".join([data for data, _ in requests]), alone)
+            try:
+                alone = not self.waiting
+                self.waiting.extend([(on_reply, until) for _, on_reply in requests])
+                if not self.why:
+                    self.write(b"".join([data for data, _ in requests]), alone)
+            except BaseException as error:
+                self.broke(error)
             if self.why:
                 self._fail()
 
@@ -209,6 +213,8 @@ class Wire:
         self.send([*requests[:-1], (data, last)], patience)
         reply = await future
         if isinstance(reply, MillraceError):
+            if isinstance(reply, Unreachable):  # refused pushes have spoilt it
+                self.close(reply.reason)
             raise reply
         return reply
 
@@ -237,7 +243,10 @@ class Wire:
 
     def seconds_left(self) -> float:
         """Until the server has been silent for too long."""
-        return self.waiting[0][1] - time.monotonic() if self.waiting else CHECK_SECONDS
+        try:
+            return self.waiting[0][1] - time.monotonic()
+        except IndexError:  # nothing waits, or another thread has closed it
+            return CHECK_SECONDS
 
     def check_silence(self) -> None:
         if self.seconds_left() <= 0:
@@ -250,6 +259,12 @@ class Wire:
             self._fail()
         if is_first and self._on_push:
             self._on_push(Push(["closed"]))
+
+    def broke(self, error: BaseException) -> None:
+        """Closes it: a command may be cut, a reply lost. Ctrl-C and the like go on."""
+        self.close(str(error) or "a thread was interrupted")
+        if not isinstance(error, OSError):
+            raise error
 
     def _fail(self) -> None:
         while self.waiting:

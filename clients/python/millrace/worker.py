@@ -120,7 +120,7 @@ class Job:
     def raised(self, error: BaseException) -> Words:
         """The command for a handler that has raised this."""
         if isinstance(error, Snooze):
-            return self.released("DELAY", milliseconds(error.seconds))
+            return self.released("DELAY", error.milliseconds)
         if isinstance(error, asyncio.CancelledError):
             return self.released()
         if isinstance(error, Dead) and not error.remote:
@@ -147,8 +147,7 @@ class Worker:
         self.level: int = 2 if self._auto else int(concurrency)
         self._levels: dict[Word, int] = {}  # of each stage
         self.stopping = False
-        self._error: MillraceError | None = None  # that has ended it
-        self.running: dict[str, Job] = {}
+        self._error: Exception | None = None  # that has ended it
         #: Commands that are not sent yet, with the job that each of them ends.
         self.answers: collections.deque[tuple[Job | None, Words]] = collections.deque()
         self._flushing = False
@@ -158,6 +157,7 @@ class Worker:
         self._bell = client._bell()
         self._dozing = self._took = False  # until the bell rings; a job since the last look
         self._lock = threading.Lock()  # guards what follows
+        self.running: dict[str, Job] = {}
         self._jobs: collections.deque[Job] = collections.deque()  # that no slot has begun
         self._taking = False
         self._beginning = 0  # slots that are on their way
@@ -228,9 +228,10 @@ class Worker:
             return job.raised(error)
 
     def _ended(self, job: Job, words: Words) -> None:
-        if self.running.get(job.id) is job:  # else it was given back, or was taken again
-            self.answers.append((job, words))
-            del self.running[job.id]
+        with self._lock:
+            if self.running.get(job.id) is job:  # else it was given back, or was taken again
+                self.answers.append((job, words))
+                del self.running[job.id]
 
     # ---- Taking --------------------------------------------------------------------------------
 
@@ -245,8 +246,8 @@ class Worker:
             await self._wire.exchange([*self._requests(), (take, self._taken)],
                                       TAKE_SECONDS + SILENCE_SECONDS)
             self._pause, answered = 0.0, True
-        except MillraceError as error:
-            if error.lasting or not isinstance(error, (Unreachable, Stopped, Full)):
+        except Exception as error:
+            if not isinstance(error, (Unreachable, Stopped, Full)) or error.lasting:
                 self._error = error
                 self.stop()
                 return
@@ -314,6 +315,7 @@ class Worker:
             self.level = max(1, min(LEVEL_MOST, max(self._levels.values())))
         elif job and isinstance(reply, (Unreachable, Stopped)):
             self.answers.append((job, words))
+            self._bell.ring()
         elif isinstance(reply, MillraceError):
             about = f"job {job.id} of {job.stage}" if job else words[0]
             self._client._logger.log(logging.WARNING if isinstance(reply, Usage) else logging.INFO,
