@@ -349,8 +349,8 @@ static int cost(uint64_t events) {
         e.now_ns += (1000000 + (i * 7919 & 0xfffff)) / (level < 8 ? level : 8);
         climb_completed(&climb, e.now_ns / 1000000, level);
     }
-    lap_tell("feed climb", lap_end(start), events);
-    printf("struct tuner %zu bytes, struct climb %zu bytes\n", sizeof tuner, sizeof climb);
+    lap_tell("climb_feed", lap_end(start), events);
+    printf("tuner_bytes %zu\nclimb_bytes %zu\n", sizeof tuner, sizeof climb);
     return 0;
 }
 
