@@ -1,5 +1,5 @@
 // An engine in memory: a push that went to its inbox cannot be told from any other, and what only a
-// replay would need is not written. Plain pushes are those whose id nobody asks for.
+// replay would need is not written. Plain pushes are those whose id is not asked for.
 #include "api/handle.h"
 #include "base/mem.h"
 #include "engine/local.h"
