@@ -11,7 +11,7 @@
 #:   make lint       format, rules of the sources and clang-tidy; changes nothing
 #:   make check      lint, both compilers, faults of clusters, packages, sanitizers, coverage, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
 #:   make fuzz       every fuzzer, FUZZ_SECONDS=600 each
-#:   make soak       a server under full load and faults for SOAK_SECONDS=3600; report and plots in bench/results/
+#:   make soak       a server under full load and faults for SOAK_SECONDS=3600, or SOAK_NODES=3 nodes; report and plots in bench/results/
 #:   make mutants    tries every bug planted in the sources, or M=name, until a test finds it; writes the table in docs/testing.md
 #:   make install    into PREFIX (/usr/local), below DESTDIR
 #:   make deb        Debian packages in dist/: millrace, libmillrace0, libmillrace-dev
