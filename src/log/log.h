@@ -188,7 +188,7 @@ struct log_clock {
 
 // What concerns stream logs only (log_stream.h).
 struct log_stream_options {
-    uint64_t window_bytes; // kept in memory for readers; 0: 64 MiB
+    uint64_t window_bytes; // memory of batches that are kept for readers; 0: LOG_STREAM_WINDOW
     uint32_t beat_ms;      // how often an idle owner proves its ownership; 0: 2,000
     uint32_t close_ms;     // how long closing waits for the store; 0: 5,000
     // An owner that could not prove its ownership for so long has lost it for good, because another
@@ -238,7 +238,7 @@ struct log_options {
 };
 
 enum { LOG_SEGMENT = 64 << 20, LOG_FIRST_SEGMENT = 256 << 10, LOG_UNWRITTEN = 64 << 20 };
-enum { LOG_DIRECT = 512 << 10, LOG_RECENT = 16 << 20 };
+enum { LOG_DIRECT = 512 << 10, LOG_RECENT = 16 << 20, LOG_STREAM_WINDOW = 64 << 20 };
 
 // How many bytes of entries of this kind may be not durable, if `pushes` is the limit of pushes:
 // those stop first, then commits, then the cleaner.

@@ -385,7 +385,7 @@ static struct stream_log *stream_log_make(uint32_t shard, const struct log_optio
     for (l->shift = 10; UINT64_C(1) << l->shift < size && l->shift < STREAM_SHIFT_MAX;)
         l->shift++;
     if (!l->options.stream.window_bytes)
-        l->options.stream.window_bytes = STREAM_WINDOW;
+        l->options.stream.window_bytes = LOG_STREAM_WINDOW;
     if (!l->options.stream.beat_ms)
         l->options.stream.beat_ms = STREAM_BEAT_MS;
     if (!l->options.stream.close_ms)

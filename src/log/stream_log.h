@@ -31,7 +31,6 @@
 enum {
     STREAM_START = 64,          // no entry has position 0
     STREAM_BATCH = 2 << 20,     // a batch of this size takes no further group
-    STREAM_WINDOW = 64 << 20,   // bytes kept in memory for readers
     STREAM_BEAT_MS = 2000,      // how often an idle owner proves that it owns the stream
     STREAM_RETRY_MS = 50,       // the first pause before the store is tried again …
     STREAM_RETRY_MAX_MS = 1000, // … and the longest
@@ -119,6 +118,11 @@ static inline struct memory_batch *stream_batch_last(const struct stream_log *l)
 
 static inline uint64_t memory_batch_size(const struct memory_batch *b) {
     return b->heads.size + b->bodies.size;
+}
+
+// The memory it takes, which is more than its size if it is small or has grown.
+static inline uint64_t memory_batch_held(const struct memory_batch *b) {
+    return sizeof *b + b->heads.capacity + b->bodies.capacity;
 }
 
 // ---- log_stream.c; the lock is held -----------------------------------------------------------

@@ -119,7 +119,7 @@ void stream_window_shrink(struct stream_log *l) {
         struct memory_batch *b = ring_at(&l->batches, l->batches.first);
         if (l->window_bytes <= l->options.stream.window_bytes && b->batch.end > l->head)
             return;
-        l->window_bytes -= memory_batch_size(b);
+        l->window_bytes -= memory_batch_held(b);
         ring_shift(&l->batches);
         memory_batch_drop(b);
     }
@@ -135,7 +135,7 @@ static void batch_is_durable(struct stream_log *l, struct memory_batch *b) {
     stream_note_end(l, l->stored);
     l->unsent++;
     l->unsent_bytes -= memory_batch_size(b);
-    l->window_bytes += memory_batch_size(b);
+    l->window_bytes += memory_batch_held(b);
     l->in_doubt = l->full = false;
     stream_window_shrink(l);
     log_notify(&l->options, &l->lock, &l->done);

@@ -79,6 +79,8 @@ static int shard_options_of(struct group *g, const struct group_options *o, uint
     out->log.max_bytes = share_per_shard(o->log.max_bytes, g->count);
     out->log.recent_bytes =
         share_per_shard(o->log.recent_bytes ? o->log.recent_bytes : LOG_RECENT, g->count);
+    uint64_t window = o->log.stream.window_bytes ? o->log.stream.window_bytes : LOG_STREAM_WINDOW;
+    out->log.stream.window_bytes = share_per_shard(window, g->count);
     out->limits.max_bytes = share_per_shard(o->limits.max_bytes, g->count);
     out->limits.max_memory = share_per_shard(o->limits.max_memory, g->count);
     out->owner = o->owner ? o->owner(o->arg, index, g->count) : o->arg;

@@ -2,6 +2,7 @@
 // clock. test/log/log_test.c has the contract of every log; log_stream_random_test.c has histories
 // with all faults at once.
 #include "log/log_stream.h"
+#include "log/stream_log.h"
 #include "support/log_support.h"
 #include "support/sim_stream.h"
 
@@ -813,6 +814,27 @@ static void F33_doubts_are_resolved_while_others_read(void **state) {
     expect_replay(f, f->log, 0);
 }
 
+// D4: batches of one small entry take more memory than their bytes.
+static void D4_the_window_counts_the_memory_of_small_batches(void **state) {
+    struct fixture *f = *state;
+    f->options.stream.window_bytes = 16 << 10;
+    reopen(f);
+    while (f->next < 200) {
+        put(f, 1, 10);
+        await_last(f);
+    }
+    uint64_t calls = sim_store_calls(f->store, SIM_READ), kept = 0;
+    bool right;
+    for (uint64_t i = f->next; i-- > 0; kept++) {
+        assert_int_equal(sample_read(f->log, f->at[i], i, &right), 0);
+        assert_true(right);
+        if (sim_store_calls(f->store, SIM_READ) > calls)
+            break;
+    }
+    assert_true(kept > 0 && kept < 200);
+    assert_true(kept * sizeof(struct memory_batch) <= 16 << 10);
+}
+
 // H5: closing ends a call that the store never answers.
 static void H5_closing_does_not_wait_for_ever(void **state) {
     struct fixture *f = *state;
@@ -866,6 +888,7 @@ int main(void) {
         STORY(F51_every_allocation_may_fail_while_reading),
         STORY_WITH(setup_threads, one_append_is_in_flight_while_the_next_gathers),
         STORY_WITH(setup_threads, F33_doubts_are_resolved_while_others_read),
+        STORY(D4_the_window_counts_the_memory_of_small_batches),
         STORY_WITH(setup_threads, H5_closing_does_not_wait_for_ever),
     };
     return cmocka_run_group_tests_name("log_stream", tests, NULL, NULL);
