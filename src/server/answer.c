@@ -257,6 +257,10 @@ static int answer_dead(struct session *s, struct outcome *o) {
         err = fetch_look(s, o->shard, o->at, FETCH_BODY, b);
     if (err == MR_EAGAIN)
         return err;
+    if (err == MR_ENOMEM) { // the client can ask again
+        answer_error(s, err);
+        return 0;
+    }
     if (err < 0)
         buffer_clear(b);
     reply_error(&s->reply, code_name(CODE_DEAD), reasons_last(buffer_bytes(b)));
@@ -286,7 +290,7 @@ static int answer_result(struct session *s, struct outcome *o) {
     s->reply.out->size = before;
     if (err == MR_EAGAIN)
         return err;
-    answer_error(s, MR_EIO);
+    answer_error(s, err == MR_ENOMEM ? err : MR_EIO);
     return 0;
 }
 

@@ -462,8 +462,7 @@ static const char *read_reply(struct dialogue *d, int client) {
     return spelled;
 }
 
-// Whether the text is what the pattern says; an asterisk stands for anything.
-static bool fits(const char *pattern, const char *text) {
+bool reply_fits(const char *pattern, const char *text) {
     const char *asterisk = NULL, *from = NULL;
     while (*text) {
         if (*pattern == '*') {
@@ -484,7 +483,7 @@ static bool fits(const char *pattern, const char *text) {
 
 void expect_reply_at(struct dialogue *d, int client, const char *text, const char *file, int line) {
     const char *reply = read_reply(d, client), *wanted = number_jobs(d, text);
-    if (!reply || !fits(wanted, reply)) {
+    if (!reply || !reply_fits(wanted, reply)) {
         print_error("%s:%d: client %d should get\n    %s\nand gets\n    %s\n", file, line, client,
                     wanted, reply ? reply : "nothing");
         fail();

@@ -113,7 +113,8 @@ void send_in_pieces(struct dialogue *, int client, mr_bytes bytes, size_t size);
 void expect_reply_at(struct dialogue *, int client, const char *text, const char *file, int line);
 #define expect_no_reply(d, client) expect_no_reply_at(d, client, __FILE__, __LINE__)
 void expect_no_reply_at(struct dialogue *, int client, const char *file, int line);
-const char *next_reply(struct dialogue *, int client); // spelled; until the next call
+const char *next_reply(struct dialogue *, int client);   // spelled; until the next call
+bool reply_fits(const char *pattern, const char *reply); // an asterisk stands for anything
 // A field of a map among the values of one reply.
 void expect_field(struct dialogue *, int client, const char *name, const char *value);
 
