@@ -108,6 +108,17 @@ static int segment_skip(struct repair *r, const struct segment *s, struct stretc
     return repair_result(r, "skip a damaged stretch", err);
 }
 
+// Before the segment is changed, and durably: an index that is there is believed.
+static int index_remove(struct repair *r, uint64_t number) {
+    const struct disk *d = r->log->disk;
+    char path[LOG_PATH];
+    segment_path(path, r->log->dir, number, "idx");
+    int err = d->unlink(d, path);
+    if (err == 0)
+        err = d->sync_dir(d, r->log->dir);
+    return err == -ENOENT ? 0 : repair_result(r, "remove the index of a segment", err);
+}
+
 static int segment_rewrite(struct repair *r, const struct segment *s, bool last) {
     char path[LOG_PATH];
     struct survey v;
@@ -123,12 +134,11 @@ static int segment_rewrite(struct repair *r, const struct segment *s, bool last)
 
 static int segment_make_readable(struct repair *r, struct segment *s, bool last) {
     const struct disk *d = r->log->disk;
-    char path[LOG_PATH];
     int err = segment_keep(r, s->number, s->fd);
     if (err < 0)
         return repair_result(r, "keep a copy of a damaged segment", err);
-    segment_path(path, r->log->dir, s->number, "idx");
-    d->unlink(d, path);
+    if ((err = index_remove(r, s->number)) < 0)
+        return err;
     if (d->size(d, s->fd) < (int64_t)s->capacity)
         err = d->allocate(d, s->fd, 0, s->capacity);
     if (err == 0)
@@ -214,10 +224,9 @@ static int segment_replace(struct repair *r, uint64_t number, bool last) {
     uint64_t capacity = last ? UINT64_C(1) << r->log->shift : SEGMENT_SIZE_MIN;
     struct segment s = { .number = number, .capacity = capacity };
     path_make(temporary, r->log->dir, "spare-repair");
-    segment_path(path, r->log->dir, number, "idx"); // the index of the missing segment
-    int err = d->unlink(d, path);
-    if (err < 0 && err != -ENOENT)
-        return disk_failed(path, "remove", err);
+    int err = index_remove(r, number); // of the missing segment
+    if (err < 0)
+        return err;
     segment_path(path, r->log->dir, number, "seg");
     int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, DISK_FILE_MODE);
     if (fd < 0)
@@ -405,7 +414,7 @@ static int group_next(const struct log_given_up *g, struct walk *w, struct stret
 
 static int segment_give_up(struct repair *r, struct segment *s, const struct log_given_up *g) {
     const struct disk *d = r->log->disk;
-    char path[LOG_PATH], index[LOG_PATH];
+    char path[LOG_PATH];
     struct walk w = segment_walk(r->log, s, path, SEGMENT_START);
     struct stretch group;
     bool changed = false;
@@ -416,15 +425,14 @@ static int segment_give_up(struct repair *r, struct segment *s, const struct log
             err = repair_result(r, "keep a copy of a segment", err);
             break;
         }
-        if ((err = segment_skip(r, s, group)) < 0)
+        if ((!changed && (err = index_remove(r, s->number)) < 0) ||
+            (err = segment_skip(r, s, group)) < 0)
             break;
         changed = true;
     }
     walk_finish(&w);
     if (err < 0 || !changed)
         return err;
-    segment_path(index, r->log->dir, s->number, "idx");
-    d->unlink(d, index);
     r->out.segments++;
     return repair_result(r, "sync a repaired segment", d->sync(d, s->fd));
 }

@@ -282,6 +282,72 @@ static void F17_missing_segments_are_repaired(void **state) {
     }
 }
 
+static void expect_entries(struct fixture *f, const struct tally *expected) {
+    struct tally *t = calloc(1, sizeof *t);
+    start(f);
+    assert_int_equal(log_replay(f->log, tally_see, t), 0);
+    assert_memory_equal(t->at, expected->at, sizeof t->at);
+    stop(f);
+    free(t);
+}
+
+// Repairs a damaged store whose disk fails, or whose machine dies, at one call after another; a
+// second repair then leaves what a single one leaves.
+static void expect_repair_survives_faults(struct fixture *f) {
+    struct fixture whole = damaged_copy(f);
+    struct log_repair r;
+    struct tally *expected = calloc(1, sizeof *expected);
+    assert_int_equal(log_file_repair(dir, whole.options.disk, &r), 0);
+    uint64_t calls = sim_disk_calls(f->sim), last = sim_disk_calls(whole.sim);
+    start(&whole);
+    assert_int_equal(log_replay(whole.log, tally_see, expected), 0);
+    stop(&whole);
+    sim_disk_destroy(whole.sim);
+    assert_true(last > calls);
+    for (uint64_t call = calls + 1; call <= last; call++)
+        for (int how = 0; how <= SIM_SURVIVALS; how++) {
+            struct fixture d = damaged_copy(f);
+            bool dies = how < SIM_SURVIVALS;
+            if (dies)
+                sim_disk_crash_at(d.sim, call);
+            else
+                sim_disk_fail_at(d.sim, call, EIO);
+            int err = log_file_repair(dir, d.options.disk, &r);
+            assert_true(err == 0 || err == MR_EIO);
+            if (dies)
+                sim_disk_restart(d.sim, (enum sim_survival)how, call);
+            assert_int_equal(log_file_repair(dir, d.options.disk, &r), 0);
+            expect_entries(&d, expected);
+            sim_disk_destroy(d.sim);
+        }
+    free(expected);
+}
+
+// F22: damage of every kind: in an entry, in a header, a segment that is missing or zeroed, the
+// file of the store.
+static void F22_a_repair_on_a_failing_disk_can_be_repeated(void **state) {
+    struct fixture *f = *state;
+    uint64_t size;
+    start(f);
+    fill(f, 4);
+    stop(f);
+    for (int kind = 0; kind < 5; kind++) {
+        struct fixture d = damaged_copy(f);
+        if (kind == 0)
+            flip(&d, segment_path(1, "seg"), f->at[0] + 70);
+        else if (kind == 1)
+            flip(&d, segment_path(2, "seg"), 20);
+        else if (kind == 2)
+            sim_disk_remove(d.sim, segment_path(2, "seg"));
+        else if (kind == 3 && sim_disk_file(d.sim, segment_path(1, "seg"), &size))
+            blank(&d, segment_path(1, "seg"), 0, size);
+        else
+            flip(&d, "store/store", 10);
+        expect_repair_survives_faults(&d);
+        sim_disk_destroy(d.sim);
+    }
+}
+
 // Opens a damaged store: its entries are a prefix of what was appended, or opening is refused. Each
 // entry is the right one, or reading it is refused.
 static void expect_prefix_or_refused(struct fixture *f) {
@@ -364,6 +430,7 @@ int main(void) {
         ROW(F20_the_torn_rest_does_not_come_back),
         ROW(F21_zero_filled_tail),
         ROW(F22_bit_flip_in_the_middle_is_refused_and_repaired),
+        ROW(F22_a_repair_on_a_failing_disk_can_be_repeated),
         ROW(F22_damage_in_a_sealed_segment_is_reported_and_repaired),
         ROW(F23_every_byte_cut_or_flipped),
         ROW(F23_nothing_is_lost_silently_after_a_clean_end),
