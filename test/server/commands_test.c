@@ -114,6 +114,27 @@ static void F49_numbers_at_their_limits(void **state) {
     ask(d, 0, "PUSH s a ATTEMPTS 65535 DELAY 0 DEADLINE 1000000 ROOM 0", "\"*\"");
 }
 
+// T1: CLIENT and HELLO name what is wrong with their words.
+static void T1_settings_of_a_connection_are_checked(void **state) {
+    struct dialogue *d = *state;
+    static const char *const wrong[] = {
+        "CLIENT ID x",           "CLIENT GETNAME x", "CLIENT SETNAME", "CLIENT SETNAME 'a b'",
+        "CLIENT SETINFO LIB",    "CLIENT CANCELS",   "CLIENT UNBLOCK", "CLIENT UNBLOCK x",
+        "CLIENT CANCELS PLEASE", "HELLO 4",          "HELLO 3 AUTH x", "HELLO 3 SETNAME",
+        "HELLO 3 SETNAME 'a b'", "CLIENT BOGUS",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        send_line(d, 0, wrong[i]);
+        const char *reply = next_reply(d, 0);
+        if (reply[0] != '-')
+            print_error("%s: %s\n", wrong[i], reply);
+        assert_int_equal(reply[0], '-');
+    }
+    ask(d, 0, "CLIENT GETNAME", "\"\"");
+    ask(d, 0, "JOBS s PARKED KEY k", "-ERR PARKED cannot be combined with STATUS or KEY");
+    ask(d, 0, "JOBS s PARKED STATUS dead", "-ERR PARKED cannot be combined with STATUS or KEY");
+}
+
 // U15: durations of options have units as those of policies have; a bare number is milliseconds.
 static void U15_durations_may_have_units(void **state) {
     struct dialogue *d = *state;
@@ -480,6 +501,7 @@ static void PAUSE_of_a_key(void **state) {
     ask(d, 0, "CHANNELS s", "[[\"key\" \"k\" \"state\" \"parked\" *\"paused\" :1]]");
     ask(d, 0, "STAGES NAME s", "[[*\"held-by\" \"paused-keys\" *]]");
     ask(d, 0, "WHY s", "\"*RESUME s KEY k*");
+    ask(d, 0, "WHY #1", "\"Job * waits because its key 'k' is paused: RESUME s KEY k *\"");
     ask(d, 0, "RESUME s", "+OK");
     ask(d, 0, "TAKE s", "[]");
     ask(d, 0, "PAUSE s KEY ''", "-ERR *");
@@ -1178,6 +1200,8 @@ static void SCHEDULES_are_listed(void **state) {
     ask(d, 0, "SCHEDULES s FROM 'other c'",
         "-ERR FROM takes a schedule of the stage *, not 'other c'");
     ask(d, 0, "SCHEDULES unknown", "[]");
+    send_linef(d, 0, "SCHEDULES %0*d", STAGE_NAME_MOST + 1, 0); // no stage has such a name
+    expect_reply(d, 0, "[]");
     send_line(d, 0, "SCHEDULES");
     const char *all = next_reply(d, 0);
     assert_true(strstr(all, "\"a\"") && strstr(all, "\"b\"") && strstr(all, "\"c\""));
@@ -1531,6 +1555,7 @@ static const struct CMUnitTest any[] = {
     DIALOGUE(A10_STAGES_shows_counters_and_times),
     DIALOGUE(B6_STAGES_shows_how_long_jobs_run),
     DIALOGUE(U12_ends_are_counted_for_the_connection_that_took_the_job),
+    DIALOGUE(T1_settings_of_a_connection_are_checked),
     DIALOGUE(U15_durations_may_have_units),
     DIALOGUE(U15_rates_have_few_digits),
     DIALOGUE(U15_ATTEMPTS_0_is_the_policy_of_the_stage),
