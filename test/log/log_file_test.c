@@ -630,6 +630,22 @@ static void F25_disk_full_in_a_batch_is_final(void **state) {
     expect_numbers(f, 0, 1);
 }
 
+// What is collected for one sync may be more than a batch has room for at first. It begins within
+// a block of the disk.
+static void a_batch_grows_with_what_is_collected(void **state) {
+    struct fixture *f = *state;
+    f->options.segment_size = 8 << 20;
+    start(f);
+    push(f, 1, 100);
+    log_flush(f->log, true);
+    for (int i = 0; i < 50; i++)
+        push(f, 1 + (uint32_t)i % 3, 30000);
+    log_flush(f->log, true);
+    assert_int_equal(look(f->log).durable, look(f->log).tail);
+    die(f, SIM_DROP);
+    expect_numbers(f, 0, f->next);
+}
+
 static void F26_short_writes_are_continued(void **state) {
     struct fixture *f = *state;
     sim_disk_shorten(f->sim, 7);
@@ -793,6 +809,7 @@ int main(void) {
         ROW(F25_a_bound_on_bytes_is_a_full_disk),
         ROW(F25_it_clears_by_itself_with_a_writer),
         ROW(F25_disk_full_in_a_batch_is_final),
+        ROW(a_batch_grows_with_what_is_collected),
         ROW(F26_short_writes_are_continued),
         ROW(F27_read_only_filesystem),
         ROW(F31_two_owners_of_one_directory),

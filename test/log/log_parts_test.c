@@ -1,5 +1,5 @@
-// The parts that logs are made of: batches of streams as bytes that may be wrong, the real disk, and
-// stores for which there is no memory.
+// The parts that logs are made of: batches of streams as bytes that may be wrong, the real disk,
+// and stores for which there is no memory.
 #include "support/log_support.h"
 
 #include "log/board.h"
@@ -49,8 +49,7 @@ static void batch_make(struct batch_fixture *f) {
                                        .at = BATCH_AT,
                                        .before = BATCH_AT - 8 };
     f->batch = (struct stream_batch){ .at = BATCH_AT,
-                                      .end = BATCH_AT +
-                                             round_up_8(f->bodies.size + f->heads.size),
+                                      .end = BATCH_AT + round_up_8(f->bodies.size + f->heads.size),
                                       .bodies = buffer_bytes(&f->bodies) };
     assert_null(checked(f));
 }
@@ -92,10 +91,10 @@ static void F22_headers_that_do_not_fit_are_noticed(void **state) {
     batch_make(&f);
     const struct batch_header right = f.header;
     for (size_t i = 0; i < LENGTH(changes); i++) {
-        f.header = (struct batch_header){ right.shift, right.count + changes[i].count,
-                                          right.bodies_size + changes[i].bodies_size,
-                                          right.at + changes[i].at,
-                                          right.before + changes[i].before };
+        f.header =
+            (struct batch_header){ right.shift, right.count + changes[i].count,
+                                   right.bodies_size + changes[i].bodies_size,
+                                   right.at + changes[i].at, right.before + changes[i].before };
         assert_string_equal(checked(&f), "its header does not fit");
     }
     f.header = right;
@@ -144,7 +143,8 @@ static void F22_damaged_bodies_of_a_batch_are_noticed(void **state) {
     batch_finish(&f);
 }
 
-// F22: parts of a batch that are read alone are refused where no entry begins, or if they end early.
+// F22: parts of a batch that are read alone are refused where no entry begins, or if they end
+// early.
 static void F22_parts_of_a_batch_are_checked_alone(void **state) {
     (void)state;
     struct batch_fixture f;
@@ -212,6 +212,7 @@ static void few_segments_are_open_at_once(void **state) {
     (void)state;
     enum { SEGMENTS = 200, ENTRY = 700 };
     static uint64_t at[SEGMENTS];
+    static struct tally t;
     char parent[] = "/tmp/millrace-test-XXXXXX", dir[64];
     assert_non_null(mkdtemp(parent));
     snprintf(dir, sizeof dir, "%s/store/", parent); // a slash at the end does not matter
@@ -224,6 +225,10 @@ static void few_segments_are_open_at_once(void **state) {
             fail_msg("%s", error_text());
         log_flush(l, true);
     }
+    log_close(l); // what was written last would be read from memory
+    assert_int_equal(log_file_open(dir, &options, &l), 0);
+    assert_int_equal(log_replay(l, tally_see, &t), 0);
+    assert_int_equal(t.next, SEGMENTS);
     int before = descriptors(), most = 0;
     for (int round = 0; round < 2; round++)
         for (uint64_t i = 0; i < SEGMENTS; i++) {
