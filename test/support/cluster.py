@@ -57,8 +57,10 @@ class Cluster:
         wait_until(lambda: [self.owners().count(node) for node in self.nodes] == list(counts), f"nodes own {counts} shards")
 
     def end(self):
+        for node in self.nodes:  # all at once: none waits for another to take its shards
+            node.process.terminate()
         for node in self.nodes:
-            node.kill()
+            node.end()
 
 
 def shard_of(stage, shards):

@@ -13,6 +13,8 @@ import threading
 
 from tap import BUILD, MILLRACE, TIMEOUT_S, check, equal, top
 
+END_S = 5  # that a server has for an orderly end
+
 
 def path(name):
     return os.path.join(top, name)
@@ -62,7 +64,7 @@ class Server:
             where += ["--loops", LOOPS]
         self.command, self.more = [*through, MILLRACE, "serve", *where, *options], more
         self.process = None
-        atexit.register(self.kill)
+        atexit.register(self.end)
         self.start(ready)
 
     def start(self, ready=True):
@@ -143,6 +145,16 @@ class Server:
         if self.process:
             self.process.kill()
             self.process.wait()
+
+    def end(self):
+        """Ends it in whatever state it is: with SIGTERM, since a build for coverage writes its counts at an orderly
+        end; without its store it may not get there."""
+        if self.process:
+            self.process.terminate()
+            try:
+                self.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
 
     def __enter__(self):
         return self
