@@ -79,6 +79,7 @@ class Connection {
 
   /** Connects, and waits until the server has read its store. */
   async open(address, node, name) {
+    this.node = node;
     const timer = setTimeout(() => this.close('it does not answer'), GREETING_MS);
     try {
       const connected = this.#connect(address, node);

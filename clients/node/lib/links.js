@@ -33,9 +33,9 @@ class Links {
     for (const link of this.#open) link.close('the client was closed');
   }
 
-  /** A new connection to the first node that can be reached; throws the error of the last one. */
-  async connect() {
-    const { nodes } = this.address;
+  /** A new connection to this node, or the first one that can be reached; throws the error of the last one. */
+  async connect(only) {
+    const nodes = only ? [only] : this.address.nodes;
     for (let left = nodes.length - 1; ; left--) {
       if (this.#isClosed) throw Object.assign(new Unreachable('the client was closed'), { isLasting: true });
       for (const link of this.#open) if (link.closed) this.#open.delete(link);

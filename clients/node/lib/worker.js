@@ -1,5 +1,9 @@
 // Workers. One connection takes for all slots. What ends jobs leaves once in a turn of the event loop: in one write
 // with the next TAKE, or on the main connection while a TAKE waits.
+//
+// Where handlers are short a worker takes ahead: as many jobs beyond its free slots as a handler ends in about AHEAD_MS.
+// They are held until a slot is free. A handler that takes long all at once delays no other job: what has ended before
+// it is committed in the next turn, and what is held behind it goes back after HELD_MS.
 'use strict';
 
 const { setTimeout: sleep } = require('node:timers/promises');
@@ -7,13 +11,17 @@ const { pushWords, trace } = require('./client.js');
 const { fromBytes, milliseconds, toBytes } = require('./codec.js');
 const { BadBody, Cancelled, Dead, Denied, Draining, Full, MillraceError, Snooze, Unreachable, Usage, isLoss } =
   require('./errors.js');
-const { PAUSE_MOST_MS } = require('./links.js');
+const { PAUSE_MOST_MS, now } = require('./links.js');
 
 const TAKE_MS = 10_000; // a TAKE waits so long at most
 const LEVEL_MS = 250;
 const LEVEL_MOST = 1024;
 const UNBLOCK_MS = 20; // between attempts to end a TAKE that waits
 const STOPPED_MS = 1000; // for handlers to end whose jobs were given back
+const AHEAD_MS = 1;
+const AHEAD_MOST = 16;
+const HELD_MS = 5;
+const COMMITS_MOST = 1000; // of one DONEMANY
 
 /** A leased job. What it emits and its state are committed with its result, or not at all. */
 class Job {
@@ -87,7 +95,13 @@ class Worker {
   #grace;
   #lease;
   #link; // the connection that takes
-  #running = new Map(); // jobs by id
+  #jobs = new Map(); // by id: those that are leased
+  #held = []; // those of them that have not begun
+  #active = 0; // those that run
+  #begun = 0; // in all
+  #average = 8 * AHEAD_MS; // of the time that handlers took lately
+  #fillUntil = 0; // jobs begin in this turn until then
+  #looking; // the timer while jobs are held for longer than a turn
   #ended = []; // ends to be sent in this turn: [job, words]
   #answering = 0; // ends that were sent and not answered
   #isTurning = false;
@@ -97,7 +111,6 @@ class Worker {
   #drained; // called when nothing runs any more
   #beats; // the timer …
   #shortest = Infinity; // … and the lease that it is for
-  #isBusy = true; // whether a job was taken since the level was asked for
 
   constructor(links, stages, handler, { concurrency = 'auto', lease, grace = 30_000, ...rest }) {
     const isTuned = concurrency === 'auto';
@@ -122,6 +135,7 @@ class Worker {
   stop() {
     if (this.#isStopping) return;
     this.#isStopping = true;
+    this.#soon(); // what is held goes back
     this.#unblock();
   }
 
@@ -159,7 +173,7 @@ class Worker {
     this.#soon();
     await new Promise((_, reject) => {
       link.onClose = (error) => {
-        this.#cancel(this.#running.keys());
+        this.#cancel(this.#jobs.keys());
         if (!this.#isStopping) reject(error);
       };
       if (link.closed) reject(new Unreachable(link.closed));
@@ -172,26 +186,31 @@ class Worker {
     setImmediate(() => this.#turn());
   }
 
-  /** Once in a turn of the event loop in which jobs have ended. */
+  /** Once in a turn of the event loop in which jobs were taken or have ended. */
   #turn() {
     this.#isTurning = false;
-    const free = this.level - this.#running.size;
-    const takes = free > 0 && !this.#isTaking && !this.#isStopping && this.#link?.isOpen;
-    this.#commit(takes ? this.#link : this.#links.up);
-    if (takes) {
+    const free = this.level - this.#active;
+    const mayTake = this.#link?.isOpen && !this.#isTaking;
+    const link = mayTake ? this.#link : this.#links.up;
+    this.#commit(link);
+    if (mayTake && free > 0 && !this.#held.length && !this.#isStopping) {
       this.#isTaking = true;
-      const options = ['COUNT', free, 'WAIT', TAKE_MS, 'SLOTS', this.level, ...this.#lease];
-      this.#link.send(['TAKE', ...this.stages, ...options], (reply) => this.#taken(reply), TAKE_MS);
-      this.#link.flush();
+      const ahead = Math.min(AHEAD_MOST, Math.floor(AHEAD_MS / this.#average));
+      const options = ['COUNT', free + ahead, 'WAIT', TAKE_MS, 'SLOTS', this.level, ...this.#lease];
+      link.send(['TAKE', ...this.stages, ...options], (reply) => this.#taken(reply), TAKE_MS);
     }
-    if (!this.#running.size && !this.#answering) this.#drained?.();
+    link?.flush(); // before a handler computes
+    this.#fill();
+    if (this.#held.length) this.#looking ??= this.#lookLater();
+    if (!this.#jobs.size && !this.#answering && !this.#ended.length) this.#drained?.();
   }
 
   /** Before what follows the reply is read, such as the cancellation of one of its jobs. */
   #taken(reply) {
     this.#isTaking = false;
     if (!(reply instanceof MillraceError)) {
-      for (const row of reply) this.#begin(new Job(this, row));
+      for (const row of reply) this.#hold(new Job(this, row));
+      this.#fill();
       this.#soon();
     } else if (this.#link.isOpen) { // otherwise another one is opened
       if (!isLoss(reply) && !(reply instanceof Full)) return void this.#over(reply);
@@ -200,36 +219,73 @@ class Worker {
     }
   }
 
-  /** A TAKE that was sent may arrive after UNBLOCK: so this is repeated until it is answered. */
+  /** Ends a TAKE that waits, at its node: another one has other sessions. A TAKE that was sent may arrive after UNBLOCK,
+   *  so this is repeated until it is answered. */
   async #unblock() {
-    while (this.#isTaking) {
-      await this.report(['CLIENT', 'UNBLOCK', this.#link.session]);
-      if (this.#isTaking) await sleep(UNBLOCK_MS);
+    let other;
+    for (; this.#isTaking; await sleep(UNBLOCK_MS)) {
+      try {
+        if (!other?.isOpen) other = await this.#links.connect(this.#link.node);
+        await other.ask(['CLIENT', 'UNBLOCK', this.#link.session]);
+      } catch (error) {
+        this.#links.logger.info?.(`CLIENT UNBLOCK: ${error.message}`);
+      }
     }
+    other?.close('it is not needed');
     this.#over();
   }
 
   #cancel(ids) {
-    for (const id of ids) this.#running.get(id)?.cancel();
+    for (const id of ids) this.#jobs.get(id)?.cancel();
   }
 
   // ---- Running ---------------------------------------------------------------------------------
 
-  async #begin(job) {
-    if (this.#isStopping) return void this.#end(job, ['RELEASE', job.id, job.token]);
-    this.#isBusy = true;
-    this.#running.set(job.id, job);
+  #hold(job) {
+    this.#jobs.set(job.id, job);
+    this.#held.push(job);
     if (job.lease < this.#shortest) this.#beatWithin(job.lease);
+  }
+
+  /** Begins jobs while slots are free. After AHEAD_MS what has ended leaves before others begin. */
+  #fill(until = now() + AHEAD_MS) {
+    this.#fillUntil = until;
+    if (this.#isStopping) this.#giveBack(this.#held.splice(0));
+    while (this.#held.length && this.#active < this.level && now() < until) this.#begin(this.#held.shift());
+  }
+
+  async #begin(job) {
+    if (job.cancelled) return void this.#giveBack([job]);
+    const began = now();
     const given = job.meta?.traceparent;
     const parent = typeof given === 'string' ? given : undefined;
     let words;
+    this.#active++;
+    this.#begun++;
     try {
       const isSame = trace.getStore() === parent; // then no context is needed, which costs time
       words = job.commitWords(await (isSame ? this.#handler(job, job) : trace.run(parent, this.#handler, job, job)));
     } catch (error) {
       words = this.#failWords(job, error);
     }
-    if (this.#running.delete(job.id)) this.#end(job, words); // otherwise it was given back meanwhile
+    this.#active--;
+    this.#average += (now() - began - this.#average) / 8;
+    this.#end(job, words);
+    this.#fill(this.#fillUntil);
+  }
+
+  /** Gives back what is held if no job begins meanwhile. */
+  #lookLater() {
+    const begun = this.#begun;
+    return setTimeout(() => {
+      this.#looking = undefined;
+      if (this.#begun === begun) this.#giveBack(this.#held.splice(0));
+      this.#soon();
+    }, HELD_MS);
+  }
+
+  #giveBack(jobs) {
+    for (const job of jobs) this.#end(job, ['RELEASE', job.id, job.token]);
   }
 
   #failWords(job, error) {
@@ -244,34 +300,50 @@ class Worker {
   }
 
   #end(job, words) {
+    if (this.#jobs.get(job.id) !== job) return; // it was given back, or was taken again
+    this.#jobs.delete(job.id);
     this.#ended.push([job, words]);
     this.#soon();
   }
 
-  /** Sends what has ended, on this connection if possible, and again after a loss. */
+  /** Sends what has ended, on this connection if possible; plain commits together. */
   #commit(link) {
-    for (const [job, words] of this.#ended.splice(0)) {
-      const settle = (reply) => {
-        this.#answering--;
-        if (reply instanceof MillraceError) this.#refused(job, words, reply);
-        if (this.#drained) this.#soon();
-      };
-      const again = () => this.#links.ask(words).then(settle, settle);
-      this.#answering++;
-      try {
-        if (link) link.send(words, (reply) => (isLoss(reply) ? again() : settle(reply)));
-        else again();
-      } catch (error) {
-        settle(error); // the handler has emitted a word that cannot be encoded
-      }
+    const plain = [];
+    for (const end of this.#ended.splice(0)) {
+      if (end[1][0] === 'DONE' && end[1].length === 3 && plain.length < COMMITS_MOST) plain.push(end);
+      else this.#send(link, [end], end[1]);
     }
+    if (plain.length) this.#send(link, plain, ['DONEMANY', ...plain.flatMap(([job]) => [job.id, job.token])]);
+  }
+
+  #send(link, ends, words) {
+    const done = (reply) => ends.forEach((end, i) => this.#answered(end, Array.isArray(reply) ? reply[i] : reply));
+    this.#answering += ends.length;
+    try {
+      if (link) link.send(words, done);
+      else done(new Unreachable('there is no connection'));
+    } catch (error) {
+      done(error); // the handler has emitted a word that cannot be encoded
+    }
+  }
+
+  #answered([job, words], reply) {
+    const settle = (last) => {
+      this.#answering--;
+      if (last instanceof MillraceError) this.#refused(job, words, last);
+      if (this.#drained) this.#soon();
+    };
+    if (isLoss(reply)) this.#links.ask(words).then(settle, settle);
+    else settle(reply);
   }
 
   #refused(job, words, error) {
     const text = `${error.name}: ${error.message}`;
     this.#links.logger[error instanceof Usage ? 'warn' : 'info']?.(`job ${job.id} of ${job.stage}: ${text}`);
     const isFault = [Denied, Draining, Full, Usage].some((type) => error instanceof type); // of the handler
-    if (isFault && words[0] !== 'FAIL') this.#end(job, ['FAIL', job.id, job.token, text]);
+    if (!isFault || words[0] === 'FAIL') return;
+    this.#ended.push([job, ['FAIL', job.id, job.token, text]]);
+    this.#soon();
   }
 
   // ---- Beats and the level ---------------------------------------------------------------------
@@ -291,16 +363,17 @@ class Worker {
     this.#shortest = lease;
     clearInterval(this.#beats);
     this.#beats = setInterval(() => {
-      const words = [...this.#running.values()].flatMap(({ id, token }) => [id, token]);
+      const words = [...this.#jobs.values()].flatMap(({ id, token }) => [id, token]);
       if (words.length) this.report(['BEAT', ...words]);
     }, lease / 3);
   }
 
   /** The level is learned from jobs that end. */
   async #followLevel() {
+    let begun = -1;
     for (; !this.#isStopping; await sleep(LEVEL_MS, undefined, { ref: false })) {
-      if (!this.#isBusy && !this.#running.size) continue;
-      this.#isBusy = false;
+      if (this.#begun === begun && !this.#jobs.size) continue;
+      begun = this.#begun;
       try {
         const main = await this.#links.main();
         const levels = await Promise.all(this.stages.map((stage) => main.ask(['LEVEL', stage])));
@@ -316,11 +389,9 @@ class Worker {
 
   async #drain() {
     await this.#idleWithin(this.#grace);
-    for (const job of this.#running.values()) { // what still runs goes back, uncounted
-      this.#running.delete(job.id);
-      this.#end(job, ['RELEASE', job.id, job.token]);
-      job.cancel();
-    }
+    const left = [...this.#jobs.values()]; // what still runs goes back, uncounted
+    this.#giveBack(left);
+    for (const job of left) job.cancel();
     await this.#idleWithin(STOPPED_MS);
   }
 
