@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
-from typing import Any, Callable, Coroutine
+from typing import Any, Callable, Coroutine, Generator
 
 from . import worker as workers
 from .client import GREETING_SECONDS, Commands, Epic
@@ -76,10 +76,30 @@ class LoopBell:
         self._rung.clear()
 
 
+class InContext:
+    """Runs a coroutine in another context than that of the task, in which nothing is left of the
+    jobs before it. Calls `on_wait` whenever it waits."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context,
+                 on_wait: Callable[[], None]) -> None:
+        self._coroutine, self._context, self._on_wait = coroutine, context, on_wait
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step, value = self._coroutine.send, None
+        while True:
+            try:
+                future = self._context.run(step, value)
+            except StopIteration as end:
+                return end.value
+            self._on_wait()
+            try:
+                step, value = self._coroutine.send, (yield future)
+            except BaseException as error:
+                step, value = self._coroutine.throw, error
+
+
 class AsyncMillrace(Commands):
     """A client. It connects when it is first used; `async with` closes it."""
-
-    _slots_stay = False
 
     def __init__(self, url: str | None = None, **options: Any) -> None:
         super().__init__(url, **options)
@@ -112,12 +132,14 @@ class AsyncMillrace(Commands):
 
     async def _invoke(self, handler: Callable[..., Any], job: workers.Job) -> Any:
         """A coroutine function runs in the task of its slot, another one in a thread."""
+        context = contextvars.copy_context()
         if not is_coroutine_function(handler):
+            job._worker.more()
             return await asyncio.get_running_loop().run_in_executor(
-                self._threads, contextvars.copy_context().run, handler, job)
+                self._threads, context.run, handler, job)
         job.on_stop = getattr(asyncio.current_task(), "cancel")
         try:
-            return await handler(job)
+            return await InContext(handler(job), context, job._worker.more)
         finally:
             job.on_stop = None  # a cancellation that comes now is too late
 

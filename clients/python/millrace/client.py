@@ -68,7 +68,6 @@ class Client:
     _sleep: Callable[[float], Awaitable[None]]
     _bell: Callable[[], Any]  # something with ring(), for any thread, and wait(seconds)
     _spawn: Callable[[Coroutine[Any, Any, None]], None]  # runs it beside the caller
-    _slots_stay = True  # or a slot has one job, so that each has its own context
     _invoke: Callable[[Callable[..., Any], Any], Awaitable[Any]]  # a handler in its own context
 
     def __init__(self, url: str | None = None, *, token: str | None = None,
@@ -121,6 +120,7 @@ class Client:
                 raise
             raise Incompatible(f"{where} does not speak the protocol of this library: {error}; "
                                "connect to a Millrace server of version 0.2 or later") from None
+        wire.node = host, port
         self._logger.debug("connected to %s", where)
         return wire
 

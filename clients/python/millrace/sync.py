@@ -81,7 +81,8 @@ class ThreadWire(Wire):
         self._reading = threading.Lock()
         self._tls = isinstance(sock, ssl.SSLSocket)
         # A TLS connection must not be written while it is read.
-        self._receiving = self._sending if self._tls else contextlib.nullcontext()
+        self._receiving: contextlib.AbstractContextManager[Any] = (
+            self._sending if self._tls else contextlib.nullcontext())
         sock.settimeout(None)
         if os.name == "posix":  # else a server that is silent is not given up
             for option, seconds in ((socket.SO_RCVTIMEO, CHECK_SECONDS),
@@ -290,6 +291,7 @@ class Millrace(Client):
         time.sleep(seconds)
 
     async def _invoke(self, handler: Callable[..., Any], job: Job) -> Any:
+        job._worker.more()  # before it blocks
         return contextvars.copy_context().run(handler, job)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:

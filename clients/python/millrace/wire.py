@@ -171,7 +171,7 @@ class Wire:
 
     def __init__(self, on_push: OnPush = None) -> None:
         self.why = ""  # it was closed
-        self.session = ""
+        self.session, self.node = "", ("", 0)
         self.waiting: collections.deque[tuple[OnReply, float]] = collections.deque()  # until when
         self._on_push = on_push
         self._sending = threading.RLock()  # guards the order of requests

@@ -1,12 +1,17 @@
 """Workers: one connection takes jobs for all slots, and slots run them.
 
 A slot is a thread or a task. It runs a job that was taken; if there is none and no other slot takes,
-it takes; else it ends. So a handler that returns at once needs no switch between threads. A slot
-that begins a job begins another slot if there is more to do. With asyncio a slot runs one job, in
-whose context nothing is left of another one, and then takes.
+it takes; else it ends. So a handler that returns at once needs no switch between threads or tasks.
+Before a handler blocks its thread, or when it waits in its task, the slot begins another one if
+there is more to do.
 
 What answers a job waits in a queue. If a TAKE is sent next, the queue leaves before it in the same
 write; if one waits in the server already, the queue leaves on the connection of the client.
+
+Where handlers are short a worker takes ahead: as many jobs beyond its free slots as a handler ends
+in about AHEAD_SECONDS. They are held until a slot is free. A handler that takes long all at once
+delays no other job: what has ended before it is committed at the next look, and what is held behind
+it goes back after HELD_SECONDS.
 """
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ import collections
 import contextlib
 import json
 import logging
+import math
 import threading
 import time
 import traceback
@@ -29,6 +35,8 @@ from .wire import (SILENCE_SECONDS, Push, Request, Wire, Word, encode, from_byte
 
 TAKE_SECONDS = 10.0  # a TAKE waits so long at most
 TICK_SECONDS, DRAIN_TICK_SECONDS = 0.05, 0.005  # between looks at the jobs that run
+LOOK_SECONDS = 0.002  # the same, while jobs are taken ahead
+AHEAD_SECONDS, AHEAD_MOST, HELD_SECONDS = 0.001, 16, 0.005
 LEVEL_SECONDS = 0.25
 COMMITTED_TOGETHER = 1000
 LEVEL_MOST = 1024
@@ -155,12 +163,16 @@ class Worker:
         self._pause = 0.0  # before the next attempt to take
         self._beat_at = self._level_at = 0.0
         self._bell = client._bell()
-        self._dozing = self._took = False  # until the bell rings; a job since the last look
+        self._tick = math.inf  # until the next look
+        self._took = self._ahead = False  # a job, or more than slots were free, since the last look
+        self._average = 8 * AHEAD_SECONDS  # of the time that handlers took lately
+        self._begun_at = self._flush_at = 0.0  # the latest job; when answers leave in any case
+        self._unblocker: Wire | None = None
         self._lock = threading.Lock()  # guards what follows
-        self.running: dict[str, Job] = {}
-        self._jobs: collections.deque[Job] = collections.deque()  # that no slot has begun
-        self._taking = False
-        self._beginning = 0  # slots that are on their way
+        self.jobs: dict[str, Job] = {}  # that are leased
+        self._held: collections.deque[Job] = collections.deque()  # those that no slot has begun
+        self._active = 0  # those that run
+        self._taking = self._beginning = False  # a slot takes; a slot is on its way
 
     def stop(self) -> None:
         """Takes no more; what runs goes on. From any thread."""
@@ -172,11 +184,11 @@ class Worker:
         try:
             while not self.stopping:
                 await self._keep()
-                self._dozing = True  # before the look, so that a job that is taken after it rings
-                self._dozing = not (self.running or self.answers or self._took)
-                self._took = False
-                await self._bell.wait(None if self._dozing else TICK_SECONDS)
-                self._dozing = False
+                self._tick = math.inf  # so that a job that is taken from now on rings
+                busy = self.jobs or self.answers or self._took
+                self._tick = LOOK_SECONDS if self._ahead else TICK_SECONDS if busy else math.inf
+                self._took, self._ahead = False, bool(self._held)
+                await self._bell.wait(None if self._tick == math.inf else self._tick)
         finally:
             await self._drain()
         if self._error:
@@ -186,41 +198,44 @@ class Worker:
 
     @property
     def free(self) -> int:
-        return 0 if self.stopping else self.level - len(self.running)
+        return 0 if self.stopping else self.level - self._active
 
-    def _more(self) -> None:
-        """Begins slots if there is something to do that no slot does."""
+    def more(self) -> None:
+        """Begins a slot if there is something to do that no slot does; it may begin the next one."""
         with self._lock:
-            needed = len(self._jobs) + (not self._taking and self.free > 0)
-            if self._client._slots_stay:  # the next one begins another, if it is still needed
-                needed = min(needed, 1)
-            needed -= self._beginning
-            self._beginning += max(0, needed)
-        for _ in range(needed):
-            self._client._spawn(self._slot())
+            if self._beginning or self.free <= 0 or (self._taking and not self._held):
+                return
+            self._beginning = True
+        self._client._spawn(self._slot())
 
     async def _slot(self) -> None:
-        fresh, stays = True, self._client._slots_stay
-        with self._lock:
-            self._beginning -= 1
+        self._beginning = False
         while True:
             with self._lock:
-                job = self._jobs.popleft() if self._jobs and fresh else None
-                if not job and (self._taking or self.free <= 0 or not fresh and self._beginning):
+                if self.free <= 0 or (self._taking and not self._held):
                     return
+                job = self._held.popleft() if self._held else None
                 self._taking |= not job
-            fresh = stays
+                self._active += job is not None
             if not job:
                 await self._take()
                 continue
-            self._more()
-            self._ended(job, await self._handle(job))
-            if self._taking or self.free <= 0 or (self._jobs and stays):
+            began = self._begun_at = time.monotonic()
+            words = await self._handle(job)
+            now = time.monotonic()
+            self._average += (now - began - self._average) / 8
+            with self._lock:
+                self._active -= 1
+            self._ended(job, words)
+            if self._taking or self.free <= 0 or (self._held and now > self._flush_at):
                 await self._flush()
+                self._flush_at = time.monotonic() + AHEAD_SECONDS
+            if job.cancelled:  # so that no other job has the task that was cancelled
+                return self.more()
 
     async def _handle(self, job: Job) -> Words:
         try:
-            if self.stopping or job.cancelled:
+            if job.cancelled:
                 return job.released()
             trace.set(job.meta.get("traceparent") if isinstance(job.meta, dict) else None)
             return job.done(await self._client._invoke(self._handler, job))
@@ -229,9 +244,16 @@ class Worker:
 
     def _ended(self, job: Job, words: Words) -> None:
         with self._lock:
-            if self.running.get(job.id) is job:  # else it was given back, or was taken again
+            if self.jobs.get(job.id) is job:  # else it was given back, or was taken again
                 self.answers.append((job, words))
-                del self.running[job.id]
+                del self.jobs[job.id]
+
+    def _give_back(self) -> None:
+        """Releases what is held."""
+        with contextlib.suppress(IndexError):  # a slot may begin the last one
+            while True:
+                job = self._held.popleft()
+                self._ended(job, job.released())
 
     # ---- Taking --------------------------------------------------------------------------------
 
@@ -241,7 +263,8 @@ class Worker:
         try:
             if not self._wire or self._wire.why:
                 self._wire = await self._client._dial(self._pushed)
-            take = encode_once("TAKE", *self.stages, "COUNT", max(1, self.free), "WAIT",
+            ahead = min(AHEAD_MOST, int(AHEAD_SECONDS / self._average))
+            take = encode_once("TAKE", *self.stages, "COUNT", max(1, self.free) + ahead, "WAIT",
                                milliseconds(TAKE_SECONDS), "SLOTS", self.level, *self._lease)
             await self._wire.exchange([*self._requests(), (take, self._taken)],
                                       TAKE_SECONDS + SILENCE_SECONDS)
@@ -263,25 +286,26 @@ class Worker:
         if isinstance(reply, MillraceError):
             return
         self._taking = False
+        now = time.monotonic()
+        self._begun_at, self._flush_at = now, now + AHEAD_SECONDS
         for row in reply:
             job = Job(self, row)
-            self.running[job.id] = job
-            self._jobs.append(job)
-            self._beat_at = min(self._beat_at, time.monotonic() + job.lease / 3)
+            self.jobs[job.id] = job
+            self._held.append(job)
+            self._beat_at = min(self._beat_at, now + job.lease / 3)
             self._took = True
-        if self._dozing and self._took:
+        self._ahead |= len(self._held) > self.free
+        if self._took and self._tick > (LOOK_SECONDS if self._ahead else TICK_SECONDS):
             self._bell.ring()
-        if not self._client._slots_stay:
-            self._more()
 
     def _pushed(self, message: Push) -> None:
         if message[0] == "closed":  # leases end with their connection
-            self._stop_jobs(list(self.running))
+            self._stop_jobs(list(self.jobs))
         elif readable(message[0]) == "cancel":
             self._stop_jobs(message[1:])
 
     def _stop_jobs(self, ids: list[Any]) -> None:
-        for job in filter(None, map(self.running.get, map(readable, ids))):
+        for job in filter(None, map(self.jobs.get, map(readable, ids))):
             job.stop()
 
     # ---- Answering -----------------------------------------------------------------------------
@@ -346,30 +370,44 @@ class Worker:
         now = time.monotonic()
         if self._wire:
             self._wire.poll()
-        if self.stopping and self._taking and self._wire:
-            self.answers.append((None, ("CLIENT", "UNBLOCK", self._wire.session)))
-        if self.running and now >= self._beat_at:
-            jobs = list(self.running.values())
+        if self.stopping:
+            await self._unblock()
+        if self.stopping or now - self._begun_at > HELD_SECONDS:
+            self._give_back()
+        if self.jobs and now >= self._beat_at:
+            jobs = list(self.jobs.values())
             beat = ("BEAT", *(word for job in jobs for word in (job.id, job.token)))
             self.answers.append((None, beat))
             self._beat_at = now + min(job.lease for job in jobs) / 3
         if self._auto and now >= self._level_at and not self.answers:
             self._level_at = now + LEVEL_SECONDS
             self.answers.extend((None, ("LEVEL", stage)) for stage in self.stages)
-        await self._flush()
-        self._more()
+        if self.stopping or now - self._begun_at > AHEAD_SECONDS:  # else they leave with a TAKE
+            await self._flush()
+        self.more()
+
+    async def _unblock(self) -> None:
+        """Ends a TAKE that waits, at its node: another one has other sessions."""
+        if not self._taking or not self._wire or self._wire.why:
+            return
+        try:
+            if not self._unblocker or self._unblocker.why:
+                self._unblocker = await self._client._dial_node(*self._wire.node, None)
+            await self._unblocker.ask("CLIENT", "UNBLOCK", self._wire.session)
+        except MillraceError as error:
+            self._client._logger.info("CLIENT UNBLOCK: %s", error)
 
     async def _drain(self) -> None:
         """Stops taking, waits for what runs for the grace, and gives the rest back."""
         self.stopping = True
         for seconds in self._grace, RELEASE_SECONDS:
             until = time.monotonic() + seconds
-            while time.monotonic() < until and (self.running or self._taking or self._flushing
+            while time.monotonic() < until and (self.jobs or self._taking or self._flushing
                                                 or (self.answers and not self._error)):
                 await self._keep()
                 await self._bell.wait(DRAIN_TICK_SECONDS)
-            for job in list(self.running.values()):  # what still runs goes back, uncounted
+            for job in list(self.jobs.values()):  # what still runs goes back, uncounted
                 self._ended(job, job.released())
                 job.stop()
-        if self._wire:
-            self._wire.close()
+        for wire in filter(None, (self._wire, self._unblocker)):
+            wire.close()
