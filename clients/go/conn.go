@@ -37,8 +37,8 @@ type conn struct {
 	ends     map[string][]chan any // by id, where the ends of called jobs go; only the reader uses it
 	ctx      context.Context       // ends when it is closed
 	end      context.CancelFunc
-	requests chan *request // to be written
-	waiting  chan *request // to be answered
+	requests chan []*request // to be written, each list together
+	waiting  chan *request   // to be answered
 	closing  sync.Once
 	why      error // it is closed
 }
@@ -54,7 +54,7 @@ type request struct {
 
 func newConn(ctx context.Context, socket net.Conn, node string, onCancel func(any)) *conn {
 	c := &conn{socket: socket, node: node, onCancel: onCancel, ends: make(map[string][]chan any),
-		requests: make(chan *request, 256), waiting: make(chan *request, waitingMost)}
+		requests: make(chan []*request, 256), waiting: make(chan *request, waitingMost)}
 	c.ctx, c.end = context.WithCancel(ctx)
 	go c.read()
 	go c.write()
@@ -64,16 +64,30 @@ func newConn(ctx context.Context, socket net.Conn, node string, onCancel func(an
 // send sends a command and waits for its reply; wait and landed are those of the request.
 func (c *conn) send(ctx context.Context, wait time.Duration, landed func(any) error,
 	words ...any) (any, error) {
-	text, err := encode(words)
+	r, err := newRequest(wait, landed, words)
 	if err != nil {
 		return nil, err
 	}
-	r := &request{text: text, wait: wait, landed: landed, answer: make(chan any, 1)}
+	c.post(ctx, r)
+	return c.reply(ctx, r)
+}
+
+func newRequest(wait time.Duration, landed func(any) error, words []any) (*request, error) {
+	text, err := encode(words)
+	return &request{text: text, wait: wait, landed: landed, answer: make(chan any, 1)}, err
+}
+
+// post sends commands in one write, if there is a connection.
+func (c *conn) post(ctx context.Context, requests ...*request) {
 	select {
-	case c.requests <- r:
+	case c.requests <- requests:
 	case <-c.ctx.Done():
 	case <-ctx.Done():
 	}
+}
+
+// reply waits for the reply to a command that was posted.
+func (c *conn) reply(ctx context.Context, r *request) (any, error) {
 	select {
 	case answer := <-r.answer:
 		return split(answer)
@@ -97,15 +111,20 @@ func (c *conn) write() {
 	out := bufio.NewWriterSize(c.socket, writeSize)
 	for {
 		select {
-		case r := <-c.requests:
-			if r.wait >= 0 {
-				r.late = time.AfterFunc(r.wait+replyTime, c.giveUp)
+		case requests := <-c.requests:
+			var err error
+			for _, r := range requests {
+				if r.wait >= 0 {
+					r.late = time.AfterFunc(r.wait+replyTime, c.giveUp)
+				}
+				select {
+				case c.waiting <- r:
+				case <-c.ctx.Done():
+				}
+				if err == nil {
+					_, err = out.Write(r.text)
+				}
 			}
-			select {
-			case c.waiting <- r:
-			case <-c.ctx.Done():
-			}
-			_, err := out.Write(r.text)
 			if len(c.requests) == 0 {
 				runtime.Gosched() // others may send now, too
 			}

@@ -144,6 +144,8 @@ func TestURLs(t *testing.T) {
 		"unix:/run/a@b":             {"unix:/run/a@b", "default", "", false},
 		"unix:a":                    {"unix:a", "default", "", false},
 		"unix:///run/a":             {"unix:/run/a", "default", "", false},
+		"unix://ci:s%2F@/run/a":     {"unix:/run/a", "ci", "s/", false},
+		"unix://secret@/run/a":      {"unix:/run/a", "default", "secret", false},
 	} {
 		c, err := Open(text)
 		if err != nil {
@@ -462,11 +464,13 @@ func taken(id, token string, attempt int) string {
 }
 
 func TestACancellationRightBehindItsJobIsNotMissed(t *testing.T) {
+	stopped := make(chan struct{}, 1)
 	url := fake(t, func(words []string) string {
 		if words[0] == "TAKE" {
 			return "*1\r\n" + taken("1", "a", 1) + ">2\r\n+cancel\r\n$1\r\n1\r\n"
 		}
 		if words[0] == "RELEASE" {
+			signal(stopped)
 			return "+OK\r\n"
 		}
 		return greeting(words)
@@ -475,10 +479,8 @@ func TestACancellationRightBehindItsJobIsNotMissed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped := make(chan struct{}, 1)
 	handler := func(ctx context.Context, job *Job) (any, error) {
 		<-ctx.Done()
-		signal(stopped)
 		return nil, ctx.Err()
 	}
 	ctx, stop := context.WithCancel(context.Background())

@@ -1,6 +1,11 @@
-// Workers. One connection takes jobs for all handlers; each job runs in a goroutine, and is
-// answered on the connection that the client uses for all else, which carries beats and progress,
-// too. A handler that has ended makes room for the next job before its commit is answered.
+// Workers. One connection takes jobs for all slots; a slot is a goroutine that runs jobs one after
+// another. What ends jobs leaves in one write with the next TAKE, or, while one waits, on the
+// connection that the client uses for all else, which carries beats and progress, too.
+//
+// Where handlers are short a worker takes ahead: as many jobs beyond its free slots as a handler
+// ends in about aheadTime. They are held until a slot is free. A handler that takes long all at
+// once delays no other job: what has ended before it is committed after aheadTime, and what is held
+// behind it goes back after heldTime.
 
 package millrace
 
@@ -9,10 +14,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -25,6 +30,9 @@ const (
 	defaultGrace   = 30 * time.Second
 	releaseTime    = 2 * time.Second
 	outputMost     = 4096
+	aheadTime      = time.Millisecond
+	aheadMost      = 16
+	heldTime       = 5 * time.Millisecond
 )
 
 // Handler runs a job. The result, nil for none, is committed with what the job has emitted and its
@@ -50,10 +58,25 @@ type worker struct {
 	taking  *link
 	wake    chan struct{} // signals a change of what follows
 
-	mu     sync.Mutex    // guards what follows
-	jobs   map[*Job]bool // that are not answered
-	active int           // those of them that run
-	level  int           // how many should run
+	mu       sync.Mutex    // guards what follows
+	jobs     map[*Job]bool // that are not answered
+	held     []*Job        // those of them that have not begun
+	ended    []ending      // what is to be sent
+	active   int           // slots that run jobs
+	level    int           // how many should run
+	waits    bool          // a TAKE was sent and not answered
+	begun    int           // jobs, in all
+	average  time.Duration // that handlers took lately
+	shortest time.Duration // lease
+	late     *time.Timer   // for what has ended
+	look     *time.Timer   // for what is held
+	beats    *time.Timer
+}
+
+// ending is the command that ends a job.
+type ending struct {
+	job   *Job
+	words []any
 }
 
 // Work takes jobs of stages and runs the handler for each, until the context ends. Then it takes
@@ -71,7 +94,12 @@ func (c *Client) Work(ctx context.Context, stages []string, handler Handler,
 	work, quit := context.WithCancel(mixed{c.ctx, ctx})
 	defer quit()
 	w := &worker{client: c, stages: stages, handler: handler, lease: o.Lease, level: o.Concurrency,
-		stop: stop, work: work, wake: make(chan struct{}, 1), jobs: make(map[*Job]bool)}
+		stop: stop, work: work, wake: make(chan struct{}, 1), jobs: make(map[*Job]bool),
+		average: 8 * aheadTime, shortest: math.MaxInt64}
+	w.late, w.beats = time.AfterFunc(time.Hour, w.commitApart), time.AfterFunc(time.Hour, w.beat)
+	w.look = time.AfterFunc(time.Hour, func() {})
+	defer w.late.Stop()
+	defer w.beats.Stop()
 	w.taking = c.link(work, w.cancelled)
 	if w.level == 0 {
 		w.level = startLevel
@@ -131,8 +159,9 @@ func (w *worker) takeAll() error {
 	var count, level int
 	free := func() bool {
 		level = w.level
-		count = least(least(level-w.active, takenTogether), unansweredMost-len(w.jobs))
-		return count > 0
+		ahead := least(int(aheadTime/(w.average+1)), aheadMost)
+		count = least(least(level-w.active+ahead, takenTogether), unansweredMost-len(w.jobs))
+		return level > w.active && len(w.held) == 0 && count > 0
 	}
 	for w.await(w.stop, free) && w.stop.Err() == nil {
 		_, err := w.taking.try(w.stop, func(conn *conn) (any, error) {
@@ -160,24 +189,82 @@ func (w *worker) take(conn *conn, count, level int) error {
 	}
 	// Jobs begin before the next message is read, which may cancel one of them. The command is not
 	// ended by w.stop: a reply that comes after the stop may have jobs, which are given back.
-	_, err := conn.send(w.work, waitPiece, func(reply any) error {
-		rows, _ := reply.([]any)
-		for _, row := range rows {
-			job, err := jobOf(row)
-			if err != nil {
-				return err
-			}
-			w.begin(conn, job)
-		}
-		return nil
-	}, words...)
+	take, err := newRequest(waitPiece, func(reply any) error {
+		return w.taken(conn, reply)
+	}, words)
+	if err != nil {
+		return err
+	}
+	w.commit(conn, take)
+	_, err = conn.reply(w.work, take)
+	w.change(func() { w.waits = false })
 	return err
+}
+
+func (w *worker) taken(conn *conn, reply any) error {
+	rows, _ := reply.([]any)
+	jobs := make([]*Job, 0, len(rows))
+	for _, row := range rows {
+		job, err := jobOf(row)
+		if err != nil {
+			return err
+		}
+		ctx := WithTrace(conn.ctx, job.trace()) // the lease ends with the connection
+		if job.worker = w; job.Deadline.IsZero() {
+			job.ctx, job.stop = context.WithCancel(ctx)
+		} else {
+			job.ctx, job.stop = context.WithDeadline(ctx, job.Deadline)
+		}
+		jobs = append(jobs, job)
+	}
+	w.change(func() {
+		w.waits, w.held = false, append(w.held, jobs...)
+		for _, job := range jobs {
+			w.jobs[job] = true
+			if job.lease < w.shortest {
+				w.shortest = job.lease
+				w.beats.Reset(job.lease / 3)
+			}
+		}
+		for n := least(len(w.held), w.level-w.active); n > 0; n-- {
+			w.active++
+			go w.slot()
+		}
+		if len(w.held) > w.active {
+			w.lookLater()
+		}
+	})
+	return nil
+}
+
+// lookLater gives back what is held if no job begins for heldTime. w.mu is locked.
+func (w *worker) lookLater() {
+	begun := w.begun
+	w.look.Stop()
+	w.look = time.AfterFunc(heldTime, func() {
+		w.change(func() {
+			if w.begun == begun {
+				w.giveBack()
+			} else if len(w.held) > 0 {
+				w.lookLater()
+			}
+		})
+	})
+}
+
+// giveBack releases what is held. w.mu is locked.
+func (w *worker) giveBack() {
+	for _, job := range w.held {
+		w.end(job, job.command("RELEASE"))
+	}
+	w.held = nil
 }
 
 // unblock ends the TAKE that waits when the worker stops, until the context ends: it may not be at
 // the server yet. It asks the node of that connection, since another one has other sessions.
 func (w *worker) unblock(ctx context.Context) {
 	<-w.stop.Done()
+	w.change(w.giveBack)
 	var via *conn
 	conn, err := w.taking.get(ctx)
 	if err == nil {
@@ -222,35 +309,56 @@ func (w *worker) followLevel() {
 
 // ---- Running ------------------------------------------------------------------------------------
 
-func (w *worker) begin(conn *conn, job *Job) {
-	ctx := WithTrace(conn.ctx, job.trace()) // the lease ends with the connection
-	if job.Deadline.IsZero() {
-		job.ctx, job.stop = context.WithCancel(ctx)
-	} else {
-		job.ctx, job.stop = context.WithDeadline(ctx, job.Deadline)
+// slot runs jobs while some are held.
+func (w *worker) slot() {
+	for job := w.next(); job != nil; job = w.next() {
+		w.run(job)
 	}
-	job.worker = w
-	w.change(func() { w.jobs[job] = true; w.active++ })
-	go w.run(job)
-	go job.beat()
+}
+
+// next returns the next job for a slot, which ends if there is none.
+func (w *worker) next() (job *Job) {
+	w.change(func() {
+		if w.stop.Err() != nil {
+			w.giveBack()
+		}
+		if len(w.held) == 0 || w.active > w.level {
+			w.active--
+			return
+		}
+		job, w.held = w.held[0], w.held[1:]
+		w.begun++
+	})
+	return job
 }
 
 func (w *worker) run(job *Job) {
 	answer := job.command("RELEASE")
+	returned, began := false, time.Now()
 	defer func() {
 		if why := recover(); why != nil {
 			stack := debug.Stack()
-			answer = job.command("FAIL", fmt.Sprint("panic: ", why), "OUTPUT",
-				string(stack[:least(len(stack), outputMost)]))
+			answer, returned = job.command("FAIL", fmt.Sprint("panic: ", why), "OUTPUT",
+				string(stack[:least(len(stack), outputMost)])), true
 		}
-		w.finish(job, answer)
+		if answer[0] == "FAIL" {
+			w.client.logf("%v failed: %v", job, answer[3])
+		}
+		w.change(func() {
+			w.average += (time.Since(began) - w.average) / 8
+			w.end(job, answer)
+		})
+		if !returned {
+			go w.slot() // instead of this one
+		}
 	}()
-	if w.stop.Err() != nil {
+	if job.ctx.Err() != nil { // it was cancelled before it began
+		returned = true
 		return
 	}
 	answer = job.command("FAIL", "the handler has ended its goroutine")
 	result, err := w.handler(job.ctx, job)
-	answer = w.outcome(job, result, err)
+	answer, returned = w.outcome(job, result, err), true
 }
 
 // outcome is the command that ends the job.
@@ -273,25 +381,103 @@ func (w *worker) outcome(job *Job, result any, err error) []any {
 	return job.command("FAIL", err.Error())
 }
 
-// finish ends the job, unless it was given back at the end of the grace.
-func (w *worker) finish(job *Job, words []any) {
-	if job.over.Swap(true) {
+// end ends the job, unless it was given back at the end of the grace. w.mu is locked.
+func (w *worker) end(job *Job, words []any) {
+	if job.over {
 		return
 	}
+	job.over = true
 	job.stop()
-	w.change(func() { w.active-- })
-	if words[0] == "FAIL" {
-		w.client.logf("%v failed: %v", job, words[3])
+	w.ended = append(w.ended, ending{job, words})
+	if w.waits {
+		w.late.Reset(0)
+	} else if len(w.ended) == 1 {
+		w.late.Reset(aheadTime)
 	}
-	_, err := w.client.do(w.work, 0, words...)
-	if err != nil && !mayPass(err) && !errors.Is(err, ErrLeaseLost) && words[0] != "FAIL" {
-		// What the handler commits cannot be encoded, or the server does not want it.
-		_, err = w.client.do(w.work, 0, w.outcome(job, nil, err)...)
+}
+
+// commitApart commits while no TAKE is sent.
+func (w *worker) commitApart() {
+	conn, err := w.client.main.get(w.work)
+	if err == nil {
+		w.commit(conn)
+	} else if w.work.Err() == nil {
+		w.client.logf("%v; trying again", err)
+		w.late.Reset(pauseMost)
+	}
+}
+
+// commit sends what has ended, plain commits together, and behind it a TAKE, if any. It waits for
+// the answers to what has ended.
+func (w *worker) commit(conn *conn, take ...*request) {
+	var ended, plain []ending
+	w.mu.Lock()
+	ended, w.ended, w.waits = w.ended, nil, w.waits || len(take) > 0
+	w.mu.Unlock()
+	var requests []*request
+	var parts [][]ending
+	add := func(words []any, part ...ending) {
+		r, err := newRequest(0, nil, words)
+		if err != nil { // what the handler commits cannot be encoded
+			go w.refused(part[0], err)
+			return
+		}
+		requests, parts = append(requests, r), append(parts, part)
+	}
+	words := []any{"DONEMANY"}
+	for _, e := range ended {
+		if e.words[0] == "DONE" && len(e.words) == 3 && len(plain) < takenTogether {
+			plain, words = append(plain, e), append(words, e.job.ID, e.job.token)
+		} else {
+			add(e.words, e)
+		}
+	}
+	if len(plain) == 1 {
+		words = plain[0].words
+	}
+	if len(plain) > 0 {
+		add(words, plain...)
+	}
+	if all := append(requests, take...); len(all) > 0 {
+		conn.post(w.work, all...)
+	}
+	for n, r := range requests {
+		w.answered(parts[n])(conn.reply(w.work, r))
+	}
+}
+
+// answered notes the answers to what has ended.
+func (w *worker) answered(ended []ending) func(reply any, err error) {
+	return func(reply any, err error) {
+		each, many := reply.([]any)
+		w.change(func() {
+			for n, e := range ended {
+				failed := err
+				if many && n < len(each) {
+					_, failed = split(each[n])
+				}
+				if failed != nil {
+					go w.refused(e, failed)
+				} else {
+					delete(w.jobs, e.job)
+				}
+			}
+		})
+	}
+}
+
+// refused sends what was lost again, and fails a job whose commit the server does not want.
+func (w *worker) refused(e ending, err error) {
+	if mayPass(err) {
+		_, err = w.client.do(w.work, 0, e.words...)
+	}
+	if err != nil && !mayPass(err) && !errors.Is(err, ErrLeaseLost) && e.words[0] != "FAIL" {
+		_, err = w.client.do(w.work, 0, w.outcome(e.job, nil, err)...)
 	}
 	if err != nil {
-		w.client.logf("%v: %v", job, err)
+		w.client.logf("%v: %v", e.job, err)
 	}
-	w.change(func() { delete(w.jobs, job) })
+	w.change(func() { delete(w.jobs, e.job) })
 }
 
 // drain waits until all jobs are answered, and gives back those that still run after the grace.
@@ -302,7 +488,7 @@ func (w *worker) drain(grace time.Duration) {
 		cancel()
 		w.change(func() {
 			for job := range w.jobs {
-				go w.finish(job, job.command("RELEASE"))
+				w.end(job, job.command("RELEASE"))
 			}
 		})
 	}
@@ -324,8 +510,8 @@ type Job struct {
 	lease  time.Duration
 	ctx    context.Context
 	stop   context.CancelFunc
-	parts  []any       // of the commit: STATE, EMIT
-	over   atomic.Bool // it is answered, or given back at the end of the grace
+	parts  []any // of the commit: STATE, EMIT
+	over   bool  // it has ended, or was given back at the end of the grace; worker.mu guards it
 }
 
 // jobOf reads a row of TAKE. What is missing or of another type is zero.
@@ -349,7 +535,9 @@ func jobOf(row any) (*Job, error) {
 // trace is the traceparent of the metadata, or "".
 func (j *Job) trace() string {
 	var meta struct{ Traceparent string }
-	_ = json.Unmarshal([]byte(j.Meta), &meta) // which may be anything
+	if j.Meta != "" {
+		_ = json.Unmarshal([]byte(j.Meta), &meta) // which may be anything
+	}
 	return meta.Traceparent
 }
 
@@ -377,23 +565,33 @@ func (j *Job) Progress(done, total int64, text string) error {
 	if text != "" {
 		words = append(words, "SAY", text)
 	}
-	return j.extend(words)
+	return j.worker.extend(j.ctx, words)
 }
 
-// beat extends the lease at each third of it, while the job runs.
-func (j *Job) beat() {
-	for sleep(j.ctx, j.lease/3) {
-		if err := j.extend(j.command("BEAT")); err != nil {
-			j.worker.client.logf("extending the lease of %v: %v", j, err)
+// beat extends the leases at each third of the shortest one.
+func (w *worker) beat() {
+	words := []any{"BEAT"}
+	w.mu.Lock()
+	for job := range w.jobs {
+		if !job.over {
+			words = append(words, job.ID, job.token)
+		}
+	}
+	w.beats.Reset(w.shortest / 3)
+	w.mu.Unlock()
+	if len(words) > 1 {
+		if err := w.extend(w.work, words); err != nil {
+			w.client.logf("extending leases: %v", err)
 		}
 	}
 }
 
 // extend sends BEAT or PROGRESS, which are answered with the ids of jobs that should stop.
-func (j *Job) extend(words []any) error {
-	reply, err := j.worker.client.do(j.ctx, 0, words...)
-	if ids, _ := reply.([]any); len(ids) > 0 {
-		j.stop()
+func (w *worker) extend(ctx context.Context, words []any) error {
+	reply, err := w.client.do(ctx, 0, words...)
+	ids, _ := reply.([]any)
+	for _, id := range ids {
+		w.cancelled(id)
 	}
 	return err
 }
