@@ -95,28 +95,33 @@ func (c *Client) setAddress(text string) error {
 	shown := text[strings.LastIndexByte(text, '@')+1:] // without the secret
 	bad := failure(ErrUsage, "%q is not a URL of Millrace: write millrace://127.0.0.1:7411, "+
 		"millraces://… for TLS, or unix:PATH for a socket file", shown)
-	scheme, place, _ := strings.Cut(text, ":")
-	hosts := strings.TrimPrefix(place, "//")
-	if scheme == "unix" && hosts != "" && (hosts == place || hosts[0] == '/') {
-		c.nodes = []string{"unix:" + hosts}
-		return nil
+	scheme, rest, _ := strings.Cut(text, ":")
+	place, at := strings.TrimPrefix(rest, "//"), 0
+	isPath := place == rest // which may have an @
+	if !isPath {
+		at = strings.LastIndexByte(place, '@') + 1
 	}
-	c.secure = scheme == "millraces"
-	if hosts == place || scheme != "millrace" && !c.secure {
+	token, err := neturl.Parse("//" + place[:at])
+	if err != nil {
 		return bad
 	}
-	at := strings.LastIndexByte(hosts, '@') + 1
-	for _, host := range strings.Split(strings.TrimSuffix(hosts[at:], "/"), ",") {
-		node, err := neturl.Parse("//" + hosts[:at] + host)
-		if err != nil || node.Hostname() == "" || node.Host != host {
+	if secret, both := token.User.Password(); both {
+		c.user, c.secret = token.User.Username(), first(c.secret, secret)
+	} else {
+		c.secret = first(c.secret, token.User.Username())
+	}
+	place, c.secure = place[at:], scheme == "millraces"
+	if scheme == "unix" && (isPath && place != "" || strings.HasPrefix(place, "/")) {
+		c.nodes = []string{"unix:" + place}
+		return nil
+	}
+	for _, host := range strings.Split(strings.TrimSuffix(place, "/"), ",") {
+		node, err := neturl.Parse("//" + host)
+		if err != nil || node.Hostname() == "" || node.Host != host || isPath ||
+			scheme != "millrace" && !c.secure {
 			return bad
 		}
 		c.nodes = append(c.nodes, net.JoinHostPort(node.Hostname(), first(node.Port(), "7411")))
-		if secret, both := node.User.Password(); both {
-			c.user, c.secret = node.User.Username(), first(c.secret, secret)
-		} else {
-			c.secret = first(c.secret, node.User.Username())
-		}
 	}
 	return nil
 }
