@@ -81,8 +81,7 @@ class ThreadWire(Wire):
         self._reading = threading.Lock()
         self._tls = isinstance(sock, ssl.SSLSocket)
         # A TLS connection must not be written while it is read.
-        self._receiving: contextlib.AbstractContextManager[Any] = (
-            self._sending if self._tls else contextlib.nullcontext())
+        self._receiving: Any = self._sending if self._tls else contextlib.nullcontext()
         sock.settimeout(None)
         if os.name == "posix":  # else a server that is silent is not given up
             for option, seconds in ((socket.SO_RCVTIMEO, CHECK_SECONDS),
