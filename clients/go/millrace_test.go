@@ -493,6 +493,54 @@ func TestACancellationRightBehindItsJobIsNotMissed(t *testing.T) {
 	}
 }
 
+// The first handler waits until the cancellation of the second job was read.
+func TestAJobThatIsCancelledBeforeItBeginsIsNotRun(t *testing.T) {
+	var takes int32
+	released := make(chan string, 2)
+	c, err := Open(fake(t, func(words []string) string {
+		switch {
+		case words[0] == "TAKE" && atomic.AddInt32(&takes, 1) == 1:
+			return "*2\r\n" + taken("1", "a", 1) + taken("2", "b", 1) +
+				">2\r\n+cancel\r\n$1\r\n2\r\n"
+		case words[0] == "TAKE":
+			return "*0\r\n"
+		case words[0] == "RELEASE":
+			released <- words[1]
+		}
+		return greeting(words) + map[string]string{"DONE": "+OK\r\n", "RELEASE": "+OK\r\n"}[words[0]]
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := func(ctx context.Context, job *Job) (any, error) {
+		if job.ID == "2" {
+			t.Error("it was run")
+		}
+		job.worker.mu.Lock()
+		second := ctx
+		for other := range job.worker.jobs {
+			if other != job {
+				second = other.ctx
+			}
+		}
+		job.worker.mu.Unlock()
+		if second != ctx {
+			<-second.Done()
+		}
+		return nil, nil
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Work(ctx, []string{"s"}, handler, &WorkerOptions{Concurrency: 1}) }()
+	if id := <-released; id != "2" {
+		t.Errorf("%s was given back", id)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // However a handler ends, its job is answered.
 func TestAHandlerThatNeverReturnsHasFailed(t *testing.T) {
 	for reason, leave := range map[string]func(){

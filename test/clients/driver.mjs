@@ -10,6 +10,7 @@ const logger = { debug: log('debug'), info: log('info'), warn: log('warn') };
 const m = new Millrace(undefined, { name, logger, tls: ca && { ca: fs.readFileSync(ca) } });
 const gates = new Map();
 const snoozed = new Set();
+const active = new Set();
 
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
@@ -37,6 +38,15 @@ async function handle(job, { signal }) {
         case 'hang': // whatever is asked of it
             await gateOf(id).opened;
             say({ event: 'hung', id });
+            break;
+        case 'alone': // no other handler runs meanwhile
+            active.add(id);
+            await null;
+            if (active.size > 1) say({ event: 'together', ids: [...active] });
+            active.delete(id);
+            break;
+        case 'stop':
+            m.stop();
             break;
         case 'fail':
             if (attempt <= body.times) throw new Error(body.reason);
@@ -79,7 +89,7 @@ const REQUESTS = {
     push_many: (stage, items, o) => m.pushMany(stage, items.map(([key, body]) => ({ key, body })), o),
     call: (stage, body, o) => m.call(stage, body, o),
     wait: (id, o) => m.wait(id, o),
-    cancel: (id) => m.cancel(id),
+    cancel: (...ids) => m.cancel(...ids.slice(0, -1)),
     job: (id) => m.job(id),
     work,
     stop: () => m.stop(),

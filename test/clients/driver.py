@@ -1,5 +1,6 @@
-"""driver.py: the Python library in the hands of library_test.py. Reads a request a line as JSON, runs each in a thread
+"""driver.py [asyncio]: the Python library in the hands of library_test.py, with handlers for threads or coroutines. Reads a request a line as JSON, runs each in a thread
 of its own, and writes a line for each reply and each thing that happens; library_test.py has the requests."""
+import asyncio
 import json
 import logging
 import os
@@ -14,7 +15,8 @@ logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
 written = threading.Lock()
 context = ssl.create_default_context(cafile=os.environ["MILLRACE_CA"]) if "MILLRACE_CA" in os.environ else None
 m = millrace.Millrace(context=context, name=os.environ.get("MILLRACE_NAME"))
-gates, snoozed, stages = {}, set(), []
+gates, snoozed, active = {}, set(), []
+ASYNC = "asyncio" in sys.argv
 
 
 def say(**line):
@@ -22,17 +24,35 @@ def say(**line):
         print(json.dumps(line), flush=True)
 
 
-def hold(job):
-    """Until the test lets it go on, or it must stop; true: it was let go on."""
+async def pause(gate, seconds=0.01):
+    """Waits a little: a thread for the gate, a task for its loop."""
+    if not ASYNC:
+        gate.wait(seconds)
+    else:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            pass  # the job says so, too
+
+
+async def hold(job):
+    """Until the test lets it go on, or it must stop."""
     gate = gates.setdefault(job.id, threading.Event())
     while not job.cancelled and not gate.is_set():
-        gate.wait(0.01)
+        await pause(gate)
     if job.cancelled:
         say(event="stopped", id=job.id)
-    return not job.cancelled
 
 
-def handle(job):
+def handle_in_thread(job):
+    try:
+        handle(job).send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("the handler has waited for a loop")
+
+
+async def handle(job):
     body = job.body if isinstance(job.body, dict) else {}
     say(event="start", id=job.id, stage=job.stage, key=job.key, body=job.body, attempt=job.attempt, meta=job.meta)
     act = body.get("act")
@@ -46,13 +66,23 @@ def handle(job):
     if job.stage == "json":
         return job.json()
     if act == "hang":  # whatever is asked of it
-        gates.setdefault(job.id, threading.Event()).wait()
+        gate = gates.setdefault(job.id, threading.Event())
+        while not gate.is_set():
+            await pause(gate)
         say(event="hung", id=job.id)
+    if act == "alone":  # no other handler runs meanwhile
+        active.append(job.id)
+        await pause(threading.Event(), 0)
+        if active != [job.id]:
+            say(event="together", ids=active)
+        active.remove(job.id)
+    if act == "stop":
+        m.stop()
     if act == "hold":
-        hold(job)
+        await hold(job)
     if act == "progress":
         job.progress(3, 10, "attachments")
-        hold(job)
+        await hold(job)
     if act == "count":
         job.state = {"count": (job.state or {"count": 0})["count"] + 1}
         return job.state
@@ -69,7 +99,7 @@ def handle(job):
 
 
 def do_work(stages, **options):
-    m.worker(stages, **options)(handle)
+    m.worker(stages, **options)(handle if ASYNC else handle_in_thread)
     m.run(signals=False)
 
 

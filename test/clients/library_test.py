@@ -107,12 +107,13 @@ class Driver:
 
 
 DRIVERS = {"python": [sys.executable, os.path.join(HERE, "driver.py")],
+           "asyncio": [sys.executable, os.path.join(HERE, "driver.py"), "asyncio"],
            "node": ["node", os.path.join(HERE, "driver.mjs")],
            "go": [path("driver_go")]}
 TOOLS = {"node": "node", "go": "go"}
 MISSING = {language: f"{tool} is not installed" for language, tool in TOOLS.items() if not shutil.which(tool)}
-if os.environ.get("MILLRACE_LIBRARY"):  # only this language
-    DRIVERS = {os.environ["MILLRACE_LIBRARY"]: DRIVERS[os.environ["MILLRACE_LIBRARY"]]}
+if os.environ.get("MILLRACE_LIBRARY"):  # only these languages
+    DRIVERS = {language: DRIVERS[language] for language in os.environ["MILLRACE_LIBRARY"].split()}
 
 
 def go(*words, folder="../../clients/go"):
@@ -140,6 +141,11 @@ def case(function, languages=("python", "node", "go")):
         def run(language=language):
             return MISSING.get(language) or function(language)
         cases.append((f"{function.__name__} ({language})", run))
+
+
+def works(function):
+    """The same for handlers of asyncio, too, whose client is that of Python in all else."""
+    case(function, ("python", "asyncio", "node", "go"))
 
 
 def holds(text, reason):
@@ -641,6 +647,126 @@ def K6_a_worker_asks_the_server_how_many_jobs_to_run_at_once(language):
             wait_until(lambda: waiting(server, "s") == 0, "all jobs have ended")
             levels |= {as_map(row)["level"] for row in client.ask("WORKERS")}
         driver.stop(working)
+
+
+# ---- Taking ahead -------------------------------------------------------------------------------
+
+
+def most_taken(proxy):
+    """The highest COUNT of a TAKE."""
+    return max([0] + [int(words[words.index(b"COUNT") + 1]) for words in proxy.said if words[0] == b"TAKE"])
+
+
+@works
+def jobs_that_are_taken_ahead_run_one_at_a_time_and_each_once(language):
+    with memory_server() as server:
+        proxy = Proxy(server)
+        driver, ids = Driver(language, f"millrace://127.0.0.1:{proxy.port}"), []
+        working = driver.begin("work", "s", concurrency=1)
+        while most_taken(proxy) < 4:  # until the worker has learned that the handlers are short
+            ids += driver.do("push_many", "s", [[str(n % 50), {"act": "alone"}] for n in range(200)])
+            wait_until(lambda: waiting(server, "s") == 0, "all jobs have ended")
+        check(most_taken(proxy) <= 17, most_taken(proxy))
+        driver.stop(working)
+        started = [driver.next()["id"] for _ in ids]
+        check(driver.events.empty())
+        for key in range(50):
+            of_key = set(ids[key::50])
+            equal([job for job in started if job in of_key], ids[key::50])
+        equal(len(set(started)), len(ids))
+
+
+def in_the_middle_of_a_batch(language, act, look):
+    """A worker has a job that does `act`, among short ones, until it has given some back. look() gets the ids of those that
+    it began before, of that job, and of the rest."""
+    with memory_server() as server:
+        proxy = Proxy(server)
+        driver = Driver(language, f"millrace://127.0.0.1:{proxy.port}")
+        while not any(words[0] == b"RELEASE" for words in proxy.said):  # it may be the last one of its batch
+            working = driver.begin("work", "s", concurrency=1)
+            ids = driver.do("push_many", "s", [["", {}]] * 150 + [["", {"act": act}]] + [["", {}]] * 40)
+            begun = [driver.next()["id"]]
+            while begun[-1] != ids[150]:
+                begun.append(driver.next()["id"])
+            look(driver, server, begun[:-1], ids[150], [job for job in ids if job not in begun], working)
+            driver.kill()
+            driver = Driver(language, f"millrace://127.0.0.1:{proxy.port}")
+
+
+@works
+def a_slow_handler_holds_up_no_job_that_was_taken_with_it(language):
+    def look(driver, server, before, slow, behind, working):
+        for job in before:
+            equal(driver.do("wait", job, timeout=TIMEOUT_S), "")
+        client, seen = Client(server), []
+        while len(seen) < len(behind):  # by another worker
+            taken = client.ask("TAKE", "s", "COUNT", 40, "WAIT", TIMEOUT_S * 1000)
+            check(taken, "some are held")
+            seen += [job[0] for job in taken]
+            equal({job[5] for job in taken}, {1})
+            for job in taken:
+                client.ask("DONE", *job[:2])
+        equal(sorted(seen), sorted(behind))
+        equal(driver.do("job", slow)["status"], "running")
+        check(driver.events.empty())
+        driver.do("let", slow)
+        driver.do("wait", slow)
+        driver.stop(working)
+    in_the_middle_of_a_batch(language, "hold", look)
+
+
+@works
+def K5_a_stop_gives_back_what_was_taken_ahead(language):
+    def look(driver, server, before, stopper, behind, working):
+        working()
+        check(driver.events.empty())
+        for job in before + [stopper]:
+            equal(driver.do("job", job)["status"], "done")
+        for job in behind:
+            shown = driver.do("job", job)
+            equal((shown["status"], shown["attempt"]), ("waiting", 0))
+        driver.do("cancel", *behind)
+    in_the_middle_of_a_batch(language, "stop", look)
+
+
+class Granting(Fake):
+    """A server that grants three jobs at once, and cancels the second one."""
+
+    def __init__(self):
+        self.said = queue.Queue()
+        super().__init__(b"%2\r\n$6\r\nserver\r\n$8\r\nmillrace\r\n$2\r\nid\r\n:1\r\n")
+
+    def answer(self, client):
+        file, takes = client.makefile("rb"), 0
+        row = b"*10\r\n$1\r\n%d\r\n$1\r\nt\r\n$1\r\ns\r\n$0\r\n\r\n$2\r\n{}\r\n:1\r\n:-1\r\n_\r\n:30000\r\n$0\r\n\r\n"
+        while words := read_frame(file):
+            reply = self.hello if words[0] == b"HELLO" else b"+OK\r\n"
+            if words[0] == b"TAKE":
+                takes += 1
+                reply = b"*3\r\n" + row % 1 + row % 2 + row % 3 + b">2\r\n+cancel\r\n$1\r\n2\r\n" if takes == 1 else b""
+            if words[0] in (b"DONE", b"DONEMANY", b"RELEASE"):
+                self.said.put(words)
+            if words[0] == b"DONEMANY":
+                reply = b"*%d\r\n" % (len(words) // 2) + b"+OK\r\n" * (len(words) // 2)
+            client.sendall(reply)
+
+
+@functools.partial(case, languages=("python", "asyncio", "node"))  # Go reads a cancellation while handlers run
+def K3_a_job_that_is_cancelled_before_it_begins_is_not_run(language):
+    server = Granting()
+    driver = Driver(language, server.url)
+    driver.begin("work", "s", concurrency=1)
+    ended = {}
+    while len(ended) < 3:  # the others are given back, too, if the machine is slow
+        name, *words = server.said.get(timeout=TIMEOUT_S)
+        ended.update((job, name) for job in words[::2])
+    equal(ended[b"2"], b"RELEASE")
+    ran = [driver.next()["id"] for name in ended.values() if name != b"RELEASE"]
+    check("2" not in ran, ran)
+    check(driver.events.empty())
+
+
+# ---- What else a worker promises ----------------------------------------------------------------
 
 
 @functools.partial(case, languages=("python", "node"))  # in Go, a worker is a call of Work

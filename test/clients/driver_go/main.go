@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type driver struct {
 	client  *millrace.Client
 	mu      sync.Mutex           // guards what follows, and stdout
 	stops   []context.CancelFunc // of workers
+	active  map[string]bool      // jobs
 	gates   map[string]chan struct{}
 	snoozed map[string]bool
 }
@@ -60,7 +62,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	d := &driver{client: client, gates: map[string]chan struct{}{}, snoozed: map[string]bool{}}
+	d := &driver{client: client, gates: map[string]chan struct{}{}, snoozed: map[string]bool{},
+		active: map[string]bool{}}
 	lines := bufio.NewReader(os.Stdin)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -269,6 +272,21 @@ func (d *driver) hold(ctx context.Context, job *millrace.Job) {
 	}
 }
 
+// alone says so if another handler runs meanwhile.
+func (d *driver) alone(id string) {
+	d.mu.Lock()
+	d.active[id] = true
+	d.mu.Unlock()
+	runtime.Gosched()
+	d.mu.Lock()
+	count := len(d.active)
+	delete(d.active, id)
+	d.mu.Unlock()
+	if count > 1 {
+		d.say(map[string]any{"event": "together", "id": id})
+	}
+}
+
 type act struct {
 	Act     string
 	Times   int
@@ -303,6 +321,10 @@ func (d *driver) handle(ctx context.Context, job *millrace.Job) (any, error) {
 		if !before {
 			return nil, millrace.Snooze(seconds(body.Seconds))
 		}
+	case "alone":
+		d.alone(job.ID)
+	case "stop":
+		return nil, d.stop()
 	case "hold":
 		d.hold(ctx, job)
 	case "progress":
