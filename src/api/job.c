@@ -146,8 +146,7 @@ mr_bytes mr_job_meta(const mr_job *job) {
 }
 
 mr_bytes mr_job_state(const mr_job *job) {
-    // An empty buffer may still have the bytes of another job's state.
-    return job && job->state.size ? buffer_bytes(&job->state) : (mr_bytes){ 0 };
+    return job ? leased_job_state(job) : (mr_bytes){ 0 };
 }
 
 uint32_t mr_job_attempt(const mr_job *job) {
@@ -206,8 +205,10 @@ int mr_job_set_state(mr_job *job, mr_bytes state) {
     if (err >= 0 && job->key_size == 0)
         err = error_set(MR_EINVAL, "a job without a key has no channel to keep state: push it with "
                                    "a key");
+    if (err >= 0 && !leased_job_buffer_made(&to->new_state))
+        err = MR_ENOMEM;
     if (err >= 0)
-        err = set_bytes("state", &to->new_state, state, STATE_MOST);
+        err = set_bytes("state", to->new_state, state, STATE_MOST);
     if (err >= 0)
         job->has_new_state = true;
     return err;

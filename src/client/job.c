@@ -126,9 +126,12 @@ static bool is_grant(const struct response_value *v) {
            v[GRANT_stage].bytes.size <= STAGE_NAME_MOST && v[GRANT_key].bytes.size <= KEY_MOST;
 }
 
-static uint64_t lease_of_grant(const struct response_value *v, uint32_t count) {
+static uint32_t lease_of_grant(const struct response_value *v, uint32_t count) {
     bool there = count > GRANT_lease_ms && v[GRANT_lease_ms].type == RESPONSE_INTEGER;
-    return there && v[GRANT_lease_ms].integer > 0 ? (uint64_t)v[GRANT_lease_ms].integer : LEASE_MS;
+    int64_t lease_ms = there ? v[GRANT_lease_ms].integer : 0;
+    if (lease_ms > UINT32_MAX)
+        return UINT32_MAX;
+    return lease_ms > 0 ? (uint32_t)lease_ms : LEASE_MS;
 }
 
 static mr_bytes meta_of_grant(const struct response_value *v, uint32_t count) {
@@ -142,6 +145,13 @@ static int copy_body(struct mr_job *job, const struct response_value *body, mr_b
     if (err >= 0 && meta.size)
         err = buffer_append(&job->body, meta.data, meta.size);
     return err < 0 ? err : leased_job_split_meta(job, (uint32_t)meta.size);
+}
+
+static int copy_state(struct mr_job *job, const struct response_value *state) {
+    if (state->type != RESPONSE_BULK || !state->bytes.size)
+        return 0;
+    struct buffer *to = leased_job_buffer_made(&job->state);
+    return to ? copy_out(to, state) : MR_ENOMEM;
 }
 
 static int job_read(struct mr_job *job, const struct response_value *grant,
@@ -164,7 +174,7 @@ static int job_read(struct mr_job *job, const struct response_value *grant,
     int err = leased_job_set_names(job, v[GRANT_stage].bytes, v[GRANT_key].bytes);
     if (err >= 0)
         err = copy_body(job, &v[GRANT_body], meta_of_grant(v, grant->count));
-    return err < 0 ? err : copy_out(&job->state, &v[GRANT_state]);
+    return err < 0 ? err : copy_state(job, &v[GRANT_state]);
 }
 
 static uint64_t stops_at_ms(const struct mr_job *job) {
@@ -208,7 +218,7 @@ int client_jobs_read(struct client_puller *p, struct client_link *l, uint64_t le
         job->leased_with = l;
         l->uses++;
         if (l->owned_ms && l->owned_ms < job->lease_ms)
-            job->lease_ms = l->owned_ms; // another node may own the store afterwards
+            job->lease_ms = (uint32_t)l->owned_ms; // another node may own the store afterwards
         job->follows = before && memcmp(job->token, before->token, CLIENT_TOKEN) == 0;
         client_job_add(p, job);
         watch_lease(c, job);
@@ -374,7 +384,7 @@ static void done_words(struct exchange *x, struct mr_job *job) {
     }
     if (job->has_new_state) {
         exchange_word(x, "STATE");
-        exchange_bytes(x, buffer_bytes(&set->new_state));
+        exchange_bytes(x, buffer_bytes(set->new_state));
     }
     size_t count;
     const struct emit *emits = leased_job_emits(job, &count);
@@ -386,15 +396,17 @@ static void done_words(struct exchange *x, struct mr_job *job) {
 // answer is waited for. The job itself is gone by then.
 static int end_with_state(struct mr_job *job, struct exchange *x, unsigned how) {
     struct mr_job *next = job->next;
-    struct buffer state = job->output->new_state;
-    job->output->new_state = (struct buffer){ 0 };
+    struct buffer *state = job->output->new_state;
+    job->output->new_state = NULL;
     int err = client_job_end(job, x, how | FINISH_WAIT);
     if (err >= 0) {
-        struct buffer before = next->state;
+        struct buffer *before = next->state;
         next->state = state;
         state = before;
     }
-    buffer_finish(&state);
+    if (state)
+        buffer_finish(state);
+    mem_free(state);
     return err;
 }
 

@@ -5,9 +5,13 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { KEPT_BYTES = 1 << 16 }; // a free job keeps buffers up to this size
+enum { NAMES_ROOM_LEAST = 32 };
+
+_Static_assert(STAGE_NAME_MOST + 1 + KEY_MOST <= UINT16_MAX / 2, "sizes of names fit");
 
 static void empty_buffer(struct buffer *b) {
     if (b->capacity > KEPT_BYTES)
@@ -25,15 +29,16 @@ void leased_job_renew(struct mr_job *job) {
 
 static void for_each_buffer(struct mr_job *job, void (*act)(struct buffer *)) {
     act(&job->body);
-    act(&job->state);
-    act(&job->names);
+    if (job->state)
+        act(job->state);
     struct job_output *o = job->output;
     if (!o)
         return;
-    struct buffer *set[] = { &o->result, &o->new_state, &o->last_words,
-                             &o->emits,  &o->emit_text, &o->reason };
+    struct buffer *set[] = { &o->result,    &o->last_words, &o->emits,
+                             &o->emit_text, &o->reason,     o->new_state };
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
-        act(set[i]);
+        if (set[i])
+            act(set[i]);
 }
 
 void leased_job_forget(struct mr_job *job) {
@@ -42,21 +47,41 @@ void leased_job_forget(struct mr_job *job) {
 
 void leased_job_finish(struct mr_job *job) {
     for_each_buffer(job, buffer_finish);
+    mem_free(job->names);
+    mem_free(job->state);
+    if (job->output)
+        mem_free(job->output->new_state);
     mem_free(job->output);
+    job->names = NULL;
+    job->state = NULL;
     job->output = NULL;
 }
 
+static int make_room_for_names(struct mr_job *job, size_t size) {
+    uint32_t room = NAMES_ROOM_LEAST;
+    while (room < size)
+        room *= 2;
+    uint8_t *names = mem_resize(job->names, room);
+    if (!names)
+        return error_set(MR_ENOMEM, "no memory for the key of a leased job");
+    job->names = names;
+    job->names_room = (uint16_t)room;
+    return 0;
+}
+
 int leased_job_set_names(struct mr_job *job, mr_bytes stage, mr_bytes key) {
-    struct buffer *b = &job->names;
-    buffer_clear(b);
-    int err = buffer_reserve(b, stage.size + 1 + key.size);
+    assert(stage.size <= STAGE_NAME_MOST && key.size <= KEY_MOST);
+    size_t size = stage.size + 1 + key.size;
+    int err = size > job->names_room ? make_room_for_names(job, size) : 0;
     if (err < 0)
         return err;
-    job->stage_size = (uint32_t)stage.size;
-    job->key_size = (uint32_t)key.size;
-    (void)buffer_append(b, stage.data, stage.size); // there is room
-    (void)buffer_append(b, "", 1);
-    (void)buffer_append(b, key.data, key.size);
+    job->stage_size = (uint16_t)stage.size;
+    job->key_size = (uint16_t)key.size;
+    if (stage.size)
+        memcpy(job->names, stage.data, stage.size);
+    job->names[stage.size] = 0;
+    if (key.size)
+        memcpy(job->names + stage.size + 1, key.data, key.size);
     return 0;
 }
 
@@ -73,6 +98,19 @@ struct job_output *leased_job_output_made(struct mr_job *job) {
     if (!job->output)
         error_set(MR_ENOMEM, "no memory for what a job's handler sets");
     return job->output;
+}
+
+struct buffer *leased_job_buffer_made(struct buffer **buffer) {
+    if (!*buffer)
+        *buffer = mem_alloc(sizeof **buffer);
+    if (!*buffer)
+        error_set(MR_ENOMEM, "no memory for the state of a leased job");
+    return *buffer;
+}
+
+// An empty buffer may still have the bytes of another job's state.
+mr_bytes leased_job_state(const struct mr_job *job) {
+    return job->state && job->state->size ? buffer_bytes(job->state) : (mr_bytes){ 0 };
 }
 
 const char *leased_job_reason(const struct mr_job *job) {
@@ -102,8 +140,8 @@ bool leased_job_is_followed(const struct mr_job *job) {
 void leased_job_pass_state(struct mr_job *job, bool committed) {
     if (!leased_job_is_followed(job))
         return;
-    struct buffer *from = committed && job->has_new_state ? &job->output->new_state : &job->state;
-    struct buffer kept = job->next->state;
+    struct buffer **from = committed && job->has_new_state ? &job->output->new_state : &job->state;
+    struct buffer *kept = job->next->state;
     job->next->state = *from;
     *from = kept;
 }

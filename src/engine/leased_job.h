@@ -31,7 +31,8 @@ struct leased_job_owner {
 // What a handler sets for the end of its job. A job gets one with the first that is set, and keeps
 // it for the jobs that use the struct later.
 struct job_output {
-    struct buffer result, new_state;
+    struct buffer result;
+    struct buffer *new_state;       // NULL: none was set yet
     struct buffer last_words;       // if it fails instead: the end of what it has printed
     struct buffer emits, emit_text; // struct emit, and their bytes one after another
     struct buffer reason;           // if it fails; ends with a 0 byte
@@ -47,31 +48,36 @@ struct mr_job {
     atomic_int phase; // 0, LEASED_JOB_STARTED, or the code of why it must stop
 
     // As it was taken.
+    uint32_t attempt;
     struct puller *puller;
     struct mr_job *next; // taken together with it, to be run after it
     mr_id id;
-    uint64_t token[5]; // the engine's own
-    uint32_t attempt;
-    uint64_t deadline_at_ms; // of monotonic_ms; 0: none
-    uint64_t lease_ms;
+    uint64_t token[5];              // the engine's own
+    uint64_t deadline_at_ms;        // of monotonic_ms; 0: none
     _Atomic uint64_t lease_from_ms; // beats change it while other threads read it
-    uint32_t stage_size, key_size;
+    uint32_t lease_ms;
     uint32_t meta_size;
-    struct buffer body, state; // body: a 0 byte follows and does not count; then META
-    struct buffer names;       // stage, a 0 byte, key
+    uint16_t stage_size, key_size, names_room;
+    uint8_t *names;            // stage, a 0 byte, key
+    struct buffer body;        // a 0 byte follows and does not count; then META
+    struct buffer *state;      // the same, without META; NULL: no job has needed one yet
     struct job_output *output; // NULL: nothing was set yet
 
     struct leased_job_owner *owner; // called when the api has ended it; NULL: none
     int pins;                       // the engine's lock guards this and what follows
     int stop_why;                   // passed to on_stop
-    uint64_t at, state_at;          // where a local engine reads body and state
-    void *leased_with;    // a local engine's puller at the shard; a remote one's connection …
-    uint64_t beat_ms;     // … and when its last beat was sent
+    union {
+        struct {
+            uint64_t at, state_at; // where a local engine reads body and state
+        };
+        uint64_t beat_ms; // when a remote engine has sent the last beat
+    };
+    void *leased_with;    // a local engine's puller at the shard, a remote one's connection
     struct mr_job *chain; // of the engine's table of leased jobs, or of its free ones
     struct list of_puller, of_stops;
 };
 
-_Static_assert(sizeof(struct mr_job) <= 320, "a leased job is small");
+_Static_assert(sizeof(struct mr_job) <= 256, "a leased job is small");
 
 enum { LEASED_JOB_MAGIC = 0x4d524a42, LEASED_JOB_STARTED = 1 };
 
@@ -114,16 +120,22 @@ void leased_job_finish(struct mr_job *);
 int leased_job_set_names(struct mr_job *, mr_bytes stage, mr_bytes key);
 
 static inline const char *leased_job_stage(const struct mr_job *job) {
-    return (const char *)job->names.data;
+    return (const char *)job->names;
 }
 
 static inline mr_bytes leased_job_key(const struct mr_job *job) {
-    return (mr_bytes){ job->names.data + job->stage_size + 1, job->key_size };
+    return (mr_bytes){ job->names + job->stage_size + 1, job->key_size };
 }
 
 // What the handler has set; `_made` makes room for it: NULL is MR_ENOMEM.
 const struct job_output *leased_job_output(const struct mr_job *);
 struct job_output *leased_job_output_made(struct mr_job *);
+
+// Makes a buffer that may be missing: NULL is MR_ENOMEM.
+struct buffer *leased_job_buffer_made(struct buffer **);
+
+// The state of the channel; empty: there is none.
+mr_bytes leased_job_state(const struct mr_job *);
 
 // NULL: the handler has set none.
 const char *leased_job_reason(const struct mr_job *);
@@ -140,7 +152,8 @@ static inline mr_bytes leased_job_meta(const struct mr_job *job) {
 bool leased_job_is_followed(const struct mr_job *);
 
 // When the job has ended: passes the channel's state to the job that follows, if one does. A commit
-// that was refused leaves the state as it was: the lease may go on without the job.
+// that was refused leaves the state as it was: the lease may go on without the job. Needs no
+// memory.
 void leased_job_pass_state(struct mr_job *, bool committed);
 
 // Adds an emit; options have been checked. MR_EFULL, MR_ETOOBIG, MR_ENOMEM.

@@ -113,14 +113,13 @@ struct mr_job *free_jobs_get(struct local_shard *s, uint32_t count) {
 // ---- Leased, and not any more ------------------------------------------------------------------
 
 static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms) {
-    assert(g->stage.size <= STAGE_NAME_MOST && g->key.size <= KEY_MOST);
     leased_job_renew(job);
     job->magic = LEASED_JOB_MAGIC;
     job->id = g->id;
     memcpy(job->token, &g->token, sizeof g->token);
     job->attempt = g->attempt;
     job->deadline_at_ms = g->left_ms < 0 ? 0 : now_ms + (uint64_t)g->left_ms;
-    job->lease_ms = (uint64_t)g->lease_ms;
+    job->lease_ms = (uint32_t)g->lease_ms;
     atomic_store_explicit(&job->lease_from_ms, now_ms, memory_order_relaxed);
     job->is_named = leased_job_set_names(job, g->stage, g->key) >= 0;
     job->meta_size = g->meta_size;
@@ -168,6 +167,11 @@ static void job_drop(struct local_shard *s, struct mr_job *job, unsigned how) {
     job_unpin(s, job);
 }
 
+static int load_state(struct local_shard *s, struct mr_job *job) {
+    struct buffer *state = leased_job_buffer_made(&job->state);
+    return state ? local_read(s, job->id, HOME_STATE, job->state_at, state) : MR_ENOMEM;
+}
+
 int job_load(struct local_shard *s, struct mr_job *job) {
     if (!job->is_named)
         return error_set(MR_ENOMEM, "no memory for the key of a leased job");
@@ -175,7 +179,7 @@ int job_load(struct local_shard *s, struct mr_job *job) {
     if (err >= 0 && job->meta_size)
         err = leased_job_split_meta(job, job->meta_size);
     if (err >= 0 && job->state_at)
-        err = local_read(s, job->id, HOME_STATE, job->state_at, &job->state);
+        err = load_state(s, job);
     return err;
 }
 
@@ -233,8 +237,9 @@ struct done commit_of(struct mr_job *job) {
     struct done done = { .id = job->id,
                          .token = token_of(job),
                          .result = buffer_bytes(&set->result),
-                         .set_state = job->has_new_state,
-                         .state = buffer_bytes(&set->new_state) };
+                         .set_state = job->has_new_state };
+    if (job->has_new_state)
+        done.state = buffer_bytes(set->new_state);
     if (set->emits.size)
         done.emits = leased_job_emits(job, &done.emit_count);
     return done;
