@@ -132,8 +132,10 @@ APART void stage_update_mark(struct core *c, struct stage *s) {
     s->over = over;
     bool not_sent = !stage_peers_know(s) && stage_must_notify_peers(c, s) &&
                     stage_notify_peers(c, s, over, s->policy.high_mark) < 0;
-    if (over || s->linked || s->over_notified || not_sent) // a failed notification is repeated
-        watch_depth(s, 1, 0);                              // all
+    if (s->linked || not_sent || (s->over_notified && !over)) // a failed notification is repeated
+        watch_depth(s, 1, 0);                                 // all
+    else if (over)
+        watch_depth(s, mark / 2 + 1, UINT64_MAX - mark / 2); // down to the low mark
     else
         watch_depth(s, 0, mark ? mark : UINT64_MAX);
     if (under)
