@@ -1,8 +1,10 @@
 // Threads: PUSHERS push to mem: or URL, those of a worker run an empty handler. The jobs of a key
 // run in order and never overlap.
 //
-//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS [HOW [SHARDS [URL [PUSHERS]]]]]]]]]
+//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS [HOW [SHARDS [URL [PUSHERS [WORKERS]]]]]]]]]]
 //
+// WORKERS 2: the jobs go to two stages in turn, each with a worker; with two shards, these have one
+// stage each.
 // BATCH: taken at once, and pushed at once. RUNNERS 0: the worker tunes itself. HOW 1: no worker,
 // RUNNERS plain threads take and end jobs by hand; what a worker costs is the difference.
 // No more than WINDOW jobs are on their way, so that memory does not decide.
@@ -13,6 +15,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+static const char *const stages[] = { "bench", "other" };
+
+enum { WORKERS_MOST = sizeof stages / sizeof *stages };
 enum { WINDOW = 100000, BATCH_MOST = 1000, THREADS_MOST = 64, PAUSE_US = 100, HAND_WAIT_MS = 10 };
 
 static _Atomic uint64_t ran;
@@ -36,26 +41,26 @@ static void wait_until_ran(uint64_t count) {
 
 static const char body[64];
 
-static void push_one(mr *m, const struct keys *keys, uint64_t number) {
+static void push_one(mr *m, const char *stage, const struct keys *keys, uint64_t number) {
     mr_push_options o = { .key = keys_at(keys, number) };
-    try(mr_push(m, "bench", (mr_bytes){ body, sizeof body }, &o, NULL), "push");
+    try(mr_push(m, stage, (mr_bytes){ body, sizeof body }, &o, NULL), "push");
 }
 
 // Not inlined: its items take twelve pages of stack, and entering it touches them all.
-__attribute__((noinline)) static void push_some(mr *m, const struct keys *keys, uint64_t from,
-                                                size_t count) {
+__attribute__((noinline)) static void push_some(mr *m, const char *stage, const struct keys *keys,
+                                                uint64_t from, size_t count) {
     mr_item items[BATCH_MOST];
     size_t pushed = 0;
     for (size_t i = 0; i < count; i++)
         items[i] = (mr_item){ .key = keys_at(keys, from + i), .body = { body, sizeof body } };
-    try(mr_push_many(m, "bench", items, count, NULL, NULL, &pushed), "push");
+    try(mr_push_many(m, stage, items, count, NULL, NULL, &pushed), "push");
     must(pushed == count ? 0 : -1, "push", "not all were accepted");
 }
 
 struct task {
     mr *engine;
     struct keys keys;
-    uint64_t jobs, batch, repeats, pushers;
+    uint64_t jobs, batch, repeats, pushers, workers;
     uint64_t before; // jobs that had run before this repeat
 };
 
@@ -63,10 +68,11 @@ static void push_part(struct task *t, uint64_t from, uint64_t step) {
     for (uint64_t i = from; i < t->jobs; i += step) {
         if (i > WINDOW)
             wait_until_ran(t->before + i - WINDOW);
+        const char *stage = stages[i / t->batch % t->workers];
         if (t->batch == 1)
-            push_one(t->engine, &t->keys, i);
+            push_one(t->engine, stage, &t->keys, i);
         else
-            push_some(t->engine, &t->keys, i, t->batch);
+            push_some(t->engine, stage, &t->keys, i, t->batch);
     }
 }
 
@@ -138,11 +144,13 @@ static void with_hands(uint64_t runners, struct task *task) {
 }
 
 static void with_worker(uint64_t runners, struct task *task) {
-    mr_worker *worker;
+    mr_worker *workers[WORKERS_MOST];
     mr_work_options o = { .jobs = (uint32_t)runners, .batch = (uint32_t)task->batch };
-    try(mr_work(task->engine, "bench", handle, NULL, &o, &worker), "work");
+    for (uint64_t i = 0; i < task->workers; i++)
+        try(mr_work(task->engine, stages[i], handle, NULL, &o, &workers[i]), "work");
     run(task);
-    try(mr_worker_stop(worker, MR_FOREVER), "stop");
+    for (uint64_t i = 0; i < task->workers; i++)
+        try(mr_worker_stop(workers[i], MR_FOREVER), "stop");
 }
 
 int main(int argc, char **argv) {
@@ -150,10 +158,11 @@ int main(int argc, char **argv) {
                          .jobs = argument(argc, argv, 2, 1000000),
                          .batch = argument(argc, argv, 4, 1),
                          .repeats = argument(argc, argv, 5, 3),
-                         .pushers = argument(argc, argv, 9, 1) };
+                         .pushers = argument(argc, argv, 9, 1),
+                         .workers = argument(argc, argv, 10, 1) };
     uint64_t runners = argument(argc, argv, 3, 1), how = argument(argc, argv, 6, 0);
     if (task.batch < 1 || task.batch > BATCH_MOST || (how && runners > THREADS_MOST) ||
-        task.pushers > THREADS_MOST)
+        task.pushers > THREADS_MOST || task.workers < 1 || task.workers > WORKERS_MOST)
         return 1;
     task.jobs -= task.jobs % task.batch;
     mr_options options = { .shards = (uint32_t)argument(argc, argv, 7, 1) };
