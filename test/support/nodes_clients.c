@@ -2,6 +2,7 @@
 // with its connection.
 #include "support/nodes_state.h"
 
+#include "base/bytes.h"
 #include "core/route.h"
 #include "server/answer.h"
 #include "wire/number.h"
@@ -69,7 +70,7 @@ int piece_make(struct history *h, int stage, int key) {
 }
 
 // In flows all jobs have keys, so that all have an order.
-static int roll_key(struct history *h) {
+int roll_key(struct history *h) {
     return h->plan->flows ? (int)roll(h, KEYS) : (int)roll(h, KEYS + 1) - 1;
 }
 
@@ -149,7 +150,7 @@ static void caller_act(struct history *h, struct client *c) {
 // ---- Workers ------------------------------------------------------------------------------------
 
 // Which channels have a state: the number of their last commit.
-static bool has_state(const struct piece *p) {
+bool has_state(const struct piece *p) {
     return p->key != NO_KEY && p->stage % 2 == 1;
 }
 
@@ -194,14 +195,21 @@ static void emit_some(struct history *h, struct commit *k, int number) {
     }
 }
 
-static void commit_job(struct history *h, struct client *c, struct held_job *j) {
+int commit_make(struct history *h, int n, uint64_t serial, uint64_t id, mr_bytes token) {
     if (h->commit_count == COMMITS)
-        return;
+        return -1;
     int number = h->commit_count++;
     struct commit *k = &h->commits[number];
-    *k = (struct commit){ .piece = j->piece, .serial = j->serial, .id = j->id };
-    snprintf(k->token, sizeof k->token, "%s", j->token);
+    *k = (struct commit){ .piece = n, .serial = serial, .id = id };
+    snprintf(k->token, sizeof k->token, "%.*s", (int)token.size, (const char *)token.data);
     emit_some(h, k, number);
+    return number;
+}
+
+static void commit_job(struct history *h, struct client *c, struct held_job *j) {
+    int number = commit_make(h, j->piece, j->serial, j->id, mr_str(j->token));
+    if (number < 0)
+        return;
     send_commit(h, c, number);
     j->piece = -1;
 }
@@ -307,9 +315,10 @@ bool reply_is_unsure(const struct history *h, const struct response_value *v) {
     return (reply_is_code(v, "STOPPED") && !h->calm) || (reply_is_code(v, "FULL") && disk);
 }
 
-static void piece_has_id(struct history *h, int n, uint64_t id) {
+// A call of the library that is made again after its job was cancelled has another id.
+void piece_has_id(struct history *h, int n, uint64_t id) {
     struct piece *p = &h->pieces[n];
-    if (p->id && p->id != id)
+    if (p->id && p->id != id && !p->may_return)
         wrong(h, "number %d has the ids %" PRIu64 " and %" PRIu64, n, p->id, id);
     for (int i = 0; !p->id && i < h->piece_count; i++)
         if (h->pieces[i].id == id)
@@ -359,17 +368,35 @@ static void expect_order(struct history *h, int n) {
     }
 }
 
+void commit_is_done(struct history *h, struct commit *k) {
+    struct piece *p = &h->pieces[k->piece];
+    if (p->done && p->done_serial != k->serial)
+        wrong(h, "number %d is done twice", k->piece);
+    if (p->cancelled)
+        wrong(h, "number %d is done although it was cancelled", k->piece);
+    if (k->state == COMMIT_OK)
+        return;
+    p->done = true;
+    p->done_serial = k->serial;
+    k->state = COMMIT_OK;
+    h->reached->done++;
+    for (int i = k->first; i < k->first + k->count; i++) {
+        h->pieces[i].acked = true;
+        h->reached->linked += h->pieces[i].stage % SIM_SHARDS != p->stage % SIM_SHARDS;
+    }
+    h->reached->emitted += (uint64_t)k->count;
+}
+
+// What a DONE has emitted, or set as a state, proves that it counts, whatever its reply was.
 static void expect_emitted(struct history *h, int n) {
     const struct piece *p = &h->pieces[n];
     if (p->commit < 0)
         return;
-    const struct commit *k = &h->commits[p->commit];
-    struct piece *parent = &h->pieces[k->piece];
+    struct commit *k = &h->commits[p->commit];
     if (k->state == COMMIT_REFUSED)
         wrong(h, "number %d was emitted by a DONE that was refused", n);
-    if (parent->done && parent->done_serial != k->serial)
-        wrong(h, "number %d was emitted by another DONE of %d than the one that counts", n,
-              k->piece);
+    else
+        commit_is_done(h, k);
 }
 
 // The state is that of the last commit of the channel. `serial`: of the lease that gets it.
@@ -377,11 +404,13 @@ static void expect_state(struct history *h, int n, uint64_t serial, mr_bytes sta
     const struct piece *p = &h->pieces[n];
     uint64_t number = state.size ? number_of(state) : UINT64_MAX, known = 0;
     if (state.size && number < (uint64_t)h->commit_count) {
-        const struct commit *last = &h->commits[number];
+        struct commit *last = &h->commits[number];
         const struct piece *q = &h->pieces[last->piece];
         known = last->serial;
         if (q->stage != p->stage || q->key != p->key || last->state == COMMIT_REFUSED)
             wrong(h, "number %d has the state of number %d, which is not its", n, last->piece);
+        else if (known != serial)
+            commit_is_done(h, last);
     } else if (state.size) {
         wrong(h, "number %d has a state that no DONE has set", n);
     }
@@ -394,27 +423,43 @@ static void expect_state(struct history *h, int n, uint64_t serial, mr_bytes sta
     }
 }
 
-static int piece_of_grant(struct history *h, const struct response_value *v) {
-    uint64_t n = number_of(v[5].bytes);
-    if (n < (uint64_t)h->piece_count)
-        return (int)n;
-    return schedule_piece(h, v[5].bytes, number_of(v[1].bytes));
+static int piece_of_job(struct history *h, mr_bytes body, uint64_t id) {
+    uint64_t n = number_of(body);
+    return n < (uint64_t)h->piece_count ? (int)n : schedule_piece(h, body, id);
 }
 
-static void expect_may_begin(struct history *h, struct client *c, int n, uint64_t attempt,
-                             uint64_t serial) {
+static void expect_may_begin(struct history *h, int n, const struct taken *t) {
     struct piece *p = &h->pieces[n];
-    if (p->done && serial > p->done_serial)
+    if (p->done && t->serial > p->done_serial)
         wrong(h, "number %d is taken again after its DONE", n);
-    if (p->cancelled && c->take_step > p->cancelled_step)
+    if (p->cancelled && t->step > p->cancelled_step)
         wrong(h, "number %d is taken although it was cancelled", n);
-    if (h->calm && attempt > p->fails + 1)
-        wrong(h, "number %d has attempt %" PRIu64 " after %u failures", n, attempt, p->fails);
+    if (h->calm && t->attempt > p->fails + 1)
+        wrong(h, "number %d has attempt %" PRIu64 " after %u failures", n, t->attempt, p->fails);
     expect_emitted(h, n);
     if (p->then_of >= 0)
         expect_epic_ended(h, n);
     if (!p->begun)
         expect_order(h, n);
+}
+
+int job_is_taken(struct history *h, const struct taken *t) {
+    int n = piece_of_job(h, t->body, t->id);
+    if (n < 0) {
+        wrong(h, "client %d takes no job of this history", t->client);
+        return -1;
+    }
+    struct piece *p = &h->pieces[n];
+    sim_nodes_note(h->nodes, "client %d takes number %d, id %" PRIu64 ", attempt %" PRIu64,
+                   t->client, n, t->id, t->attempt);
+    if (!bytes_equal(t->stage, mr_str(h->stages[p->stage])))
+        wrong(h, "number %d is in stage %.*s", n, (int)t->stage.size, (const char *)t->stage.data);
+    piece_has_id(h, n, t->id);
+    expect_may_begin(h, n, t);
+    if (t->has_state && has_state(p))
+        expect_state(h, n, t->serial, t->state);
+    p->begun = true;
+    return n;
 }
 
 static void hold_job(struct history *h, struct client *c, int n, mr_bytes token, uint64_t serial) {
@@ -437,24 +482,22 @@ static void hold_job(struct history *h, struct client *c, int n, mr_bytes token,
 static void receive_job(struct history *h, struct client *c, const struct response_value *v,
                         bool first) {
     struct token token;
-    int n = piece_of_grant(h, v);
-    if (n < 0 || token_read(v[2].bytes, &token) < 0) {
-        wrong(h, "TAKE gets no job of this history");
+    if (token_read(v[2].bytes, &token) < 0) {
+        wrong(h, "TAKE gets a job without a token");
         return;
     }
-    struct piece *p = &h->pieces[n];
-    uint64_t attempt = (uint64_t)v[6].integer;
-    sim_nodes_note(h->nodes, "client %d takes number %d, id %" PRIu64 ", attempt %" PRIu64,
-                   c->index, n, number_of(v[1].bytes), attempt);
-    if (!bytes_equal(v[3].bytes, mr_str(h->stages[p->stage])))
-        wrong(h, "number %d is in stage %.*s", n, (int)v[3].bytes.size,
-              (const char *)v[3].bytes.data);
-    piece_has_id(h, n, number_of(v[1].bytes));
-    expect_may_begin(h, c, n, attempt, token.serial);
-    if (first && has_state(p))
-        expect_state(h, n, token.serial, v[8].bytes);
-    p->begun = true;
-    hold_job(h, c, n, v[2].bytes, token.serial);
+    struct taken taken = { .client = c->index,
+                           .id = number_of(v[1].bytes),
+                           .serial = token.serial,
+                           .attempt = (uint64_t)v[6].integer,
+                           .step = c->take_step,
+                           .stage = v[3].bytes,
+                           .body = v[5].bytes,
+                           .has_state = first,
+                           .state = v[8].bytes };
+    int n = job_is_taken(h, &taken);
+    if (n >= 0)
+        hold_job(h, c, n, v[2].bytes, token.serial);
 }
 
 static void receive_take(struct history *h, struct client *c, const struct response_value *v) {
@@ -471,23 +514,6 @@ static void receive_take(struct history *h, struct client *c, const struct respo
         receive_job(h, c, v + at, !bytes_equal(token, v[at + 2].bytes));
         token = v[at + 2].bytes;
     }
-}
-
-static void commit_is_done(struct history *h, struct commit *k) {
-    struct piece *p = &h->pieces[k->piece];
-    if (p->done && p->done_serial != k->serial)
-        wrong(h, "number %d is done twice", k->piece);
-    if (p->cancelled)
-        wrong(h, "number %d is done although it was cancelled", k->piece);
-    p->done = true;
-    p->done_serial = k->serial;
-    k->state = COMMIT_OK;
-    h->reached->done++;
-    for (int i = k->first; i < k->first + k->count; i++) {
-        h->pieces[i].acked = true;
-        h->reached->linked += h->pieces[i].stage % SIM_SHARDS != p->stage % SIM_SHARDS;
-    }
-    h->reached->emitted += (uint64_t)k->count;
 }
 
 // A job of a block can only end behind those before it: one of them may not have ended.

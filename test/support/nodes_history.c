@@ -184,6 +184,7 @@ static void history_step(void *arg) {
     sim_nodes_step(h->nodes);
     for (int i = 0; i < CLIENTS; i++)
         client_step(h, &h->clients[i]);
+    libraries_step(h);
     struct sim_node *n = &h->nodes->nodes[roll(h, (uint64_t)h->nodes->node_count)];
     const struct sim_place *p = &n->places[roll(h, SIM_SHARDS)];
     if (n->is_alive && p->phase == SIM_RUNS)
@@ -302,6 +303,11 @@ static void history_drain(struct history *h) {
         history_step(h);
     if (fine(h) && !schedules_are_counted(h))
         wrong(h, "a schedule does not say how many jobs it has pushed");
+    h->libraries_end = true;
+    for (int i = 0; fine(h) && i < DRAIN_STEPS && !libraries_are_over(h); i++)
+        history_step(h);
+    if (fine(h) && !libraries_are_over(h))
+        wrong(h, "a program that uses the library does not end");
     for (int i = 0; fine(h) && i < SIM_NODES; i++)
         for (uint32_t k = 0; k < SIM_SHARDS; k++)
             if (h->nodes->nodes[i].places[k].phase == SIM_RUNS)
@@ -330,6 +336,7 @@ static struct history *history_begin(const struct nodes_plan *plan, struct nodes
     h->draining = true;
     set_policies(h);
     h->draining = false;
+    libraries_start(h);
     return h;
 }
 
@@ -371,6 +378,7 @@ static void history_end(struct history *h) {
             sim_wire_close(h->nodes, h->clients[i].wire);
         buffer_finish(&h->clients[i].in);
     }
+    libraries_finish(h);
     sim_nodes_destroy(h->nodes);
     free(h);
 }

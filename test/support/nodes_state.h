@@ -3,6 +3,7 @@
 //
 //     nodes_history.c    faults, steps, and what must hold at the end
 //     nodes_clients.c    requests, replies and connections of producers, workers and callers
+//     nodes_library.c    producers and workers that use the C library
 //     nodes_operator.c   epics, schedules and cancels
 #ifndef TEST_SUPPORT_NODES_STATE_H
 #define TEST_SUPPORT_NODES_STATE_H
@@ -37,6 +38,7 @@ struct piece {
     bool is_call, is_named, is_delayed, has_deadline;
     bool acked, refused, begun, done, maybe_done, ended;
     bool cancel_sent, cancelled;
+    bool may_return; // a call of the library: it is made again if its job was cancelled
     uint64_t cancelled_step;
     uint64_t id, done_serial;
     uint32_t fails;
@@ -116,6 +118,18 @@ struct schedule_plan {
     uint64_t seen; // jobs of it
 };
 
+// A job as a worker gets it.
+struct taken {
+    int client;
+    uint64_t id, serial, attempt;
+    uint64_t step; // when its TAKE was sent; 0: not known
+    mr_bytes stage, body, state;
+    bool has_state; // the state comes with it: it is the first of its block
+};
+
+enum { LIBRARY_WORKERS = 2, LIBRARIES = 3 };
+struct library;
+
 struct history {
     struct sim_nodes *nodes;
     const struct nodes_plan *plan;
@@ -135,6 +149,9 @@ struct history {
     struct epic_plan epics[EPICS];
     int epic_count;
     struct schedule_plan schedules[SCHEDULES];
+    struct library *libraries[LIBRARIES];
+    struct library *killed; // programs that are to be freed when everything has ended
+    bool libraries_end;
 };
 
 #define wrong(h, ...) sim_nodes_fail((h)->nodes, __VA_ARGS__)
@@ -151,6 +168,14 @@ void client_step(struct history *, struct client *);
 void client_lost(struct history *, struct client *);
 
 int piece_make(struct history *, int stage, int key);
+void piece_has_id(struct history *, int n, uint64_t id);
+int roll_key(struct history *);
+bool has_state(const struct piece *); // of its channel: the number of its last commit
+// Checks what must hold when a job begins. Returns its number; -1: it is none of this history.
+int job_is_taken(struct history *, const struct taken *);
+// Makes a commit of a job, with jobs that it emits. -1: there are too many.
+int commit_make(struct history *, int n, uint64_t serial, uint64_t id, mr_bytes token);
+void commit_is_done(struct history *, struct commit *);
 void piece_push(struct history *, struct client *, int n);
 bool may_make(const struct history *);
 // The key of a stage as text; with groups it begins with one.
@@ -159,6 +184,15 @@ const char *key_text(int stage, int key);
 bool reply_is_code(const struct response_value *, const char *code);
 bool reply_is_unsure(const struct history *, const struct response_value *);
 uint64_t number_of(mr_bytes text);
+
+// ---- nodes_library.c ----------------------------------------------------------------------------
+
+void libraries_start(struct history *);
+void libraries_step(struct history *);
+void library_kill(struct history *, int index);
+void library_pause(struct history *, int index, uint64_t until_ms);
+bool libraries_are_over(const struct history *);
+void libraries_finish(struct history *); // whatever they do
 
 // ---- nodes_operator.c ---------------------------------------------------------------------------
 

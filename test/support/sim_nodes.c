@@ -187,6 +187,10 @@ static bool wire_is_apart(const struct sim_nodes *w, const struct sim_wire *x) {
     return x->from >= 0 && w->apart_until_ms[x->from][x->to] > sim_nodes_now_ms(w);
 }
 
+static bool wire_is_silent(const struct sim_nodes *w, const struct sim_wire *x) {
+    return x->silent_until_ms > sim_nodes_now_ms(w);
+}
+
 static size_t some_bytes(struct sim_nodes *w, size_t size) {
     return chance(w, 4) ? 1 + sim_nodes_roll(w, size) : size;
 }
@@ -196,7 +200,8 @@ static void wire_deliver(struct sim_nodes *w, struct sim_wire *x, int end) {
     struct sim_pipe *p = &x->pipes[!end];
     struct session *s = x->sessions[end];
     size_t room;
-    if (!s || wire_is_apart(w, x) || s->broken || !runs(wire_node(w, x, end)))
+    if (!s || wire_is_apart(w, x) || wire_is_silent(w, x) || s->broken ||
+        !runs(wire_node(w, x, end)))
         return;
     struct sim_node *n = wire_node(w, x, end);
     current = n;
@@ -248,15 +253,27 @@ void sim_wire_send(struct sim_wire *x, mr_bytes bytes) {
     assert(err == 0);
 }
 
-bool sim_wire_receive(struct sim_nodes *w, struct sim_wire *x, struct buffer *to) {
+bool sim_wire_is_readable(const struct sim_nodes *w, const struct sim_wire *x) {
+    return (x->pipes[1].bytes.size || x->pipes[1].ended) && !wire_is_silent(w, x);
+}
+
+ptrdiff_t sim_wire_read(struct sim_nodes *w, struct sim_wire *x, void *to, size_t room) {
     struct sim_pipe *p = &x->pipes[1];
-    if (!p->bytes.size)
-        return !p->ended;
+    if (!p->bytes.size || wire_is_silent(w, x))
+        return sim_wire_is_readable(w, x) ? -1 : 0;
     size_t size = some_bytes(w, p->bytes.size);
-    int err = buffer_append(to, p->bytes.data, size);
-    assert(err == 0);
+    size = size < room ? size : room;
+    memcpy(to, p->bytes.data, size);
     pipe_consume(p, size);
-    return true;
+    return (ptrdiff_t)size;
+}
+
+bool sim_wire_receive(struct sim_nodes *w, struct sim_wire *x, struct buffer *to) {
+    int err = buffer_reserve(to, x->pipes[1].bytes.size + 1);
+    assert(err == 0);
+    ptrdiff_t size = sim_wire_read(w, x, to->data + to->size, to->capacity - to->size);
+    to->size += size > 0 ? (size_t)size : 0;
+    return size >= 0;
 }
 
 void sim_wire_close(struct sim_nodes *w, struct sim_wire *x) {
@@ -425,6 +442,10 @@ static void front_flush(struct sim_node *n) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
         struct sim_wire *x = s->owner;
         list_remove(&s->of_ready);
+        if (s->remote) { // of a command that asks all loops
+            router_send_replies(s);
+            continue;
+        }
         if (front_ready(s).size)
             expect_no_stale_reply(n, s);
         wire_write(n->all, x, x->sessions[1] == s);

@@ -55,6 +55,7 @@ struct sim_wire {
     } pipes[2];     // 0: to `to`; 1: back
     struct session *sessions[2];
     bool closed[2];
+    uint64_t silent_until_ms; // nothing arrives, not even that it was closed
 };
 
 // A shard on a node: see places.c.
@@ -161,6 +162,9 @@ struct sim_wire *sim_wire_connect(struct sim_nodes *, int node);
 void sim_wire_send(struct sim_wire *, mr_bytes);
 // Appends what has arrived. False: the other end has closed it, and nothing more arrives.
 bool sim_wire_receive(struct sim_nodes *, struct sim_wire *, struct buffer *);
+// The same, of so many bytes at most: how many; 0: nothing just now; -1: nothing more arrives.
+ptrdiff_t sim_wire_read(struct sim_nodes *, struct sim_wire *, void *to, size_t room);
+bool sim_wire_is_readable(const struct sim_nodes *, const struct sim_wire *);
 void sim_wire_close(struct sim_nodes *, struct sim_wire *);
 // Notes what the node at its end knows of it; and which shards there are.
 void sim_wire_describe(struct sim_nodes *, const struct sim_wire *);
