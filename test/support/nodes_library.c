@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TELL_MS = 90000, SLICE_MS = 25, ITEMS = 6, PUSHERS = 2, LEASE_MS = 1200 };
+enum { TELL_MS = 90000, SLICE_MS = 25, ITEMS = 6, PUSHERS = 2, LEASE_MS = 1200, LONG_LEASE_MS = 600000 };
 
 struct library {
     struct history *history;
@@ -228,7 +228,7 @@ static void *worker_main(void *library) {
         mr_work_options o = { .more_stages = more,
                               .jobs = (uint32_t)roll(h, 4),
                               .batch = 1 + (uint32_t)roll(h, BLOCK),
-                              .lease_ms = LEASE_MS };
+                              .lease_ms = h->calm ? LONG_LEASE_MS : LEASE_MS };
         mr_worker *worker;
         int err = mr_work(l->engine, h->stages[first], handle, l, &o, &worker);
         assert(err == 0);
@@ -319,7 +319,8 @@ static void call_one(struct library *l) {
     snprintf(text, sizeof text, "r%d", n);
     p->ended = true;
     bool known = err == 0 || err == MR_ENET || err == MR_ESTOPPED || err == MR_EFULL ||
-                 err == MR_EIO || (err == MR_EEXPIRED && p->has_deadline) ||
+                 err == MR_EIO || (err == MR_EGONE && h->forgets) ||
+                 (err == MR_EEXPIRED && p->has_deadline) ||
                  (err == MR_ECANCELLED && p->cancel_sent);
     if (goes_on(l) && !known)
         wrong(h, "mr_call of %d: %s", n, mr_error());
@@ -372,7 +373,7 @@ static void library_start(struct history *h, int index) {
     struct library *l = calloc(1, sizeof *l);
     assert(l);
     l->history = h;
-    l->index = index;
+    l->index = l->program.index = index;
     sim_program_start(&l->program, h->nodes, index < LIBRARY_WORKERS ? worker_main : producer_main,
                       l);
     h->libraries[index] = l;

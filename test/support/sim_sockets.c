@@ -308,6 +308,21 @@ static ssize_t fail_with(int failed) {
     return -1;
 }
 
+// Lines as they are on the wire, one behind another.
+static void note_bytes(struct sim_program *p, int fd, const char *what, mr_bytes bytes) {
+    char text[400];
+    size_t used = 0;
+    if (!p->nodes->prints)
+        return;
+    for (size_t i = 0; i < bytes.size && used < sizeof text - 1; i++) {
+        char c = ((const char *)bytes.data)[i];
+        if (c != '\r')
+            text[used++] = c >= ' ' && c <= '~' ? c : ' ';
+    }
+    text[used] = 0;
+    sim_nodes_note(p->nodes, "program %d, socket %d %s %s", p->index, fd - FIRST, what, text);
+}
+
 ssize_t __wrap_recv(int fd, void *to, size_t room, int flags) {
     if (!is_simulated(fd))
         return __real_recv(fd, to, room, flags);
@@ -318,6 +333,8 @@ ssize_t __wrap_recv(int fd, void *to, size_t room, int flags) {
     ptrdiff_t size = sim_wire_read(p->nodes, d->wire, to, room);
     if (size < 0)
         return d->wire->is_cut ? fail_with(ECONNRESET) : 0;
+    if (size)
+        note_bytes(p, fd, "receives", (mr_bytes){ to, (size_t)size });
     return size ? size : fail_with(EAGAIN);
 }
 
@@ -334,6 +351,7 @@ ssize_t __wrap_send(int fd, const void *data, size_t size, int flags) {
         return fail_with(EAGAIN);
     size_t part = sim_nodes_roll(p->nodes, 6) ? size : 1 + sim_nodes_roll(p->nodes, size);
     sim_wire_send(d->wire, (mr_bytes){ data, part });
+    note_bytes(p, fd, "sends", (mr_bytes){ data, part });
     return (ssize_t)part;
 }
 

@@ -24,7 +24,7 @@ struct sim_descriptor;
 // A process of a client.
 struct sim_program {
     struct sim_nodes *nodes;
-    int index;
+    int index; // for people
     uint64_t ahead_ms;        // how far its clock is ahead of the store's
     uint64_t paused_until_ms; // nothing of it runs until then
     bool is_dead;             // it was killed: no connection is left, and none is made
