@@ -311,7 +311,7 @@ bool reply_is_code(const struct response_value *v, const char *code) {
 
 // The command may or may not have been run; after a failure of the disk it was not.
 bool reply_is_unsure(const struct history *h, const struct response_value *v) {
-    bool disk = h->plan->files && h->faults >> FAULT_DISK_ERROR & 1;
+    bool disk = h->plan->files && h->faults & (1 << FAULT_DISK_ERROR | 1 << FAULT_DISK_FULL);
     return (reply_is_code(v, "STOPPED") && !h->calm) || (reply_is_code(v, "FULL") && disk);
 }
 
@@ -577,7 +577,8 @@ static void receive_end(struct history *h, struct client *c, const struct expect
     end_was_answered(c, e->piece,
                      reply_is_code(v, "CANCELLED") || reply_is_code(v, "EXPIRED") ||
                          reply_is_code(v, "GONE"));
-    bool known = v->type == RESPONSE_SIMPLE || reply_is_code(v, "STALE") ||
+    bool behind = reply_is_code(v, "ERR") && h->faults >> FAULT_DISK_FULL & 1; // one without room
+    bool known = v->type == RESPONSE_SIMPLE || behind || reply_is_code(v, "STALE") ||
                  reply_is_code(v, "GONE") || reply_is_code(v, "CANCELLED") ||
                  reply_is_code(v, "EXPIRED") || reply_is_unsure(h, v);
     if (!known)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HOUR_MS = 3600000, MINUTE_MS = 60000 };
 enum { STEPS = 2500, DRAIN_STEPS = 40000, QUIET_STEPS = 1500 };
 
 // ---- Faults -------------------------------------------------------------------------------------
@@ -29,6 +30,15 @@ const char *nodes_fault_name(enum nodes_fault fault) {
         [FAULT_STANDBY] = "the standby was away",
         [FAULT_POWER] = "lost power",
         [FAULT_DISK_ERROR] = "disk errors",
+        [FAULT_DISK_FULL] = "disk full",
+        [FAULT_SHORT_WRITES] = "short writes",
+        [FAULT_READ_ONLY] = "disk read-only",
+        [FAULT_SILENCE] = "wires silent",
+        [FAULT_UNREACHABLE] = "nodes unreachable",
+        [FAULT_KILL_ALL] = "all died",
+        [FAULT_WALL_JUMP] = "time of day jumped",
+        [FAULT_LIBRARY_KILLED] = "clients killed",
+        [FAULT_LIBRARY_PAUSED] = "clients paused",
     };
     return names[fault];
 }
@@ -101,16 +111,57 @@ static void fault_happens(struct history *h, const struct fault *f) {
     case FAULT_DISK_ERROR:
         sim_disk_fail_at(w->disk, sim_disk_calls(w->disk) + 1 + f->number % 40, EIO);
         break;
+    case FAULT_DISK_FULL:
+        sim_disk_space(w->disk, 1);
+        h->disk_heals_ms = until_ms;
+        break;
+    case FAULT_SHORT_WRITES:
+        sim_disk_shorten(w->disk, 1 + f->number % 700);
+        h->disk_heals_ms = until_ms;
+        break;
+    case FAULT_READ_ONLY:
+        sim_disk_break(w->disk, SIM_WRITES, EROFS);
+        h->disk_heals_ms = until_ms;
+        break;
+    case FAULT_SILENCE:
+        f->wire->silent_until_ms = now_ms + 4 * f->ms;
+        break;
+    case FAULT_UNREACHABLE:
+        n->unreachable_until_ms = until_ms;
+        break;
+    case FAULT_KILL_ALL:
+        for (int i = 0; i < w->node_count; i++)
+            fault_kill(h, &w->nodes[i], f->number);
+        break;
+    case FAULT_WALL_JUMP:
+        n->wall_ahead_ms += f->flag ? MINUTE_MS : -HOUR_MS;
+        break;
+    case FAULT_LIBRARY_KILLED:
+        library_kill(h, (int)(f->number % LIBRARIES));
+        break;
+    case FAULT_LIBRARY_PAUSED:
+        library_pause(h, (int)(f->number % LIBRARIES), until_ms);
+        break;
     case NODES_FAULTS:
         break;
     }
 }
 
+static void disk_heals(struct sim_disk *disk) {
+    sim_disk_space(disk, 0);
+    sim_disk_shorten(disk, 0);
+    sim_disk_break(disk, SIM_WRITES, 0);
+}
+
 // Which faults a history may have: those of its kind of store, without those that are switched off.
 static uint32_t faults_possible(const struct history *h) {
-    uint32_t anywhere = 1 << FAULT_KILL | 1 << FAULT_PAUSE | 1 << FAULT_CUT_WIRE | 1 << FAULT_JUMP;
-    uint32_t disk = 1 << FAULT_POWER | 1 << FAULT_DISK_ERROR, all = (1 << NODES_FAULTS) - 1;
-    return (h->plan->files ? anywhere | disk : all & ~disk) & ~h->plan->without;
+    uint32_t all = (1 << NODES_FAULTS) - 1;
+    uint32_t disk = 1 << FAULT_POWER | 1 << FAULT_DISK_ERROR | 1 << FAULT_DISK_FULL |
+                    1 << FAULT_SHORT_WRITES | 1 << FAULT_READ_ONLY;
+    uint32_t cluster = 1 << FAULT_CUT_STORE | 1 << FAULT_APART | 1 << FAULT_DRAIN |
+                       1 << FAULT_OUTAGE | 1 << FAULT_PAUSE_IN_APPEND | 1 << FAULT_STANDBY |
+                       1 << FAULT_KILL_ALL;
+    return all & ~(h->plan->files ? cluster : disk) & ~h->plan->without;
 }
 
 static void fault_step(struct history *h) {
@@ -122,7 +173,11 @@ static void fault_step(struct history *h) {
     f.wire = &w->wires[fault_roll(h, SIM_WIRES)];
     f.flag = fault_roll(h, 2);
     f.number = fault_roll(h, UINT32_MAX);
-    if (fault_roll(h, 12) == 0 && h->faults >> f.kind & 1) {
+    if (h->disk_heals_ms && sim_nodes_now_ms(w) >= h->disk_heals_ms) {
+        disk_heals(w->disk);
+        h->disk_heals_ms = 0;
+    }
+    if (fault_roll(h, 8) == 0 && h->faults >> f.kind & 1) {
         sim_nodes_note(w, "fault: node %d, %s, %" PRIu64 " ms", f.node->index,
                        nodes_fault_name(f.kind), f.ms);
         h->reached->faults[f.kind]++;
@@ -153,10 +208,16 @@ static void faults_end(struct history *h) {
     if (w->disk) {
         sim_disk_crash_at(w->disk, 0);
         sim_disk_fail_at(w->disk, 0, 0);
+        disk_heals(w->disk);
     }
+    for (int i = 0; i < SIM_WIRES; i++)
+        w->wires[i].silent_until_ms = 0;
+    for (int i = 0; i < LIBRARIES; i++)
+        library_pause(h, i, 0);
     for (int i = 0; i < w->node_count; i++) {
         struct sim_node *n = &w->nodes[i];
         n->paused_until_ms = n->cut_until_ms = n->pause_in_append_ms = 0;
+        n->unreachable_until_ms = 0;
         n->is_drained = false;
     }
 }

@@ -42,6 +42,15 @@ enum nodes_fault {
     FAULT_STANDBY,
     FAULT_POWER,      // on files: the machine loses its power within the next calls of the disk
     FAULT_DISK_ERROR, // on files: one of them fails
+    FAULT_DISK_FULL,  // on files: no file grows for a while
+    FAULT_SHORT_WRITES,
+    FAULT_READ_ONLY,   // on files: no write for a while
+    FAULT_SILENCE,     // a connection delivers nothing for a while, and seems to be open
+    FAULT_UNREACHABLE, // a node, for its clients: not for other nodes, nor for the store
+    FAULT_KILL_ALL,
+    FAULT_WALL_JUMP,      // the time of day, an hour back or a minute ahead
+    FAULT_LIBRARY_KILLED, // a program that uses the library
+    FAULT_LIBRARY_PAUSED,
     NODES_FAULTS,
 };
 

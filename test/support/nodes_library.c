@@ -25,8 +25,8 @@ struct library {
     struct history *history;
     struct library *next_killed;
     struct sim_program program;
-    int index;
-    int handlers; // that run
+    int index, number; // its place; how many were started before it
+    int handlers;      // that run
     uint64_t numbered;
     mr *engine;
 };
@@ -357,7 +357,7 @@ static void *producer_main(void *library) {
     if (!open_until_reached(l))
         return NULL;
     for (int i = 0; i < PUSHERS; i++) {
-        pushes[i] = (struct push_thread){ l, l->index * PUSHERS + i };
+        pushes[i] = (struct push_thread){ l, l->number * PUSHERS + i };
         int failed = pthread_create(&threads[i], NULL, push_thread_main, &pushes[i]);
         assert(failed == 0);
     }
@@ -374,6 +374,7 @@ static void library_start(struct history *h, int index) {
     assert(l);
     l->history = h;
     l->index = l->program.index = index;
+    l->number = h->library_count++;
     sim_program_start(&l->program, h->nodes, index < LIBRARY_WORKERS ? worker_main : producer_main,
                       l);
     h->libraries[index] = l;

@@ -135,6 +135,7 @@ struct history {
     const struct nodes_plan *plan;
     struct nodes_reached *reached;
     uint64_t fault_random;
+    uint64_t disk_heals_ms; // 0: it has no fault that lasts
     bool calm;       // no faults but shards that are handed over
     bool forgets;    // ended jobs are forgotten soon, so logs are trimmed often
     uint32_t faults; // which ones
@@ -151,6 +152,7 @@ struct history {
     struct schedule_plan schedules[SCHEDULES];
     struct library *libraries[LIBRARIES];
     struct library *killed; // programs that are to be freed when everything has ended
+    int library_count;
     bool libraries_end;
 };
 

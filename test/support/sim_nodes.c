@@ -82,7 +82,8 @@ static uint64_t clock_now_ms(void *node) {
 }
 
 static uint64_t clock_wall_ms(void *node) {
-    return UINT64_C(1700000000000) + sim_node_now_ms(node);
+    const struct sim_node *n = node;
+    return UINT64_C(1700000000000) + sim_node_now_ms(n) + (uint64_t)n->wall_ahead_ms;
 }
 
 static uint64_t clock_random(void *node) {
@@ -188,7 +189,9 @@ static bool wire_is_apart(const struct sim_nodes *w, const struct sim_wire *x) {
 }
 
 static bool wire_is_silent(const struct sim_nodes *w, const struct sim_wire *x) {
-    return x->silent_until_ms > sim_nodes_now_ms(w);
+    uint64_t now_ms = sim_nodes_now_ms(w);
+    return x->silent_until_ms > now_ms ||
+           (x->from < 0 && w->nodes[x->to].unreachable_until_ms > now_ms);
 }
 
 static size_t some_bytes(struct sim_nodes *w, size_t size) {
@@ -243,7 +246,9 @@ static void wire_write(struct sim_nodes *w, struct sim_wire *x, int end) {
 }
 
 struct sim_wire *sim_wire_connect(struct sim_nodes *w, int node) {
-    return w->nodes[node].is_alive ? wire_make(w, -1, node) : NULL;
+    const struct sim_node *n = &w->nodes[node];
+    bool reached = n->is_alive && n->unreachable_until_ms <= sim_nodes_now_ms(w);
+    return reached ? wire_make(w, -1, node) : NULL;
 }
 
 void sim_wire_send(struct sim_wire *x, mr_bytes bytes) {
