@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "server/access.h"
 #include "server/info.h"
 #include "server/router.h"
@@ -45,6 +46,7 @@ struct gather {
     bool counts;         // RETRY, DROP: a loop has answered with a count
     struct shared_reservation *reserved; // of that
     struct buffer answer;                // rows, or the reply itself
+    struct buffer pushes;                // messages that are to come behind it
     struct beat_reply *beats;            // BEAT, DONEMANY: one for each loop
 };
 
@@ -56,6 +58,7 @@ void gather_destroy(struct gather *g) {
     if (!g)
         return;
     buffer_finish(&g->answer);
+    buffer_finish(&g->pushes);
     mem_free(g->beats);
     mem_free(g->loop_of);
     mem_free(g->kept);
@@ -659,14 +662,23 @@ static int merge_reply(struct session *s, struct gather *g, uint32_t loop, mr_by
     return 0;
 }
 
-// Push messages are not part of the reply: they are sent to the client at once.
+static void write_push(struct session *s, mr_bytes bytes) {
+    struct buffer *kept = session_push_begin(s);
+    if (!s->reply.err)
+        s->reply.err = buffer_append(&s->out, bytes.data, bytes.size);
+    session_push_end(s, kept);
+}
+
+// Push messages are not part of the reply: they are sent to the client at once; but behind the jobs
+// of a TAKE that they may be about, as "cancel" is.
 static mr_bytes pass_pushes(struct session *s, mr_bytes replies) {
     while (replies.size && *(const char *)replies.data == '>') {
+        struct gather *g = s->gather;
         size_t size = value_size(replies);
-        struct buffer *kept = session_push_begin(s);
-        if (!s->reply.err)
-            s->reply.err = buffer_append(&s->out, replies.data, size);
-        session_push_end(s, kept);
+        if (g && g->scope == SCOPE_STAGES && g->rows && !MUTANT(cancel_overtakes_its_job))
+            s->broken = buffer_append(&g->pushes, replies.data, size) < 0 || s->broken;
+        else
+            write_push(s, (mr_bytes){ replies.data, size });
         replies = (mr_bytes){ (const char *)replies.data + size, replies.size - size };
     }
     return replies;
@@ -844,6 +856,8 @@ static void write_answer(struct session *s, struct gather *g) {
 static void gather_end(struct session *s, struct gather *g) {
     session_reply(s);
     write_answer(s, g);
+    if (g->pushes.size)
+        write_push(s, buffer_bytes(&g->pushes));
     s->gather = NULL;
     s->taking = false;
     gather_destroy(g);
