@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -55,13 +56,18 @@ enum { PLANTS = sizeof plants / sizeof *plants };
 
 // ---- Sound code ---------------------------------------------------------------------------------
 
+// Of this process: others may use the machine as well.
+static uint64_t cpu_ms(void) {
+    return (uint64_t)clock() * 1000 / CLOCKS_PER_SEC;
+}
+
 static void print_reached(const struct nodes_reached *r, uint64_t took_ms) {
     static const char *const store[SIM_FAULTS] = {
         "unavailable",     "delayed",   "requests lost", "replies lost", "late",
         "waits cancelled", "failovers", "out of space",  "rivals",
     };
     print_message("%" PRIu64 " histories, %" PRIu64 " steps, %" PRIu64
-                  " s simulated, %.0f simulated seconds a second\n",
+                  " s simulated, %.0f simulated seconds a second of the processor\n",
                   r->histories, r->steps, r->simulated_ms / 1000,
                   (double)r->simulated_ms / (double)(took_ms ? took_ms : 1));
     print_message("%" PRIu64 " jobs done, %" PRIu64 " emitted, %" PRIu64
@@ -106,11 +112,11 @@ static void run_sound(const struct nodes_plan *plan, struct nodes_reached *reach
 
 static void run_many(struct nodes_plan kind, uint64_t count, uint64_t longer_s,
                      struct nodes_reached *reached) {
-    uint64_t first = proof_seed(1), began_ms = monotonic_ms();
+    uint64_t first = proof_seed(1), began_ms = cpu_ms();
     uint64_t until_ms = proof_until_ms(0, longer_s);
     for (kind.seed = first; kind.seed < first + count || monotonic_ms() < until_ms; kind.seed++)
         run_sound(&kind, reached);
-    print_reached(reached, monotonic_ms() - began_ms);
+    print_reached(reached, cpu_ms() - began_ms);
     assert_true(reached->done && reached->linked);
 }
 
@@ -222,10 +228,10 @@ static int run_one(int count, char **words) {
     struct nodes_reached reached = { 0 };
     char finding[NODES_FINDING];
     struct nodes_plan plan = plan_read(count, words);
-    uint64_t began_ms = monotonic_ms();
+    uint64_t began_ms = cpu_ms();
     plan.prints = true;
     bool fine = nodes_history_run(&plan, &reached, finding);
-    print_reached(&reached, monotonic_ms() - began_ms);
+    print_reached(&reached, cpu_ms() - began_ms);
     puts(fine ? "nothing was wrong" : finding);
     return !fine;
 }

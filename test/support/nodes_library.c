@@ -155,6 +155,7 @@ static void commit_has_error(struct library *l, struct commit *k, int err) {
 
 static void end_with_done(struct library *l, mr_job *job, int number) {
     struct commit *k = &l->history->commits[number];
+    k->by = l;
     int err = mr_done(job);
     if (!goes_on(l))
         return;
@@ -164,10 +165,14 @@ static void end_with_done(struct library *l, mr_job *job, int number) {
         commit_has_error(l, k, err);
 }
 
+static void commit_is_unknown(struct history *h, struct commit *k) {
+    k->state = COMMIT_UNKNOWN;
+    h->pieces[k->piece].maybe_done = true;
+}
+
 // What is returned decides; what becomes of it is not known here.
 static int end_by_return(struct history *h, int number) {
-    h->commits[number].state = COMMIT_UNKNOWN;
-    h->pieces[h->commits[number].piece].maybe_done = true;
+    commit_is_unknown(h, &h->commits[number]);
     return 0;
 }
 
@@ -396,6 +401,9 @@ void libraries_step(struct history *h) {
 void library_kill(struct history *h, int index) {
     struct library *l = h->libraries[index];
     sim_program_kill(&l->program);
+    for (int i = 0; i < h->commit_count; i++)
+        if (h->commits[i].by == l && h->commits[i].state == COMMIT_SENT)
+            commit_is_unknown(h, &h->commits[i]);
     l->next_killed = h->killed;
     h->killed = l;
     library_start(h, index);

@@ -44,10 +44,13 @@ struct piece {
     uint32_t fails;
 };
 
+struct library;
+
 // A DONE.
 struct commit {
     int piece, first, count;
     uint64_t serial, id;
+    const struct library *by; // whose mr_done it is; NULL: a DONE
     char token[48];
     enum { COMMIT_SENT, COMMIT_OK, COMMIT_REFUSED, COMMIT_UNKNOWN } state;
 };
@@ -128,7 +131,6 @@ struct taken {
 };
 
 enum { LIBRARY_WORKERS = 2, LIBRARIES = 3 };
-struct library;
 
 struct history {
     struct sim_nodes *nodes;
