@@ -22,6 +22,7 @@
 #include "support/proof.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,8 @@ static int shrink(int count, char **words) {
 }
 
 int main(int count, char **words) {
+    mallopt(M_MMAP_THRESHOLD, 1 << 20); // what is large and hardly used stays untouched …
+    mallopt(M_TRIM_THRESHOLD, 256 << 20); // … and the rest stays with this process
     struct CMUnitTest tests[PLANTS + 3] = {
         cmocka_unit_test(nothing_is_lost_or_done_twice_on_several_nodes),
         cmocka_unit_test(H4_emits_between_nodes_arrive_once_and_in_order_over_moves),

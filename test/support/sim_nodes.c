@@ -24,6 +24,10 @@ enum {
     SEGMENT = 1 << 10,
     FILE_SEGMENT = 16 << 10,
     WINDOW = 1 << 20,
+    BUSY_MS = 6,
+    IDLE_MS = 60,
+    IDLE_STEPS = 6,
+    SELDOM = 6,
 };
 
 uint64_t sim_nodes_roll(struct sim_nodes *w, uint64_t below) {
@@ -132,6 +136,7 @@ static struct sim_wire *wire_make(struct sim_nodes *w, int from, int to) {
         x = w->wires[i].is_used ? NULL : &w->wires[i];
     if (!x || !w->nodes[to].is_alive)
         return NULL;
+    w->wire_count = x - w->wires < w->wire_count ? w->wire_count : (int)(x - w->wires) + 1;
     *x = (struct sim_wire){ .is_used = true, .from = from, .to = to };
     current = &w->nodes[to];
     int err = session_create(&w->nodes[to].front, &x->sessions[1]);
@@ -219,6 +224,7 @@ static void wire_deliver(struct sim_nodes *w, struct sim_wire *x, int end) {
     size = size < room ? size : room;
     memcpy(to, p->bytes.data, size);
     pipe_consume(p, size);
+    w->idle_steps = 0;
     host_begin(&n->front);
     front_receive(s, size);
     if (front_is_over(s))
@@ -238,6 +244,7 @@ static void wire_write(struct sim_nodes *w, struct sim_wire *x, int end) {
         int err = buffer_append(&x->pipes[end].bytes, ready.data, size);
         assert(err == 0);
         front_sent(s, size);
+        w->idle_steps = 0;
         if (size < ready.size)
             session_offer(s);
     }
@@ -617,7 +624,7 @@ static struct log *file_instead(void *place, struct log *memory) {
     struct log *log;
     int err = log_file_open(dir, &options, &log);
     p->not_opened = err < 0;
-    if (err < 0 && err != MR_EIO)
+    if (err < 0 && err != MR_EIO && err != MR_EFULL)
         sim_nodes_fail(w, "shard %u: %s", p->shard, error_text());
     if (err < 0)
         return memory;
@@ -685,7 +692,8 @@ static void place_open(struct sim_place *p) {
     sim_nodes_note(n->all, "node %d %s shard %u%s%s", n->index,
                    opened ? "has opened" : "did not open", p->shard, opened ? "" : ": ",
                    opened ? "" : error_text());
-    if (err < 0 && err != MR_ENET && err != MR_ESTOPPED && err != MR_EBUSY && err != MR_EIO)
+    if (err < 0 && err != MR_ENET && err != MR_ESTOPPED && err != MR_EBUSY && err != MR_EIO &&
+        err != MR_EFULL)
         sim_nodes_fail(n->all, "shard %u: %s", p->shard, error_text());
     if (!opened) {
         n->has_failed = n->all->disk != NULL;
@@ -1066,6 +1074,11 @@ void sim_nodes_destroy(struct sim_nodes *w) {
 // ---- Steps
 // ------------------------------------------------------------------------------------------
 
+// What wakes a loop. Timers do, too, and are seen a little later here.
+static bool loop_has_work(struct sim_node *n, const struct host *h) {
+    return host_has_turn(h) || !list_empty(&n->loops.inboxes[h->loop].messages);
+}
+
 static void place_step(struct sim_place *p) {
     struct sim_nodes *w = p->node->all;
     switch (p->phase) {
@@ -1076,9 +1089,9 @@ static void place_step(struct sim_place *p) {
             place_open(p);
         break;
     case SIM_RUNS:
-        if (chance(w, 2))
+        if (chance(w, host_durable_turn(&p->host) != p->host.turn ? 2 : SELDOM))
             place_write(p);
-        if (chance(w, 2))
+        if (chance(w, p->leaving || loop_has_work(p->node, &p->host) ? 2 : SELDOM))
             place_turn(p);
         break;
     case SIM_GONE:
@@ -1098,7 +1111,7 @@ static void node_step(struct sim_node *n) {
         return;
     if (n->look_at_ms <= sim_nodes_now_ms(w) && chance(w, 2))
         node_look_at_store(n);
-    if (chance(w, 2) || !host_has_turn(&n->front))
+    if (chance(w, loop_has_work(n, &n->front) ? 2 : SELDOM))
         front_turn(n);
     uint32_t first = (uint32_t)sim_nodes_roll(w, SIM_SHARDS);
     for (uint32_t i = 0; i < SIM_SHARDS; i++)
@@ -1115,17 +1128,20 @@ static void disk_step(struct sim_nodes *w) {
     sim_nodes_lose_disk(w, how, seed);
 }
 
+// While no connection has had anything to deliver for some steps, time goes faster.
 void sim_nodes_step(struct sim_nodes *w) {
     w->reached.steps++;
     if (w->disk)
         disk_step(w);
-    sim_store_advance(w->store, chance(w, 20) ? sim_nodes_roll(w, 100) : sim_nodes_roll(w, 6));
+    bool idle = w->idle_steps++ >= IDLE_STEPS;
+    sim_store_advance(w->store, chance(w, 20) ? sim_nodes_roll(w, 100)
+                                              : sim_nodes_roll(w, idle ? IDLE_MS : BUSY_MS));
     int first = (int)sim_nodes_roll(w, SIM_NODES);
     for (int i = 0; i < SIM_NODES; i++)
         node_step(&w->nodes[(first + i) % SIM_NODES]);
-    int from = (int)sim_nodes_roll(w, SIM_WIRES);
-    for (int i = 0; i < SIM_WIRES; i++) {
-        struct sim_wire *x = &w->wires[(from + i) % SIM_WIRES];
+    int from = (int)sim_nodes_roll(w, (uint64_t)w->wire_count + 1), count = w->wire_count;
+    for (int i = 0; i < count; i++) {
+        struct sim_wire *x = &w->wires[(from + i) % count];
         for (int end = 0; end < 2 && x->is_used; end++)
             if (!chance(w, 3))
                 wire_deliver(w, x, end);

@@ -120,6 +120,8 @@ struct sim_nodes {
     struct stream *looks[SIM_SHARDS];
     struct sim_node nodes[SIM_NODES];
     struct sim_wire wires[SIM_WIRES];
+    int wire_count;      // those behind were never used
+    uint64_t idle_steps; // since a connection has delivered something
     uint64_t apart_until_ms[SIM_NODES][SIM_NODES];
     enum sim_plant plant;
     uint64_t first_ids[SIM_SHARDS]; // for PLANT_IDS_AGAIN: those of the first owners

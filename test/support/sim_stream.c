@@ -5,6 +5,7 @@
 #include "base/errors.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +46,8 @@ struct sim_store {
     enum sim_fault planned[SIM_CALLS][PLANNED];
     size_t planned_count[SIM_CALLS], planned_next[SIM_CALLS];
     uint32_t chance[SIM_FAULTS];
-    uint64_t random, now_ms, outage_until_ms, space, next_owner;
+    _Atomic uint64_t now_ms; // read without the lock
+    uint64_t random, outage_until_ms, space, next_owner;
     uint64_t alone_until_ms; // the standby is away until then; 0: it is there
     bool dies_alone;         // the primary then dies
     uint64_t calls[SIM_CALLS], released, faults[SIM_FAULTS];
@@ -581,9 +583,7 @@ void sim_store_make(struct sim_store *s, enum sim_mistake mistake) {
 }
 
 uint64_t sim_store_now_ms(struct sim_store *s) {
-    uint64_t now_ms;
-    LOCKED(s, now_ms = s->now_ms);
-    return now_ms;
+    return atomic_load_explicit(&s->now_ms, memory_order_relaxed);
 }
 
 void sim_store_advance(struct sim_store *s, uint64_t ms) {
