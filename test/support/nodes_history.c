@@ -69,6 +69,23 @@ static void fault_kill(struct history *h, struct sim_node *n, uint64_t number) {
         sim_node_kill(n);
 }
 
+static void disk_fails(struct history *h, const struct fault *f) {
+    struct sim_disk *disk = h->nodes->disk;
+    uint64_t call = sim_disk_calls(disk) + 1 + f->number % 40;
+    if (f->kind == FAULT_POWER)
+        sim_disk_crash_at(disk, call);
+    else if (f->kind == FAULT_DISK_ERROR)
+        sim_disk_fail_at(disk, call, EIO);
+    else
+        h->disk_heals_ms = sim_nodes_now_ms(h->nodes) + f->ms;
+    if (f->kind == FAULT_DISK_FULL)
+        sim_disk_space(disk, 1);
+    else if (f->kind == FAULT_SHORT_WRITES)
+        sim_disk_shorten(disk, 1 + f->number % 700);
+    else if (f->kind == FAULT_READ_ONLY)
+        sim_disk_break(disk, SIM_WRITES, EROFS);
+}
+
 static void fault_happens(struct history *h, const struct fault *f) {
     struct sim_nodes *w = h->nodes;
     struct sim_node *n = f->node;
@@ -106,22 +123,11 @@ static void fault_happens(struct history *h, const struct fault *f) {
         sim_store_standby_away(w->store, f->ms / 2, f->flag);
         break;
     case FAULT_POWER:
-        sim_disk_crash_at(w->disk, sim_disk_calls(w->disk) + 1 + f->number % 40);
-        break;
     case FAULT_DISK_ERROR:
-        sim_disk_fail_at(w->disk, sim_disk_calls(w->disk) + 1 + f->number % 40, EIO);
-        break;
     case FAULT_DISK_FULL:
-        sim_disk_space(w->disk, 1);
-        h->disk_heals_ms = until_ms;
-        break;
     case FAULT_SHORT_WRITES:
-        sim_disk_shorten(w->disk, 1 + f->number % 700);
-        h->disk_heals_ms = until_ms;
-        break;
     case FAULT_READ_ONLY:
-        sim_disk_break(w->disk, SIM_WRITES, EROFS);
-        h->disk_heals_ms = until_ms;
+        disk_fails(h, f);
         break;
     case FAULT_SILENCE:
         f->wire->silent_until_ms = now_ms + 4 * f->ms;

@@ -60,6 +60,7 @@ struct nodes_reached {
     uint64_t done, repeats, closed, emitted, linked; // linked: emitted to another shard
     uint64_t opened, left, lost, moved;              // shards; sessions that have moved
     uint64_t ticks, epics, epics_cancelled, cancelled;
+    uint64_t handled; // jobs that were begun with the library
     uint64_t faults[NODES_FAULTS], store_faults[SIM_FAULTS];
 };
 

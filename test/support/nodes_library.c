@@ -1,10 +1,10 @@
 // See nodes_history.h and nodes_state.h: programs that use the C library, with all its threads
-// (sim_threads.h). Two run workers, which are stopped and started again, and one pushes, calls and
-// cancels. A program that is killed loses what it knew, and another takes its place.
+// (sim_threads.h). Two run workers, which are stopped and started again, and one pushes and calls.
+// A program that is killed loses what it knew, and another takes its place.
 //
-// A handler works for a while, also for longer than its lease, and ends in every way there is: it
-// returns, calls mr_done, fails, releases, or keeps its job for another thread. Only mr_done has an
-// answer; what a commit by return has become is proved by the jobs and states that come of it.
+// A handler works for a while, also for longer than its lease, and then returns, calls mr_done,
+// fails or releases. Only mr_done has an answer; what a commit by return has become is proved by
+// the jobs and states that come of it.
 #include "support/nodes_state.h"
 #include "support/sim_threads.h"
 
@@ -19,7 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TELL_MS = 90000, SLICE_MS = 25, ITEMS = 6, PUSHERS = 2, LEASE_MS = 1200, LONG_LEASE_MS = 600000 };
+enum {
+    TELL_MS = 90000,
+    SLICE_MS = 25,
+    ITEMS = 6,
+    PUSHERS = 2,
+    LEASE_MS = 1200,
+    LONG_LEASE_MS = 600000
+};
 
 struct library {
     struct history *history;
@@ -205,6 +212,7 @@ static int handle(mr_job *job, void *library) {
     if (n < 0)
         return -1;
     l->handlers++;
+    l->history->reached->handled++;
     work(l, job, n);
     int answer = goes_on(l) ? end_job_of_library(l, job, n, serial) : -1;
     l->handlers--;

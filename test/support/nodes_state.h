@@ -138,11 +138,11 @@ struct history {
     struct nodes_reached *reached;
     uint64_t fault_random;
     uint64_t disk_heals_ms; // 0: it has no fault that lasts
-    bool calm;       // no faults but shards that are handed over
-    bool forgets;    // ended jobs are forgotten soon, so logs are trimmed often
-    uint32_t faults; // which ones
-    bool draining;   // everything is to end …
-    bool counts;     // … and has: schedules are asked how many jobs they have pushed
+    bool calm;              // no faults but shards that are handed over
+    bool forgets;           // ended jobs are forgotten soon, so logs are trimmed often
+    uint32_t faults;        // which ones
+    bool draining;          // everything is to end …
+    bool counts;            // … and has: schedules are asked how many jobs they have pushed
     char stages[STAGES][16];
     struct piece pieces[PIECES];
     int piece_count;

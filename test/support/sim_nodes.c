@@ -961,7 +961,11 @@ void sim_node_start(struct sim_node *n) {
     n->paused_until_ms = n->cut_until_ms = n->look_at_ms = n->pause_in_append_ms = 0;
     n->clock = (struct log_clock){ clock_now_ms, clock_wait_until, n };
     n->info = (struct host_node){
-        .cluster = "sim", .address = n->address, .secret = "secret", .promise = "", .seen = &n->seen,
+        .cluster = "sim",
+        .address = n->address,
+        .secret = "secret",
+        .promise = "",
+        .seen = &n->seen,
         .owned_ms = w->disk ? 0 : SIM_TAKEOVER_MS - SIM_UNOWNED_MS,
     };
     current = n;

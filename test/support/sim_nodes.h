@@ -85,12 +85,12 @@ struct sim_node {
     struct sim_nodes *all;
     int index;
     bool is_alive, is_dying, is_opening, is_drained;
-    bool has_failed;   // a log on files has: the server ends, and is started again
-    uint64_t ahead_ms; // how far its clock is ahead of the store's
+    bool has_failed;       // a log on files has: the server ends, and is started again
+    uint64_t ahead_ms;     // how far its clock is ahead of the store's
     int64_t wall_ahead_ms; // how far its time of day is, beside that
     uint64_t paused_until_ms, cut_until_ms, look_at_ms;
     uint64_t unreachable_until_ms; // for clients
-    uint64_t pause_in_append_ms; // so long, in the next append; 0: not
+    uint64_t pause_in_append_ms;   // so long, in the next append; 0: not
     char address[NODE_ADDRESS];
     struct log_clock clock;
     struct loops loops;

@@ -217,14 +217,15 @@ int __wrap_timerfd_create(int clock, int flags) {
     return sim_program_current() ? descriptor_make(IS_TIMER) : __real_timerfd_create(clock, flags);
 }
 
-// Of an absolute time, and without repetition: nothing else is used.
+// Without repetition: it is not used.
 int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *at,
                            struct itimerspec *before) {
     if (!is_simulated(fd))
         return __real_timerfd_settime(fd, flags, at, before);
-    assert(flags == TFD_TIMER_ABSTIME && !before && !at->it_interval.tv_sec);
-    here(fd)->due_ns =
-        (uint64_t)at->it_value.tv_sec * 1000000000 + (uint64_t)at->it_value.tv_nsec;
+    assert(!before && !at->it_interval.tv_sec && !at->it_interval.tv_nsec);
+    uint64_t ns = (uint64_t)at->it_value.tv_sec * 1000000000 + (uint64_t)at->it_value.tv_nsec;
+    bool relative = ns && !(flags & TFD_TIMER_ABSTIME);
+    here(fd)->due_ns = ns + (relative ? sim_program_now_ns(sim_program_current()) : 0);
     return 0;
 }
 
@@ -247,8 +248,8 @@ int __wrap_epoll_wait(int set_fd, struct epoll_event *out, int most, int wait_ms
     if (!is_simulated(set_fd))
         return __real_epoll_wait(set_fd, out, most, wait_ms);
     struct sim_program *p = sim_program_current();
-    uint64_t until_ns = wait_ms < 0 ? UINT64_MAX
-                                    : sim_program_now_ns(p) + (uint64_t)wait_ms * 1000000;
+    uint64_t until_ns =
+        wait_ms < 0 ? UINT64_MAX : sim_program_now_ns(p) + (uint64_t)wait_ms * 1000000;
     int count = set_collect(p, here(set_fd), out, most);
     while (!count && sim_program_now_ns(p) < until_ns) {
         sim_thread_wait_descriptor(set_fd, until_ns);
@@ -357,7 +358,8 @@ ssize_t __wrap_send(int fd, const void *data, size_t size, int flags) {
 
 static ssize_t read_count(struct sim_descriptor *d, void *to, size_t room) {
     struct sim_program *p = sim_program_current();
-    uint64_t count = d->kind == IS_EVENT ? d->count : d->due_ns && d->due_ns <= sim_program_now_ns(p);
+    uint64_t count =
+        d->kind == IS_EVENT ? d->count : d->due_ns && d->due_ns <= sim_program_now_ns(p);
     assert(room == sizeof count);
     if (!count)
         return fail_with(EAGAIN);

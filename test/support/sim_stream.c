@@ -5,8 +5,8 @@
 #include "base/errors.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

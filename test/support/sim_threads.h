@@ -1,6 +1,6 @@
-// Simulated programs: code that has threads, locks, sockets and a clock, such as the C library, runs
-// unchanged as steps of a simulation. The calls of the system that it makes are linked to functions
-// of the same names with __wrap_ before them (test/meson.build lists them), here and in
+// Simulated programs: code that has threads, locks, sockets and a clock, such as the C library,
+// runs unchanged as steps of a simulation. The calls of the system that it makes are linked to
+// functions of the same names with __wrap_ before them (test/meson.build lists them), here and in
 // sim_sockets.c:
 //
 //     pthread_create ─► a stack of its own, which runs in the thread of the simulation
@@ -24,7 +24,7 @@ struct sim_descriptor;
 // A process of a client.
 struct sim_program {
     struct sim_nodes *nodes;
-    int index; // for people
+    int index;                // for people
     uint64_t ahead_ms;        // how far its clock is ahead of the store's
     uint64_t paused_until_ms; // nothing of it runs until then
     bool is_dead;             // it was killed: no connection is left, and none is made
