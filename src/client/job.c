@@ -71,7 +71,8 @@ static void client_job_drop(struct client *c, struct mr_job *job, unsigned how) 
         at = &(*at)->chain;
     *at = job->chain;
     c->leased_count--;
-    link_unuse(job->leased_with);
+    if (job->leased_with)
+        link_unuse(job->leased_with);
     list_remove(&job->of_puller);
     list_remove(&job->of_stops);
     if (how & FINISH_UNPIN)
@@ -260,6 +261,16 @@ void client_jobs_stop_link(struct client_link *l) {
         for (struct mr_job *job = c->leased[i]; job; job = job->chain)
             if (job->leased_with == l)
                 client_job_stop(c, job, MR_ESTALE);
+}
+
+void client_jobs_leave_link(struct client_link *l) {
+    struct client *c = l->client;
+    for (uint32_t i = 0; l->uses && i < CLIENT_BUCKETS; i++)
+        for (struct mr_job *job = c->leased[i]; job; job = job->chain)
+            if (job->leased_with == l) {
+                job->leased_with = NULL;
+                l->uses--;
+            }
 }
 
 void client_jobs_check_leases(struct client *c, uint64_t now_ms) {

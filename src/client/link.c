@@ -85,6 +85,7 @@ void link_destroy(struct client_link *l) {
     snprintf(l->why, sizeof l->why, "the connection was closed");
     fail_all(l, &l->sent);
     fail_all(l, &l->queue);
+    client_jobs_leave_link(l);
     list_remove(&l->of_client);
     l->client->idle_count -= !list_empty(&l->of_idle);
     list_remove(&l->of_idle);

@@ -371,6 +371,7 @@ void client_job_unpin(struct client *, struct mr_job *);
 void client_jobs_release(struct mr_job *jobs);        // a chain that no thread was given
 void client_job_stop_id(struct client_link *, mr_id); // the server says that it must stop
 void client_jobs_stop_link(struct client_link *);     // its leases are over
+void client_jobs_leave_link(struct client_link *);    // it is freed: jobs may end after it
 void client_jobs_check_leases(struct client *, uint64_t now_ms);
 
 // Whether a third of the lease has passed since it was last extended.

@@ -72,7 +72,7 @@ struct mr_job {
         };
         uint64_t beat_ms; // when a remote engine has sent the last beat
     };
-    void *leased_with;    // a local engine's puller at the shard, a remote one's connection
+    void *leased_with;    // a local engine's puller at the shard, a remote one's connection or NULL
     struct mr_job *chain; // of the engine's table of leased jobs, or of its free ones
     struct list of_puller, of_stops;
 };
