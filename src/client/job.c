@@ -575,7 +575,7 @@ static int progress_send(struct client *c, struct mr_job *job, const struct job_
 // Of a job that follows others it must not overtake their ends, which may have ended its lease.
 static int progress_await(struct client *c, struct mr_job *job, const struct job_progress *said) {
     struct exchange *x = progress_new(job, said);
-    bool behind_ends = job->follows && !MUTANT(beat_overtakes_ends);
+    bool behind_ends = job->follows;
     int err = x ? exchange_send(behind_ends ? c->main : beat_link(c), x) : MR_ENOMEM;
     if (err >= 0)
         err = exchange_wait(c, x, UINT64_MAX);

@@ -3,7 +3,6 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
-#include "base/mutant.h"
 #include "server/access.h"
 #include "server/info.h"
 #include "server/router.h"
@@ -675,7 +674,7 @@ static mr_bytes pass_pushes(struct session *s, mr_bytes replies) {
     while (replies.size && *(const char *)replies.data == '>') {
         struct gather *g = s->gather;
         size_t size = value_size(replies);
-        if (g && g->scope == SCOPE_STAGES && g->rows && !MUTANT(cancel_overtakes_its_job))
+        if (g && g->scope == SCOPE_STAGES && g->rows)
             s->broken = buffer_append(&g->pushes, replies.data, size) < 0 || s->broken;
         else
             write_push(s, (mr_bytes){ replies.data, size });
