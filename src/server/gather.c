@@ -661,7 +661,7 @@ static int merge_reply(struct session *s, struct gather *g, uint32_t loop, mr_by
     return 0;
 }
 
-static void write_push(struct session *s, mr_bytes bytes) {
+static void send_push(struct session *s, mr_bytes bytes) {
     struct buffer *kept = session_push_begin(s);
     if (!s->reply.err)
         s->reply.err = buffer_append(&s->out, bytes.data, bytes.size);
@@ -677,7 +677,7 @@ static mr_bytes pass_pushes(struct session *s, mr_bytes replies) {
         if (g && g->scope == SCOPE_STAGES && g->rows)
             s->broken = buffer_append(&g->pushes, replies.data, size) < 0 || s->broken;
         else
-            write_push(s, (mr_bytes){ replies.data, size });
+            send_push(s, (mr_bytes){ replies.data, size });
         replies = (mr_bytes){ (const char *)replies.data + size, replies.size - size };
     }
     return replies;
@@ -856,7 +856,7 @@ static void gather_end(struct session *s, struct gather *g) {
     session_reply(s);
     write_answer(s, g);
     if (g->pushes.size)
-        write_push(s, buffer_bytes(&g->pushes));
+        send_push(s, buffer_bytes(&g->pushes));
     s->gather = NULL;
     s->taking = false;
     gather_destroy(g);
