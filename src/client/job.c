@@ -477,6 +477,7 @@ int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
         exchange_word(x, "OUTPUT");
         exchange_bytes(x, last_words);
     }
+    leased_job_pass_state(job, false); // if it had ended already, the lease goes on
     return client_job_end(job, x, how);
 }
 

@@ -271,6 +271,7 @@ int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
         err = core_fail_by(
             s->core, job->id, &token,
             (struct cause){ reason, buffer_bytes(&leased_job_output(job)->last_words) }, retry_ms);
+    leased_job_pass_state(job, false); // if it had ended already, the lease goes on
     return end_job_turn(s, job, err, how);
 }
 

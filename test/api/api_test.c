@@ -304,14 +304,14 @@ static void C9_a_failure_inside_a_block_loses_no_later_job(void **state) {
 }
 
 // The state of a block comes with its first job and is carried along: past one that was cancelled,
-// whether it was begun or not, as the last commit left it.
+// whether it was begun or not, and however it was ended, as the last commit left it.
 static void C9_the_state_passes_over_what_is_cancelled_inside_a_block(void **state) {
     (void)state;
     mr *m = open_mem();
-    mr_id ids[4];
-    for (int i = 0; i < 4; i++)
+    mr_id ids[5];
+    for (int i = 0; i < 5; i++)
         ids[i] = push(m, "s", "k", (char[]){ (char)('a' + i), 0 });
-    mr_job *a = take_block(m, 4);
+    mr_job *a = take_block(m, 5);
     must(mr_cancel(m, ids[1]));
     must(mr_job_set_state(a, mr_str("of a")));
     must(mr_done(a));
@@ -327,7 +327,11 @@ static void C9_the_state_passes_over_what_is_cancelled_inside_a_block(void **sta
     refused(MR_ECANCELLED, mr_done(c));
     mr_job *d = take(m, "s", "d");
     assert_string_equal(mr_job_state(d).data, "of a");
-    must(mr_done(d));
+    must(mr_cancel(m, ids[3]));
+    refused(MR_ECANCELLED, mr_fail(d, "it was told to stop", 0));
+    mr_job *e = take(m, "s", "e");
+    assert_string_equal(mr_job_state(e).data, "of a");
+    must(mr_done(e));
     must(mr_close(m));
 }
 
