@@ -342,12 +342,25 @@ static void end_hook(struct client *c, struct exchange *x, const struct response
     commit_refused(p, &lease, x->err, buffer_bytes(&x->answer));
 }
 
-// A failure that is refused is not failed again.
+// With the lock. A job of a block could not be ended: those behind it must not begin.
+static void block_stop(struct client *c, const struct job_lease *ended) {
+    for (uint32_t i = 0; c->leased_count && i < CLIENT_BUCKETS; i++)
+        for (struct mr_job *job = c->leased[i]; job; job = job->chain)
+            if (memcmp(job->token, ended->token, CLIENT_TOKEN) == 0)
+                client_job_stop(c, job, MR_ESTALE);
+}
+
+// A failure that is refused is not failed again: the lease will run out.
 static void fail_hook(struct client *c, struct exchange *x, const struct response_value *v,
                       uint32_t count) {
-    (void)c, (void)v, (void)count;
+    (void)v, (void)count;
     x->puller->unanswered--;
     pthread_cond_broadcast(&x->puller->changed);
+    if (x->err >= 0 || lease_is_lost(x->err))
+        return;
+    struct job_lease lease;
+    memcpy(&lease, x->about.data, sizeof lease);
+    block_stop(c, &lease);
 }
 
 static int end_send(struct client_puller *p, struct exchange *x) {
