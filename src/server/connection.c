@@ -11,6 +11,7 @@
 #include "server/budget.h"
 #include "server/notice.h"
 #include "server/router.h"
+#include "server/stop.h"
 #include "server/tls.h"
 #include "wire/code.h"
 
@@ -34,7 +35,7 @@ static void on_closed(uv_handle_t *handle) {
     struct server *server = v->server;
     atomic_fetch_sub(&server->connections, 1);
     if (v->closing)
-        loop_finish(v);
+        stop_go_on(v);
     else if (atomic_load(&server->accept_waits) && v->index)
         (void)loops_run(&server->loops, 0, accept_waiting,
                         server); // on failure, the next close tries

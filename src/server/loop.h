@@ -1,7 +1,8 @@
-// Loop: types shared by loop.c (turns, start and stop) and connection.c (sockets). A server has one
-// loop or several, each with a thread, a host, some of the shards and some of the connections. The
-// first one also listens, handles signals, loads the store and serves HTTP; it passes connections
-// to the loops in rotation. router.h describes how commands get from one loop to another.
+// Loop: types shared by loop.c (turns), server.c (start), stop.c and connection.c (sockets). A
+// server has one loop or several, each with a thread, a host, some of the shards and some of the
+// connections. The first one also listens, handles signals, loads the store and serves HTTP; it
+// passes connections to the loops in rotation. router.h describes how commands get from one loop to
+// another.
 #ifndef SERVER_LOOP_H
 #define SERVER_LOOP_H
 
@@ -53,7 +54,7 @@ struct loop {
     bool refusing;
     bool stopping, closing;
     bool lost;                        // the first loop knows that the store is lost
-    bool reported, barrier, finished; // see "Stopping" in loop.c
+    bool reported, barrier, finished; // see stop.h
     _Atomic uint64_t leases;          // while it stops: at the end of its last turn
     atomic_bool end;                  // its handles are to be closed
 
@@ -146,20 +147,33 @@ int connection_dial(struct loop *, const char *host, uint16_t port, const struct
 
 // ---- loop.c -----------------------------------------------------------------------------------
 
+static inline struct loop *loop_of(struct host *h) {
+    return list_entry(h, struct loop, host);
+}
+
+// Those that start and stop with the server; the loops of a node's shards come and go (places.h).
+static inline uint32_t loop_count(const struct server *server) {
+    return server->loops.is_cluster ? 1 : server->loops.count;
+}
+
 void turn_end(struct loop *);  // runs what is to be done in this turn; the rest follows in the next
 void turn_plan(struct loop *); // has the turn that has begun, or that is needed, end soon
+void loop_flush(struct loop *); // sends what is durable
 // Whether another node may own the store by now: then nothing may be sent any more.
 bool has_lost_store(const struct loop *);
-void loop_finish(struct loop *); // a connection has closed while the server stops
 
-// For places.c: a loop without a thread, and its end.
-int loop_create(struct server *, uint32_t index);
+int loop_create(struct server *, uint32_t index); // on failure, too, server->loop[index] may be set
+void loop_destroy(struct loop *);                 // after its thread; takes NULL
+void loop_watch(struct loop *);                   // its turns are seen by the fronts
+void loop_set_fetch(struct loop *);               // reads what is not in memory in other threads
 int loop_start_thread(struct loop *);
-void loop_close_handles(struct loop *); // in its thread, which then ends; or before it has one
-void loop_destroy(struct loop *);       // after its thread; takes NULL
-void loop_set_fetch(struct loop *);     // reads what is not in memory in other threads
+void loop_end_thread(struct loop *);    // from any thread
+void loop_end(struct loop *);           // closes its handles, so that it ends; in its thread
+void loop_close_handles(struct loop *); // the same, also before it has a thread
+void loop_log_is_durable(void *part);   // from the thread of a log
+
+// ---- server.c ---------------------------------------------------------------------------------
+
 void server_group_options(struct server *, struct loop *, struct group_options *out);
-// Ends the server as a signal does.
-void server_drain(struct server *);
 
 #endif
