@@ -325,11 +325,10 @@ int local_beat(mr_job *job) {
 
 static int64_t beat_at(struct shard_puller *p) {
     struct local_shard *s = p->shard;
-    if (local_begin(s) < 0)
-        return -1;
+    bool runs = local_enter(s) >= 0; // also while pushes wait for memory
     int64_t next_ms = -1;
     uint64_t now_ms = monotonic_ms();
-    for (struct list *l = p->jobs.next; l != &p->jobs; l = l->next) {
+    for (struct list *l = p->jobs.next; runs && l != &p->jobs; l = l->next) {
         struct mr_job *job = list_entry(l, struct mr_job, of_puller);
         uint64_t due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
         if (due_ms <= now_ms && beat_saying(s, job, now_ms, NULL) < 0)

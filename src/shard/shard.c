@@ -306,13 +306,15 @@ APART static void shard_follow_log(struct shard *s) {
         core_log_has_room(s->core);
 }
 
+// What is due and could not be recorded is due again a little later; that is no reason to refuse
+// the turn, whose commands have nothing to do with it.
 static int shard_begin_at(struct shard *s, uint64_t now_ms) {
     int err = core_advance(s->core, now_ms);
     if (core_ids_wait(s->core) || core_log_is_full(s->core))
         shard_follow_log(s);
     if (ticks_are_due(&s->ticks))
         ticks_run(&s->ticks);
-    return err;
+    return err == MR_ESTOPPED ? err : 0;
 }
 
 int shard_begin(struct shard *s) {

@@ -991,6 +991,28 @@ static void F25_a_full_disk_has_room_again_where_nothing_lives(void **state) {
     refill(r);
 }
 
+// F25: not even the end of a lease has room. It is tried again and again, but refuses no turn.
+static void F25_a_turn_begins_though_what_is_due_cannot_be_recorded(void **state) {
+    struct rig *r = *state;
+    struct taken t;
+    int err;
+    r->options.log.max_bytes = 4 * SMALL_SEGMENT;
+    rig_reopen(r);
+    while (try_push(r, "") == 0)
+        continue;
+    do { // what a snooze records is the shortest
+        t = take(r);
+        begin(r);
+        err = core_release(r->core, t.id, &t.token, 3600000);
+        end(r);
+    } while (err == 0);
+    assert_int_equal(err, MR_EFULL);
+    for (int i = 0; i < 3; i++) {
+        pass_ms(r, 60000);
+        assert_int_equal(look(r).running, 1);
+    }
+}
+
 static void open_in_memory(struct rig *r, uint64_t max_memory) {
     *r = (struct rig){ .options = { .log = { .segment_size = SMALL_SEGMENT },
                                     .limits = { .max_memory = max_memory },
@@ -1278,6 +1300,7 @@ int main(void) {
         RIGGED(a_long_backlog_that_has_ended_leaves_little),
         cmocka_unit_test(the_memory_log_stays_short),
         RIGGED(F25_a_full_disk_has_room_again_where_nothing_lives),
+        RIGGED(F25_a_turn_begins_though_what_is_due_cannot_be_recorded),
         cmocka_unit_test(F51_full_memory_has_room_again_where_nothing_lives),
         cmocka_unit_test(F51_full_memory_has_room_as_long_as_little_lives),
         cmocka_unit_test(dead_segments_are_not_read),
