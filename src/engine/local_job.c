@@ -211,6 +211,13 @@ static bool job_is_lost(int err) {
            err == MR_ESTOPPED;
 }
 
+// The job could not be ended: its lease will run out, and then it is the first one again. So the
+// jobs behind it under that lease must not begin, nor keep it.
+static void stop_behind(const struct mr_job *job) {
+    for (; leased_job_is_followed(job); job = job->next)
+        leased_job_stop(job->next, MR_ESTALE);
+}
+
 // In a turn. What could not be recorded is a failed attempt; the last one, if it was too large.
 static int settle_failure(struct local_shard *s, struct mr_job *job, int err) {
     if (err >= 0 || job_is_lost(err))
@@ -220,8 +227,9 @@ static int settle_failure(struct local_shard *s, struct mr_job *job, int err) {
     memcpy(why, error_text(), size);
     why[size] = 0;
     struct token token = token_of(job);
-    core_fail(s->core, job->id, &token, (mr_bytes){ why, size },
-              err == MR_ETOOBIG ? MR_NEVER : MR_BACKOFF);
+    if (core_fail(s->core, job->id, &token, (mr_bytes){ why, size },
+                  err == MR_ETOOBIG ? MR_NEVER : MR_BACKOFF) < 0)
+        stop_behind(job);
     return error_set(err, "%s", why);
 }
 
@@ -298,6 +306,9 @@ void local_unpin(mr_job *job) {
 static int beat_saying(struct local_shard *s, struct mr_job *job, uint64_t now_ms,
                        const struct job_progress *said) {
     struct token token = token_of(job);
+    int why = leased_job_stopped(job);
+    if (why < 0)
+        return error_set(why, "job %" PRIu64 ": %s", job->id, error_meaning(why));
     int err =
         said ? core_progress(s->core, job->id, &token, said) : core_beat(s->core, job->id, &token);
     if (err >= 0)
