@@ -274,6 +274,79 @@ static void X_an_answer_that_does_not_fit_ends_the_connection(void **state) {
     }
 }
 
+// ---- Blocks -------------------------------------------------------------------------------------
+
+#define BLOCK_JOB(id)                                                                              \
+    "*8\r\n$1\r\n" id "\r\n$3\r\ntok\r\n$1\r\ns\r\n$1\r\nk\r\n$0\r\n\r\n:1\r\n:-1\r\n$-1\r\n"
+
+// Grants jobs 1, 2 and 3 under one lease, refuses the commit of the first, and answers its failure.
+struct refusing {
+    const char *commit, *failure;
+    bool goes_on; // the lease does, with jobs 2 and 3
+};
+
+static void refuse_first(int fd, int number, void *arg) {
+    const struct refusing *r = arg;
+    char text[4096];
+    size_t used = 0;
+    (void)number;
+    if (!fake_greet(fd) || !fake_receive(fd, "TAKE", text, sizeof text))
+        return;
+    fake_say(fd, "*3\r\n" BLOCK_JOB("1") BLOCK_JOB("2") BLOCK_JOB("3"));
+    const char *words[] = { "\r\nDONE\r\n", "\r\nFAIL\r\n", "\r\nRELEASE\r\n" };
+    const char *replies[] = { r->commit, r->failure, "+OK\r\n" };
+    int answered[3] = { 0 };
+    for (ssize_t size; (size = recv(fd, text + used, sizeof text - used - 1, 0)) > 0;) {
+        text[used += (size_t)size] = 0;
+        for (int i = 0; i < 3; i++)
+            for (; answered[i] < count_text(text, words[i]); answered[i]++)
+                fake_say(fd, replies[i]);
+    }
+}
+
+// All ends of its jobs have been answered.
+static void await_answers(struct puller *base) {
+    struct client_puller *p = (struct client_puller *)base;
+    struct client *c = (struct client *)base->engine;
+    pthread_mutex_lock(&c->lock);
+    while (p->unanswered)
+        pthread_cond_wait(&p->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void end_first_of_block(struct refusing *r, unsigned how) {
+    struct fake f;
+    struct taking t = { 0 };
+    fake_start(&f, refuse_first, r);
+    must(client_open(f.url, &(struct client_options){ 0 }, &t.engine));
+    must(t.engine->impl->puller_open(t.engine, &(struct puller_options){ 0 }, &t.puller));
+    struct mr_job *jobs = take_up_to(&t, 3, 0), *next = jobs->next;
+    (void)t.engine->impl->done(jobs, how);
+    await_answers(t.puller);
+    for (struct mr_job *job = next; job; job = next) {
+        next = job->next;
+        assert_int_equal(leased_job_stopped(job), r->goes_on ? 0 : MR_ESTALE);
+        assert_true(leased_job_start(job) == r->goes_on);
+        must(t.engine->impl->release(job, 0, 0));
+    }
+    t.engine->impl->puller_close(t.puller);
+    must(t.engine->impl->close(t.engine));
+    fake_stop(&f);
+}
+
+// C9: a full disk refuses the commit and the failure, too.
+static void C9_no_job_of_a_block_begins_behind_a_refused_commit(void **state) {
+    (void)state;
+    struct refusing cases[] = {
+        { "-FULL no room\r\n", "-FULL no room\r\n", false },
+        { "-CANCELLED meanwhile\r\n", "", true },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        end_first_of_block(&cases[i], 0);
+        end_first_of_block(&cases[i], FINISH_WAIT);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(X_commits_of_one_turn_are_one_command_and_fail_one_by_one),
@@ -283,6 +356,7 @@ int main(void) {
         cmocka_unit_test(X_a_refused_command_is_a_failed_attempt_of_each_job),
         cmocka_unit_test(F2_commits_whose_reply_is_lost_are_repeated_as_they_were),
         cmocka_unit_test(X_an_answer_that_does_not_fit_ends_the_connection),
+        cmocka_unit_test(C9_no_job_of_a_block_begins_behind_a_refused_commit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
