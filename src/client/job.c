@@ -315,8 +315,20 @@ static struct exchange *end_new(const char *command, const struct job_lease *lea
 
 static int end_send(struct client_puller *, struct exchange *);
 
+// With the lock. A job of a block was not ended as its worker wanted: those behind it must not go
+// on, since its lease is over or will run out. It stays if the job had ended before.
+static void block_stop(struct client *c, const struct job_lease *ended, int err) {
+    if (err == MR_EEXPIRED || err == MR_ECANCELLED || err == MR_EGONE)
+        return;
+    for (uint32_t i = 0; c->leased_count && i < CLIENT_BUCKETS; i++)
+        for (struct mr_job *job = c->leased[i]; job; job = job->chain)
+            if (memcmp(job->token, ended->token, CLIENT_TOKEN) == 0)
+                client_job_stop(c, job, MR_ESTALE);
+}
+
 void commit_refused(struct client_puller *p, const struct job_lease *lease, int err,
                     mr_bytes sentence) {
+    block_stop((struct client *)p->base.engine, lease, err);
     if (lease_is_lost(err))
         return;
     struct exchange *failed = end_new("FAIL", lease);
@@ -342,25 +354,17 @@ static void end_hook(struct client *c, struct exchange *x, const struct response
     commit_refused(p, &lease, x->err, buffer_bytes(&x->answer));
 }
 
-// With the lock. A job of a block could not be ended: those behind it must not begin.
-static void block_stop(struct client *c, const struct job_lease *ended) {
-    for (uint32_t i = 0; c->leased_count && i < CLIENT_BUCKETS; i++)
-        for (struct mr_job *job = c->leased[i]; job; job = job->chain)
-            if (memcmp(job->token, ended->token, CLIENT_TOKEN) == 0)
-                client_job_stop(c, job, MR_ESTALE);
-}
-
 // A failure that is refused is not failed again: the lease will run out.
 static void fail_hook(struct client *c, struct exchange *x, const struct response_value *v,
                       uint32_t count) {
     (void)v, (void)count;
     x->puller->unanswered--;
     pthread_cond_broadcast(&x->puller->changed);
-    if (x->err >= 0 || lease_is_lost(x->err))
+    if (x->err >= 0)
         return;
     struct job_lease lease;
     memcpy(&lease, x->about.data, sizeof lease);
-    block_stop(c, &lease);
+    block_stop(c, &lease, x->err);
 }
 
 static int end_send(struct client_puller *p, struct exchange *x) {

@@ -334,11 +334,13 @@ static void end_first_of_block(struct refusing *r, unsigned how) {
     fake_stop(&f);
 }
 
-// C9: a full disk refuses the commit and the failure, too.
+// C9: a full disk refuses the commit and the failure, too; or the failure ends the lease.
 static void C9_no_job_of_a_block_begins_behind_a_refused_commit(void **state) {
     (void)state;
     struct refusing cases[] = {
         { "-FULL no room\r\n", "-FULL no room\r\n", false },
+        { "-FULL no room\r\n", "+OK\r\n", false },
+        { "-STALE the lease is over\r\n", "", false },
         { "-CANCELLED meanwhile\r\n", "", true },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
