@@ -41,10 +41,10 @@ static void unlink_block(mr *m, struct taken_block *b) {
     first->next = b->next;
 }
 
-static void taken_block_ended(struct leased_job_owner *owner, mr_id id, int outcome) {
+static void taken_block_ended(struct leased_job_owner *owner, uint64_t run, int outcome) {
     struct taken_block *b = (struct taken_block *)owner;
     mr *m = b->m;
-    (void)id;
+    (void)run; // a block has one job with its caller
     bool lost = outcome < 0 && impl_of_job(b->rest)->beat(b->rest) < 0;
     pthread_mutex_lock(&m->lock);
     b->busy = false;
@@ -91,11 +91,10 @@ int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
             return 0;
         }
         struct leased_job_owner *owner = job->owner;
-        mr_id id = job->id;
         leased_job_claim(job);
         impl_of_job(job)->release(job, 0, 0);
         if (owner)
-            owner->ended(owner, id, MR_ESTALE);
+            owner->ended(owner, 0, MR_ESTALE);
     }
     return MR_EAGAIN;
 }

@@ -49,64 +49,64 @@ int mr_take(mr *m, const char *stage, const mr_take_options *o, mr_job **out) {
 
 // ---- Ending -----------------------------------------------------------------------------------
 
-// Claims the job for the caller to end, after which it is used up; returns its owner and id.
-static int claim_job(mr_job *job, struct leased_job_owner **out_owner, mr_id *out_id) {
+// Claims the job for the caller to end, after which it is used up; returns its owner and run.
+static int claim_job(mr_job *job, struct leased_job_owner **out_owner, uint64_t *out_run) {
     int err = check_job(job);
     if (err < 0)
         return err;
     *out_owner = job->owner;
-    *out_id = job->id;
+    *out_run = job->run;
     if (!leased_job_claim(job))
         return error_set(MR_EINVAL, "the job is being ended by another thread");
     return 0;
 }
 
 // Calls the owner, if there is one, which has the jobs that follow.
-static int call_owner(struct leased_job_owner *owner, mr_id id, int err, int outcome) {
+static int call_owner(struct leased_job_owner *owner, uint64_t run, int err, int outcome) {
     if (owner)
-        owner->ended(owner, id, outcome);
+        owner->ended(owner, run, outcome);
     return err;
 }
 
 int mr_done(mr_job *job) {
     struct leased_job_owner *owner;
-    mr_id id;
-    int err = claim_job(job, &owner, &id);
+    uint64_t run;
+    int err = claim_job(job, &owner, &run);
     if (err < 0)
         return err;
     err = impl_of_job(job)->done(job, FINISH_WAIT);
-    return call_owner(owner, id, err, err);
+    return call_owner(owner, run, err, err);
 }
 
 int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
     struct leased_job_owner *owner;
-    mr_id id;
+    uint64_t run;
     int err = check_job(job);
     if (err >= 0 && retry_ms < MR_NEVER)
         err = error_set(MR_EINVAL, "retry_ms is none of a time, MR_BACKOFF, MR_NEVER; the job is "
                                    "still leased");
     if (err >= 0)
-        err = claim_job(job, &owner, &id);
+        err = claim_job(job, &owner, &run);
     if (err < 0)
         return err;
     const char *own = leased_job_reason(job);
     mr_bytes why = mr_str(reason ? reason : own ? own : "no reason was given");
     err = impl_of_job(job)->fail(job, why, retry_ms, FINISH_WAIT);
-    return call_owner(owner, id, err, err < 0 ? err : MR_ESTALE);
+    return call_owner(owner, run, err, err < 0 ? err : MR_ESTALE);
 }
 
 int mr_release(mr_job *job, int64_t delay_ms) {
     struct leased_job_owner *owner;
-    mr_id id;
+    uint64_t run;
     int err = check_job(job);
     if (err >= 0 && (delay_ms < 0 || delay_ms > TIME_MOST_MS))
         err = error_set(MR_EINVAL, "delay_ms is not from 0 to 100 years; the job is still leased");
     if (err >= 0)
-        err = claim_job(job, &owner, &id);
+        err = claim_job(job, &owner, &run);
     if (err < 0)
         return err;
     err = impl_of_job(job)->release(job, delay_ms, FINISH_WAIT);
-    return call_owner(owner, id, err, err < 0 ? err : MR_ESTALE);
+    return call_owner(owner, run, err, err < 0 ? err : MR_ESTALE);
 }
 
 int mr_beat(mr_job *job) {

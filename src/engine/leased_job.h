@@ -22,10 +22,11 @@
 #include <stdint.h>
 
 // The api calls `ended` when it has ended a job of this owner, with no lock held; the job must not
-// be used any more then. `outcome`: 0 it was committed; negative it was not, and the lease of the
-// jobs that follow it may be lost.
+// be used any more then. `run` is what the owner has noted there: an id would not do, since an
+// owner may get the same job again. `outcome`: 0 it was committed; negative it was not, and the
+// lease of the jobs that follow it may be lost.
 struct leased_job_owner {
-    void (*ended)(struct leased_job_owner *, mr_id, int outcome);
+    void (*ended)(struct leased_job_owner *, uint64_t run, int outcome);
 };
 
 // What a handler sets for the end of its job. A job gets one with the first that is set, and keeps
@@ -64,6 +65,7 @@ struct mr_job {
     struct job_output *output; // NULL: nothing was set yet
 
     struct leased_job_owner *owner; // called when the api has ended it; NULL: none
+    uint64_t run;                   // see there
     int pins;                       // the engine's lock guards this and what follows
     int stop_why;                   // passed to on_stop
     union {

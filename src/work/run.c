@@ -21,12 +21,12 @@ void worker_on_stop(mr_job *job, void *worker) {
 }
 
 // A job that this worker's handler kept was ended through the api.
-static void runner_job_ended(struct leased_job_owner *owner, mr_id id, int outcome) {
+static void runner_job_ended(struct leased_job_owner *owner, uint64_t run, int outcome) {
     struct runner *r = (struct runner *)owner;
     struct worker *w = r->worker;
     pthread_mutex_lock(&w->lock);
-    if (atomic_load(&r->current) == id) {
-        r->ended = id;
+    if (atomic_load(&r->begun) == run) {
+        r->ended = run;
         r->outcome = outcome;
         if (r->waits_ended) { // its thread goes on in the job's place
             atomic_fetch_add(&w->active, 1);
@@ -86,7 +86,8 @@ void runner_release(struct worker *w, mr_job *job) {
 static int runner_call(struct runner *r, mr_job *job) {
     struct worker *w = r->worker;
     job->owner = &r->owner;
-    atomic_store_explicit(&r->current, job->id, memory_order_release);
+    job->run = r->begun + 1;
+    atomic_store_explicit(&r->begun, job->run, memory_order_release);
     if (!leased_job_start(job) &&
         !MUTANT(stopped_job_begun)) { // stopped before it began: there is nothing to commit
         runner_release(w, job);
@@ -107,15 +108,16 @@ void runner_run_one(struct runner *r, mr_job *job) {
     worker_completed(w, started_ns);
 }
 
-static int wait_until_ended(struct runner *r, mr_id id) {
+static int wait_until_ended(struct runner *r) {
     struct worker *w = r->worker;
+    uint64_t run = r->begun;
     pthread_mutex_lock(&w->lock);
-    if (r->ended != id) { // until then the job counts, and not its thread
+    if (r->ended != run) { // until then the job counts, and not its thread
         r->waits_ended = true;
         w->waiting++;
         atomic_fetch_sub(&w->active, 1);
     }
-    while (r->ended != id)
+    while (r->ended != run)
         worker_sleep(w, &w->changed, UINT64_MAX);
     int outcome = r->outcome;
     pthread_mutex_unlock(&w->lock);
@@ -141,7 +143,6 @@ mr_job *runner_run(struct runner *r, mr_job *job) {
     uint64_t started_ns = worker_now(w);
     for (mr_job *next; job; job = next) {
         next = job->next;
-        mr_id id = job->id;
         bool lost = job->follows && outcome < 0 && !MUTANT(block_goes_on_after_its_loss) &&
                     w->engine->impl->beat(job) < 0;
         if (lost || atomic_load(&w->stopping)) {
@@ -154,7 +155,7 @@ mr_job *runner_run(struct runner *r, mr_job *job) {
         if (outcome == 0)
             started_ns = worker_completed(w, started_ns);
         if (outcome == MR_LATER && next && next->follows)
-            outcome = wait_until_ended(r, id);
+            outcome = wait_until_ended(r);
     }
     return visit_end(r);
 }

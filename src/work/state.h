@@ -13,18 +13,17 @@ struct runner {
     struct leased_job_owner owner;
     struct worker *worker;
     pthread_t thread;
-    _Atomic mr_id current; // the job that it runs
-    mr_id ended;           // under the worker's lock: the current job, ended through the api …
-    int outcome;           // … and how
-    bool waits_ended;      // its thread waits for that, and is not active
-    bool threaded;         // among those that left: its thread is to be joined
+    _Atomic uint64_t begun; // jobs, ever: the number of the present run
+    uint64_t ended;         // under the worker's lock: the present run, ended through the api …
+    int outcome;            // … and how
+    bool waits_ended;       // its thread waits for that, and is not active
+    bool threaded;          // among those that left: its thread is to be joined
     struct runner *next_left;
 
     // See visit.c.
     _Atomic(mr_job *) held; // taken, to be run after the present one
     _Atomic(mr_job *) run;  // to be committed by the next visit
-    _Atomic uint32_t begun; // jobs, ever; it may wrap around
-    uint32_t begun_before;  // the beater's: at its last look
+    uint64_t begun_before;  // the beater's: at its last look
     uint32_t count;         // jobs to take with the next visit; 0: 1
     atomic_bool visits;     // it runs jobs
     char apart[64];         // its thread writes for every job: no line is shared with the next

@@ -136,10 +136,8 @@ mr_job *visit_run(struct runner *r, mr_job *job) {
     }
     if (is_sole(r) || atomic_load_explicit(&r->held, memory_order_relaxed))
         visits_watch(r->worker);
-    for (; job; job = next_held(r), ran++) {
-        atomic_store_explicit(&r->begun, r->begun + 1, memory_order_relaxed);
+    for (; job; job = next_held(r), ran++)
         runner_run_one(r, job);
-    }
     r->count = count_after(visit_count(r), ran, monotonic_ns() - began_ns);
     if (r->count >= SOLE_COUNT)
         sole_begins(r);
@@ -172,7 +170,7 @@ static bool is_waited_for(struct runner *r) {
 static bool look_at_runner(struct worker *w, struct runner *r) {
     if (!is_waited_for(r))
         return false;
-    uint32_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed);
+    uint64_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed);
     bool stuck = begun == r->begun_before;
     r->begun_before = begun;
     if (stuck && !MUTANT(jobs_wait_behind_a_slow_handler)) {

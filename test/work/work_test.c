@@ -1,6 +1,8 @@
 // Workers: threads that pull, jobs kept for later, loops of one's own, stopping; and that no
 // callback runs under a lock.
+#include "api/handle.h"
 #include "support/api.h"
+#include "work/state.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -635,6 +637,42 @@ static void X_kept_jobs_of_a_batch_still_end_in_order(void **state) {
     must(mr_close(m));
 }
 
+// Whether the worker's thread waits for the end of a kept job before it begins the next of the
+// batch.
+static bool thread_waits(mr_worker *w) {
+    pthread_mutex_lock(&w->worker->lock);
+    bool waits = w->worker->waiting > 0;
+    pthread_mutex_unlock(&w->worker->lock);
+    return waits;
+}
+
+// A job that is kept, given back, and kept again by the same thread has ended once, not twice.
+static void C9_a_job_that_is_kept_again_is_waited_for_again(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct later l = { .lock = PTHREAD_MUTEX_INITIALIZER, .came = GATE };
+    mr_worker *w = NULL;
+    push(m, "s", "k", "a");
+    push(m, "s", "k", "b");
+    must(mr_work(m, "s", keep, &l, &(mr_work_options){ .jobs = 1, .batch = 2 }, &w));
+    gate_wait(&l.came, 1);
+    must(mr_release(kept_at(&l, 0), 0));
+    gate_wait(&l.came, 2);
+    assert_string_equal(mr_job_body(kept_at(&l, 1)).data, "a");
+    for (int came = 2; came == 2 && !thread_waits(w);) {
+        pthread_mutex_lock(&l.came.lock);
+        came = l.came.count;
+        pthread_mutex_unlock(&l.came.lock);
+    }
+    assert_true(thread_waits(w));
+    must(mr_done(kept_at(&l, 1)));
+    gate_wait(&l.came, 3);
+    assert_string_equal(mr_job_body(kept_at(&l, 2)).data, "b");
+    must(mr_done(kept_at(&l, 2)));
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
 static int end_it_here(mr_job *job, void *arg) {
     (void)arg;
     must(mr_job_set_result(job, mr_str("by hand")));
@@ -832,6 +870,7 @@ int main(void) {
         cmocka_unit_test(X_a_handlers_nonzero_answer_is_a_failed_attempt_with_a_reason),
         cmocka_unit_test(X_a_kept_job_is_ended_by_any_thread_and_counts_as_in_flight),
         cmocka_unit_test(X_kept_jobs_of_a_batch_still_end_in_order),
+        cmocka_unit_test(C9_a_job_that_is_kept_again_is_waited_for_again),
         cmocka_unit_test(X_a_handler_may_end_its_job_itself),
         cmocka_unit_test(X_handlers_and_callbacks_may_call_anything),
         cmocka_unit_test(X_on_stop_may_end_the_job),
