@@ -179,9 +179,13 @@ static void take_note_refused(struct client_puller *p, const struct exchange *x)
         snprintf(p->why, sizeof p->why, "%s", exchange_sentence(x));
 }
 
+// The threads of a worker go on when the store of a server has failed: that server may come back,
+// or another take its place.
 static void fail_takers(struct client_puller *p, struct client_taker *t, int err, const char *why) {
     if (t)
         taker_answer(t, NULL, err, why);
+    if (err == MR_ESTOPPED)
+        err = MR_ENET;
     while (p->link && !list_empty(&p->takers))
         taker_answer(list_entry(p->takers.next, struct client_taker, of_puller), NULL, err, why);
 }

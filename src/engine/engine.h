@@ -84,7 +84,8 @@ struct engine_impl {
     int (*cancel)(struct engine *, mr_id);
     int (*stage_wait_empty)(struct engine *, mr_bytes stage, int64_t wait_ms);
 
-    // Working. MR_EAGAIN: nothing in time, or interrupted. The jobs of a take hang on `next`.
+    // Working. MR_EAGAIN: nothing in time, or interrupted. MR_ESTOPPED: to a worker only if no
+    // later take can succeed. The jobs of a take hang on `next`.
     int (*puller_open)(struct engine *, const struct puller_options *, struct puller **out);
     void (*puller_interrupt)(struct puller *); // takes end, now and from now on
     // Releases what was granted, ends pending takes, and waits for callbacks that run and for what

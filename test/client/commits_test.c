@@ -349,6 +349,57 @@ static void C9_no_job_of_a_block_begins_behind_a_refused_commit(void **state) {
     }
 }
 
+// ---- A server whose store fails, and then another one -------------------------------------------
+
+struct stopping {
+    atomic_int takes;
+    struct gate ran;
+};
+
+// The first TAKE is answered STOPPED, the second with a job, and all others with none.
+static void stop_once(int fd, int number, void *arg) {
+    static const char *const replies[] = { "-STOPPED the store has failed\r\n",
+                                           "*1\r\n" BLOCK_JOB("1"), "*0\r\n" };
+    struct stopping *s = arg;
+    char text[1 << 16];
+    size_t used = 0;
+    int takes = 0, ends = 0;
+    (void)number;
+    if (!fake_greet(fd))
+        return;
+    for (ssize_t size; (size = recv(fd, text + used, sizeof text - used - 1, 0)) > 0;) {
+        text[used += (size_t)size] = 0;
+        for (; takes < count_text(text, "\r\nTAKE\r\n"); takes++) {
+            int before = atomic_fetch_add(&s->takes, 1);
+            fake_say(fd, replies[before < 2 ? before : 2]);
+        }
+        for (; ends < count_text(text, "\r\nDONE\r\n"); ends++)
+            fake_say(fd, "+OK\r\n");
+    }
+}
+
+static int note_ran(mr_job *job, void *arg) {
+    struct stopping *s = arg;
+    (void)job;
+    gate_pass(&s->ran);
+    return 0;
+}
+
+static void X_a_worker_goes_on_when_a_server_that_has_stopped_is_replaced(void **state) {
+    (void)state;
+    struct stopping s = { .ran = GATE };
+    struct fake f;
+    mr *m = NULL;
+    mr_worker *w = NULL;
+    fake_start(&f, stop_once, &s);
+    must(mr_open(f.url, NULL, &m));
+    must(mr_work(m, "s", note_ran, &s, &(mr_work_options){ .jobs = 1 }, &w));
+    gate_wait(&s.ran, 1);
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+    fake_stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(X_commits_of_one_turn_are_one_command_and_fail_one_by_one),
@@ -359,6 +410,7 @@ int main(void) {
         cmocka_unit_test(F2_commits_whose_reply_is_lost_are_repeated_as_they_were),
         cmocka_unit_test(X_an_answer_that_does_not_fit_ends_the_connection),
         cmocka_unit_test(C9_no_job_of_a_block_begins_behind_a_refused_commit),
+        cmocka_unit_test(X_a_worker_goes_on_when_a_server_that_has_stopped_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
