@@ -196,10 +196,12 @@ static bool pull_and_run(struct runner *r) {
     return false;
 }
 
-// With the lock: waits to be called. False: it was not called in time.
+// With the lock: waits to be called; the last thread for ever, since the system may not give
+// another one when kept jobs have ended. 0: it does not wait. False: it was not called in time.
 static bool park(struct worker *w, uint64_t until_ms) {
-    while (w->calls == 0 && !atomic_load(&w->stopping) && monotonic_ms() < until_ms)
-        worker_sleep(w, &w->called, until_ms);
+    while (w->calls == 0 && !atomic_load(&w->stopping) && until_ms &&
+           (w->alive == 1 || monotonic_ms() < until_ms))
+        worker_sleep(w, &w->called, w->alive == 1 ? UINT64_MAX : until_ms);
     bool called = w->calls > 0;
     w->calls -= called;
     return called;

@@ -193,6 +193,29 @@ static void X_idle_threads_leave_but_one(void **state) {
     must(mr_close(m));
 }
 
+static int keep_one(mr_job *job, void *arg) {
+    atomic_store((_Atomic(mr_job *) *)arg, job);
+    return MR_LATER;
+}
+
+// While all that may be in flight are kept jobs no thread takes; but one stays for what follows.
+static void X_a_thread_stays_while_all_jobs_are_kept(void **state) {
+    (void)state;
+    enum { IDLE_MS = 1000 };
+    mr *m = open_mem();
+    mr_worker *w = NULL;
+    _Atomic(mr_job *) kept = NULL;
+    must(mr_work(m, "s", keep_one, &kept, &(mr_work_options){ .jobs = 1 }, &w));
+    push_some(m, 1);
+    while (!atomic_load(&kept))
+        sched_yield();
+    let_pass(m, IDLE_MS + 100);
+    assert_int_equal(look_at(w).threads, 1);
+    must(mr_done(atomic_load(&kept)));
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
 static void T22_a_worker_that_grows_can_be_stopped_at_any_moment(void **state) {
     (void)state;
     enum { JOBS = 60 };
@@ -447,6 +470,7 @@ int main(void) {
         cmocka_unit_test(X_never_more_are_in_flight_than_the_level),
         cmocka_unit_test(X_threads_follow_the_level_down_and_up),
         cmocka_unit_test(X_idle_threads_leave_but_one),
+        cmocka_unit_test(X_a_thread_stays_while_all_jobs_are_kept),
         cmocka_unit_test(T22_a_worker_that_grows_can_be_stopped_at_any_moment),
         cmocka_unit_test(C7_self_tuned_workers_keep_order_together),
         cmocka_unit_test(B5_the_level_follows_the_work_up_and_down),
