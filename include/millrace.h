@@ -490,7 +490,8 @@ int mr_take(mr *, const char *stage, const mr_take_options *, mr_job **out);
 // MR_ESTALE: the lease was lost, and another worker may have the job; MR_EEXPIRED: its deadline has
 // passed; MR_ECANCELLED: it was cancelled; MR_EGONE: it was dropped; MR_ESTOPPED. Any other code:
 // what it should record could not be written, and counts as a failed attempt with that reason; as
-// the last one, if it was MR_ETOOBIG.
+// the last one, if it was MR_ETOOBIG. If that has no room either, the lease runs out, and what was
+// taken behind the job goes back: so it is the first of its key again when there is room.
 int mr_done(mr_job *); // commits result, state and emits, and ends the job
 
 // A failed attempt. `reason` may be NULL; `retry_ms` says when to try again: a time, MR_BACKOFF or
