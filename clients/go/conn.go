@@ -15,84 +15,52 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 const (
 	greetingTime = 5 * time.Second
 	replyTime    = 15 * time.Second // a reply is late by so much at most
+	forever      = 1 << 62
 	repeatTime   = 25 * time.Second // a server keeps the numbers of a source for a minute at least
 	pauseLeast   = 50 * time.Millisecond
 	pauseMost    = 2 * time.Second
-	writeSize    = 1 << 14
-	waitingMost  = 1 << 11 // more than writeSize holds, so that what is waited for was written
 )
 
 type conn struct {
 	socket   net.Conn
 	node     string
 	session  string                // its number at the server
-	onCancel func(id any)          // a job that was taken on it is cancelled
+	onCancel func(ids []any)       // jobs that were taken on it are cancelled
 	ends     map[string][]chan any // by id, where the ends of called jobs go; only the reader uses it
 	ctx      context.Context       // ends when it is closed
 	end      context.CancelFunc
-	requests chan []*request // to be written, each list together
-	waiting  chan *request   // to be answered
-	closing  sync.Once
-	why      error // it is closed
+	posted   chan struct{} // signals a change of out
+
+	mu      sync.Mutex        // guards what follows
+	out     []byte            // commands to be written
+	waiting []func(reply any) // for the replies to commands, in the same order
+	why     error             // it is closed
 }
 
-// request is a command whose reply has not come.
-type request struct {
-	text   []byte
-	wait   time.Duration         // the server may take so long to answer; negative: for ever
-	landed func(reply any) error // gets a good reply before anything else is read; must not wait
-	late   *time.Timer
-	answer chan any // the reply, or an error
-}
-
-func newConn(ctx context.Context, socket net.Conn, node string, onCancel func(any)) *conn {
-	c := &conn{socket: socket, node: node, onCancel: onCancel, ends: make(map[string][]chan any),
-		requests: make(chan []*request, 256), waiting: make(chan *request, waitingMost)}
-	c.ctx, c.end = context.WithCancel(ctx)
-	go c.read()
-	go c.write()
-	return c
-}
-
-// send sends a command and waits for its reply; wait and landed are those of the request.
+// send sends a command and waits for its reply; wait is that of post. Landed, if any, gets the reply
+// or the error before anything else is read, even if the context has ended; it must not wait, and its
+// error closes the connection.
 func (c *conn) send(ctx context.Context, wait time.Duration, landed func(any) error,
 	words ...any) (any, error) {
-	r, err := newRequest(wait, landed, words)
-	if err != nil {
-		return nil, err
-	}
-	c.post(ctx, r)
-	return c.reply(ctx, r)
-}
-
-func newRequest(wait time.Duration, landed func(any) error, words []any) (*request, error) {
-	text, err := encode(words)
-	return &request{text: text, wait: wait, landed: landed, answer: make(chan any, 1)}, err
-}
-
-// post sends commands in one write, if there is a connection.
-func (c *conn) post(ctx context.Context, requests ...*request) {
+	answer := make(chan any, 1)
+	c.post(wait, func(reply any) {
+		if landed != nil {
+			if err := landed(reply); err != nil {
+				reply = c.close(err)
+			}
+		}
+		answer <- reply
+	}, words)
+	signal(c.posted)
 	select {
-	case c.requests <- requests:
-	case <-c.ctx.Done():
-	case <-ctx.Done():
-	}
-}
-
-// reply waits for the reply to a command that was posted.
-func (c *conn) reply(ctx context.Context, r *request) (any, error) {
-	select {
-	case answer := <-r.answer:
-		return split(answer)
-	case <-c.ctx.Done():
-		return nil, c.close("the connection was closed")
+	case reply := <-answer:
+		return split(reply)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -106,32 +74,51 @@ func split(answer any) (any, error) {
 	return answer, nil
 }
 
-// write writes commands, together those that were sent meanwhile.
+// post adds a command to those that leave with the next one that is sent. The server may take so long
+// to answer; negative: for ever. Done gets the reply, or the error; it must not wait.
+func (c *conn) post(wait time.Duration, done func(reply any), words []any) {
+	if wait < 0 {
+		wait = forever
+	}
+	late := time.AfterFunc(wait+replyTime, func() { c.close("the server does not answer") })
+	answered := func(reply any) {
+		late.Stop()
+		done(reply)
+	}
+	c.mu.Lock()
+	err := c.why
+	if err == nil {
+		if c.out, err = encode(c.out, words); err == nil {
+			c.waiting = append(c.waiting, answered)
+		}
+	}
+	c.mu.Unlock()
+	if err != nil {
+		answered(err)
+	}
+}
+
+// signal fills a channel that holds one signal at most.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 func (c *conn) write() {
-	out := bufio.NewWriterSize(c.socket, writeSize)
 	for {
 		select {
-		case requests := <-c.requests:
-			var err error
-			for _, r := range requests {
-				if r.wait >= 0 {
-					r.late = time.AfterFunc(r.wait+replyTime, c.giveUp)
-				}
-				select {
-				case c.waiting <- r:
-				case <-c.ctx.Done():
-				}
-				if err == nil {
-					_, err = out.Write(r.text)
-				}
+		case <-c.posted:
+			runtime.Gosched() // others may send now, too
+			c.mu.Lock()
+			out := c.out
+			c.out = nil
+			c.mu.Unlock()
+			if len(out) == 0 { // it has left with what was sent before
+				continue
 			}
-			if len(c.requests) == 0 {
-				runtime.Gosched() // others may send now, too
-			}
-			if err == nil && len(c.requests) == 0 {
-				err = out.Flush()
-			}
-			if err != nil {
+			if _, err := c.socket.Write(out); err != nil {
 				c.close(err)
 			}
 		case <-c.ctx.Done():
@@ -158,33 +145,27 @@ func (c *conn) read() {
 }
 
 // receive returns an error if the connection is of no use after this reply.
-func (c *conn) receive(reply any) (err error) {
-	select {
-	case r := <-c.waiting:
-		if r.late != nil {
-			r.late.Stop()
-		}
-		failed, is := reply.(*Error)
-		if is && failed.Kind == ErrUnreachable {
-			return failed
-		}
-		if !is && r.landed != nil {
-			err = r.landed(reply)
-		}
-		if err == nil {
-			r.answer <- reply
-		}
-		return err
-	default:
+func (c *conn) receive(reply any) error {
+	if failed, is := reply.(*Error); is && failed.Kind == ErrUnreachable {
+		return failed
+	}
+	c.mu.Lock()
+	if len(c.waiting) == 0 {
+		c.mu.Unlock()
 		return malformed("no command was sent")
 	}
+	done := c.waiting[0]
+	c.waiting = c.waiting[1:]
+	c.mu.Unlock()
+	done(reply)
+	return nil
 }
 
 // notice reads [cancel, id] and [ended, id, outcome].
 func (c *conn) notice(message pushed) {
 	switch {
 	case len(message) > 1 && message[0] == "cancel" && c.onCancel != nil:
-		c.onCancel(message[1])
+		c.onCancel(message[1:])
 	case len(message) > 2 && message[0] == "ended":
 		id := fmt.Sprint(message[1])
 		for _, end := range c.ends[id] {
@@ -194,15 +175,20 @@ func (c *conn) notice(message pushed) {
 	}
 }
 
-func (c *conn) giveUp() { c.close("the server does not answer") }
-
 // close returns why it is closed, now or before.
 func (c *conn) close(why any) error {
-	c.closing.Do(func() {
+	c.mu.Lock()
+	if c.why == nil {
 		c.why = failure(ErrUnreachable, "%s: %v", c.node, why)
-		_ = c.socket.Close()
-		c.end()
-	})
+	}
+	lost := c.waiting
+	c.waiting = nil
+	c.mu.Unlock()
+	_ = c.socket.Close()
+	c.end()
+	for _, done := range lost {
+		done(c.why)
+	}
 	return c.why
 }
 
@@ -210,46 +196,39 @@ func (c *conn) close(why any) error {
 
 type link struct {
 	client   *Client
-	ctx      context.Context // it comes back until this ends
-	end      context.CancelFunc
-	onCancel func(id any)
-	conn     atomic.Pointer[conn] // the latest one, or nil
-	dialing  chan struct{}        // is full while a goroutine connects
+	ctx      context.Context // of its connections
+	onCancel func(ids []any)
+	lock     chan struct{} // is full while a goroutine uses what follows
+	conn     *conn         // the latest one, or nil
 }
 
-func (c *Client) link(ctx context.Context, onCancel func(any)) *link {
-	l := &link{client: c, onCancel: onCancel, dialing: make(chan struct{}, 1)}
-	l.ctx, l.end = context.WithCancel(ctx)
-	return l
+func (c *Client) link(ctx context.Context, onCancel func([]any)) *link {
+	return &link{client: c, ctx: ctx, onCancel: onCancel, lock: make(chan struct{}, 1)}
 }
 
 // get returns a connection that is up. It tries each node once; the error is that of the last one.
 func (l *link) get(ctx context.Context) (c *conn, err error) {
-	if c = l.conn.Load(); c != nil && c.ctx.Err() == nil {
-		return c, nil
-	}
 	select {
-	case l.dialing <- struct{}{}:
-		defer func() { <-l.dialing }()
+	case l.lock <- struct{}{}:
+		defer func() { <-l.lock }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if l.conn.Load() != c { // another goroutine has connected meanwhile
-		return l.conn.Load(), nil
+	if l.conn != nil && l.conn.ctx.Err() == nil {
+		return l.conn, ctx.Err()
 	}
 	nodes := l.client.nodes
 	first := int(jitter(time.Duration(len(nodes))))
 	for n := range nodes {
-		if c, err = l.dial(ctx, nodes[(first+n)%len(nodes)]); err == nil {
-			l.conn.Store(c)
-			return c, nil
-		} else if ctx.Err() != nil {
+		l.conn, err = l.dial(ctx, nodes[(first+n)%len(nodes)])
+		if ctx.Err() != nil {
 			return nil, ctx.Err()
-		} else if !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrStopped) {
-			return nil, err
+		}
+		if !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrStopped) {
+			break // it is up, or other nodes would say the same
 		}
 	}
-	return nil, err
+	return l.conn, err
 }
 
 func (l *link) dial(ctx context.Context, node string) (*conn, error) {
@@ -259,15 +238,18 @@ func (l *link) dial(ctx context.Context, node string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, greetingTime)
 	defer cancel()
 	socket, err := l.client.socket(ctx, node)
-	if isDistrusted(err) {
-		refused := failure(ErrUnreachable, "the certificate of %s is refused: %v", node, err)
-		refused.lasting = true
+	if err != nil {
+		refused := failure(ErrUnreachable, "cannot connect to %s: %v", node, err)
+		if refused.lasting = isDistrusted(err); !refused.lasting {
+			refused.Reason += "; a server is started with: millrace serve --listen " + node
+		}
 		return nil, refused
-	} else if err != nil {
-		return nil, failure(ErrUnreachable, "cannot connect to %s: %v; a server is started with: "+
-			"millrace serve --listen %s", node, err, node)
 	}
-	c := newConn(l.ctx, socket, node, l.onCancel)
+	c := &conn{socket: socket, node: node, onCancel: l.onCancel, ends: make(map[string][]chan any),
+		posted: make(chan struct{}, 1)}
+	c.ctx, c.end = context.WithCancel(l.ctx)
+	go c.read()
+	go c.write()
 	err = l.client.greet(ctx, c)
 	switch {
 	case err == nil:
@@ -346,12 +328,8 @@ func jitter(limit time.Duration) time.Duration {
 
 // sleep reports whether the time has passed before the context ended.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	passed, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-passed.Done()
+	return ctx.Err() == nil
 }

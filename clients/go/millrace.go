@@ -25,7 +25,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -148,35 +147,35 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// lane returns the link for a command: a free one if it waits, since it blocks the others of its
-// connection, or else the shared one. It is to be freed. The connection of a command that may still
-// wait is closed, so that the server stops, too.
-func (c *Client) lane(ctx context.Context, wait time.Duration, shared *link) (l *link, free func()) {
+// on tries a command on the shared link. One that waits gets another one, since it blocks the others
+// of its connection, which is closed if the context has ended, so that the server stops, too.
+func (c *Client) on(ctx context.Context, wait time.Duration, l *link,
+	once func(*conn) (any, error)) (any, error) {
 	if wait == 0 {
-		return shared, func() {}
+		return l.try(ctx, once)
 	}
 	select {
 	case l = <-c.lanes:
 	default:
 		l = c.link(c.ctx, nil)
 	}
-	return l, func() {
-		if ctx.Err() == nil {
-			select {
-			case c.lanes <- l:
-				return
-			default:
-			}
+	reply, err := l.try(ctx, once)
+	if ctx.Err() == nil {
+		select {
+		case c.lanes <- l:
+			return reply, err
+		default:
 		}
-		l.end()
 	}
+	if l.conn != nil {
+		l.conn.close("it is not needed")
+	}
+	return reply, err
 }
 
 // do sends a command that may be sent twice; wait is as for conn.send.
 func (c *Client) do(ctx context.Context, wait time.Duration, words ...any) (any, error) {
-	lane, free := c.lane(ctx, wait, c.main)
-	defer free()
-	return lane.try(ctx, func(conn *conn) (any, error) {
+	return c.on(ctx, wait, c.main, func(conn *conn) (any, error) {
 		return conn.send(ctx, wait, nil, words...)
 	})
 }
@@ -274,30 +273,23 @@ type source struct {
 	number int64
 }
 
-func newSource() source { return source{name: "go-" + random(16)} }
-
 // numbered sends head, a number, and rest.
 func (c *Client) numbered(ctx context.Context, stage string, room time.Duration, head []any,
-	rest ...any) (reply any, err error) {
-	lane, free := c.lane(ctx, room, c.main)
-	defer free()
+	rest ...any) (any, error) {
 	s, sent := c.takeSource(stage), 0
-	send := func(conn *conn) (any, error) {
+	reply, err := c.on(ctx, room, c.main, func(conn *conn) (any, error) {
 		sent++
 		words := append(append([]any{}, head...), "SOURCE", s.name, s.number+1)
 		return conn.send(ctx, room, nil, append(words, rest...)...)
-	}
-	reply, err = lane.try(ctx, send)
-	if errors.Is(err, ErrGap) { // the server does not know the source, and so no push of it
-		s, sent = newSource(), 0
-		reply, err = lane.try(ctx, send)
-	}
-	if err != nil && (ctx.Err() != nil || mayPass(err) || sent > 1) {
+	})
+	switch list, many := reply.([]any); {
+	case s.number > 0 && errors.Is(err, ErrGap): // the server knows no push of the source any more
+		return c.numbered(ctx, stage, room, head, rest...)
+	case err != nil && (ctx.Err() != nil || mayPass(err) || sent > 1):
 		return nil, err // what was lost may have used the number: the source is given up
-	}
-	if list, is := reply.([]any); is {
+	case many:
 		s.number += int64(len(list))
-	} else if err == nil {
+	case err == nil:
 		s.number++
 	}
 	c.mu.Lock()
@@ -314,7 +306,7 @@ func (c *Client) takeSource(stage string) source {
 	defer c.mu.Unlock()
 	free := c.sources[stage]
 	if len(free) == 0 {
-		return newSource()
+		return source{name: "go-" + random(16)}
 	}
 	last := len(free) - 1
 	c.sources[stage] = free[:last]
@@ -341,10 +333,8 @@ func (c *Client) Call(ctx context.Context, stage string, body any,
 		}
 	}
 	words := o.words(ctx, "CALL", stage, toWord(body), "LATER")
-	lane, free := c.lane(ctx, wait, c.calls)
-	defer free()
 	for {
-		reply, err := lane.try(ctx, func(conn *conn) (any, error) {
+		reply, err := c.on(ctx, wait, c.calls, func(conn *conn) (any, error) {
 			return c.callOn(ctx, conn, o.Room, words, alone)
 		})
 		if text, is := reply.(string); is || err != nil {
@@ -356,20 +346,13 @@ func (c *Client) Call(ctx context.Context, stage string, body any,
 // callOn returns how the job has ended; nil: the connection was lost after the call was accepted.
 func (c *Client) callOn(ctx context.Context, conn *conn, room time.Duration, words []any,
 	alone bool) (any, error) {
-	var accepted atomic.Pointer[string]
-	giveUp := func() { // when the context has ended, and when the call is accepted after that
-		if alone && ctx.Err() != nil {
-			if id := accepted.Swap(nil); id != nil {
-				go c.Cancel(c.ctx, *id) // the caller is gone: no error is of use
-			}
-		}
-	}
-	end := make(chan any, 1)
+	accepted, end := make(chan string, 1), make(chan any, 1)
 	_, err := conn.send(ctx, room, func(reply any) error {
-		id := fmt.Sprint(reply)
-		conn.ends[id] = append(conn.ends[id], end)
-		accepted.Store(&id)
-		giveUp()
+		id, is := reply.(string)
+		if is {
+			conn.ends[id] = append(conn.ends[id], end)
+		}
+		accepted <- id
 		return nil
 	}, words...)
 	if err == nil {
@@ -382,7 +365,13 @@ func (c *Client) callOn(ctx context.Context, conn *conn, room time.Duration, wor
 			err = ctx.Err()
 		}
 	}
-	giveUp()
+	if alone && ctx.Err() != nil {
+		go func() {
+			if id := <-accepted; id != "" {
+				c.Cancel(c.ctx, id) // the caller is gone: no error is of use
+			}
+		}()
+	}
 	return nil, err
 }
 

@@ -109,7 +109,7 @@ func TestAnnouncedSizesTakeNoMemory(t *testing.T) {
 func TestJobsOfAHostileServerAreRefused(t *testing.T) {
 	good := []any{"1", "token", "s", "k", "body", int64(1), int64(-1), nil, int64(30000),
 		`{"traceparent":"00-1"}`}
-	job, err := jobOf(good)
+	job, err := jobOf(context.Background(), good)
 	if err != nil || job.trace() != "00-1" || job.lease != 30*time.Second || job.Body != "body" ||
 		!job.Deadline.IsZero() {
 		t.Fatalf("%+v, %v", job, err)
@@ -117,12 +117,12 @@ func TestJobsOfAHostileServerAreRefused(t *testing.T) {
 	for n := range good {
 		bad := append([]any{}, good...)
 		bad[n] = true
-		if job, err := jobOf(bad); (err == nil) == (n == 0 || n == 1 || n == 8) {
+		if job, err := jobOf(context.Background(), bad); (err == nil) == (n == 0 || n == 1 || n == 8) {
 			t.Errorf("with another field %d it is %+v, %v", n, job, err)
 		}
 	}
 	for _, row := range []any{nil, "x", []any{}, good[:8]} {
-		if job, err := jobOf(row); err == nil {
+		if job, err := jobOf(context.Background(), row); err == nil {
 			t.Errorf("%v is a job: %v", row, job)
 		}
 	}
@@ -190,7 +190,7 @@ func TestValuesTravelAsJSONTextOrBytes(t *testing.T) {
 			t.Errorf("%v travels as %q", expect.value, word)
 		}
 	}
-	if _, err := encode([]any{"PUSH", toWord(math.NaN())}); !errors.Is(err, ErrBadBody) {
+	if _, err := encode(nil, []any{"PUSH", toWord(math.NaN())}); !errors.Is(err, ErrBadBody) {
 		t.Error(err)
 	}
 }
@@ -212,7 +212,7 @@ func TestErrorsAreFoundByKind(t *testing.T) {
 func TestTheWordsOfAPush(t *testing.T) {
 	options := PushOptions{Key: "k", Delay: time.Microsecond, Room: -1, Attempts: 2}
 	ctx := WithTrace(context.Background(), "00-1")
-	text, err := encode(options.words(ctx, "PUSH", "s", toWord("b")))
+	text, err := encode(nil, options.words(ctx, "PUSH", "s", toWord("b")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -507,7 +507,7 @@ func TestAJobThatIsCancelledBeforeItBeginsIsNotRun(t *testing.T) {
 		case words[0] == "RELEASE":
 			released <- words[1]
 		}
-		return greeting(words) + map[string]string{"DONE": "+OK\r\n", "RELEASE": "+OK\r\n"}[words[0]]
+		return greeting(words) + map[string]string{"DONEMANY": "*1\r\n+OK\r\n", "RELEASE": "+OK\r\n"}[words[0]]
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -597,9 +597,9 @@ func TestAJobThatIsTakenAgainIsAnotherOne(t *testing.T) {
 				return "*1\r\n" + taken("1", "b", 2)
 			}
 			return "*0\r\n"
-		case "DONE":
+		case "DONEMANY":
 			atomic.StoreInt32(&answered, 1)
-			return "+OK\r\n"
+			return "*1\r\n+OK\r\n"
 		case "BEAT":
 			if words[2] == "b" && atomic.LoadInt32(&answered) == 1 {
 				signal(beaten)
@@ -630,13 +630,5 @@ func TestAJobThatIsTakenAgainIsAnotherOne(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
-	}
-}
-
-// signal fills a channel that holds one signal at most.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

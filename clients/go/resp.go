@@ -55,15 +55,15 @@ func toWord(value any) any {
 	return string(text)
 }
 
-// encode writes a command. Durations travel as milliseconds, a part of one counts as one, and
-// negative ones stand for ever. A word that is an error says why there is no such command.
-func encode(words []any) ([]byte, error) {
-	out := append(strconv.AppendInt([]byte("*"), int64(len(words)), 10), "\r\n"...)
+// encode appends a command. Durations travel as milliseconds, a part of one counts as one, and
+// negative ones stand for ever. A word that is an error says why nothing is appended.
+func encode(to []byte, words []any) ([]byte, error) {
+	out := append(strconv.AppendInt(append(to, '*'), int64(len(words)), 10), "\r\n"...)
 	for _, word := range words {
 		var text string
 		switch v := word.(type) {
 		case error:
-			return nil, v
+			return to, v
 		case string:
 			text = v
 		case time.Duration:

@@ -4,8 +4,8 @@
 //
 // Where handlers are short a worker takes ahead: as many jobs beyond its free slots as a handler
 // ends in about aheadTime. They are held until a slot is free. A handler that takes long all at
-// once delays no other job: what has ended before it is committed after aheadTime, and what is held
-// behind it goes back after heldTime.
+// once delays no other job: what has ended before it is committed within lookEvery, and what is held
+// behind it goes back when no job has begun for so long.
 
 package millrace
 
@@ -32,7 +32,7 @@ const (
 	outputMost     = 4096
 	aheadTime      = time.Millisecond
 	aheadMost      = 16
-	heldTime       = 5 * time.Millisecond
+	lookEvery      = 3 * time.Millisecond
 )
 
 // Handler runs a job. The result, nil for none, is committed with what the job has emitted and its
@@ -56,27 +56,21 @@ type worker struct {
 	stop    context.Context // ends when nothing more is to be taken
 	work    context.Context // ends when all is done
 	taking  *link
+	looks   *time.Timer
+	beats   *time.Timer
 	wake    chan struct{} // signals a change of what follows
 
 	mu       sync.Mutex    // guards what follows
 	jobs     map[*Job]bool // that are not answered
 	held     []*Job        // those of them that have not begun
-	ended    []ending      // what is to be sent
+	ended    []*Job        // those of them whose answers are to be sent
 	active   int           // slots that run jobs
 	level    int           // how many should run
 	waits    bool          // a TAKE was sent and not answered
 	begun    int           // jobs, in all
+	looked   int           // the number of these at the last look
 	average  time.Duration // that handlers took lately
 	shortest time.Duration // lease
-	late     *time.Timer   // for what has ended
-	look     *time.Timer   // for what is held
-	beats    *time.Timer
-}
-
-// ending is the command that ends a job.
-type ending struct {
-	job   *Job
-	words []any
 }
 
 // Work takes jobs of stages and runs the handler for each, until the context ends. Then it takes
@@ -96,11 +90,10 @@ func (c *Client) Work(ctx context.Context, stages []string, handler Handler,
 	w := &worker{client: c, stages: stages, handler: handler, lease: o.Lease, level: o.Concurrency,
 		stop: stop, work: work, wake: make(chan struct{}, 1), jobs: make(map[*Job]bool),
 		average: 8 * aheadTime, shortest: math.MaxInt64}
-	w.late, w.beats = time.AfterFunc(time.Hour, w.commitApart), time.AfterFunc(time.Hour, w.beat)
-	w.look = time.AfterFunc(time.Hour, func() {})
-	defer w.late.Stop()
-	defer w.beats.Stop()
 	w.taking = c.link(work, w.cancelled)
+	w.looks, w.beats = time.AfterFunc(math.MaxInt64, w.look), time.AfterFunc(math.MaxInt64, w.beat)
+	defer w.looks.Stop()
+	defer w.beats.Stop()
 	if w.level == 0 {
 		w.level = startLevel
 		go w.followLevel()
@@ -127,6 +120,7 @@ func (m mixed) Value(key any) any { return m.values.Value(key) }
 // await waits until something holds that w.mu guards. False: the context has ended.
 func (w *worker) await(ctx context.Context, holds func() bool) bool {
 	for {
+		runtime.Gosched() // others may change it now, too
 		w.mu.Lock()
 		is := holds()
 		w.mu.Unlock()
@@ -135,7 +129,6 @@ func (w *worker) await(ctx context.Context, holds func() bool) bool {
 		}
 		select {
 		case <-w.wake:
-			runtime.Gosched() // others may change it now, too
 		case <-ctx.Done():
 			return false
 		}
@@ -145,12 +138,14 @@ func (w *worker) await(ctx context.Context, holds func() bool) bool {
 // change changes what w.mu guards.
 func (w *worker) change(to func()) {
 	w.mu.Lock()
-	to()
-	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
+	if w.stop.Err() != nil {
+		w.giveBack()
 	}
+	to()
+	if len(w.held) == 0 {
+		signal(w.wake)
+	}
+	w.mu.Unlock()
 }
 
 // ---- Taking -------------------------------------------------------------------------------------
@@ -165,7 +160,7 @@ func (w *worker) takeAll() error {
 	}
 	for w.await(w.stop, free) && w.stop.Err() == nil {
 		_, err := w.taking.try(w.stop, func(conn *conn) (any, error) {
-			return nil, w.take(conn, count, level)
+			return w.take(conn, count, level)
 		})
 		if err != nil && w.stop.Err() == nil {
 			if !mayPass(err) && !errors.Is(err, ErrFull) {
@@ -178,7 +173,9 @@ func (w *worker) takeAll() error {
 	return nil
 }
 
-func (w *worker) take(conn *conn, count, level int) error {
+// take sends what has ended and a TAKE. This is not ended by w.stop: a reply that comes after the
+// stop may have jobs, which are given back.
+func (w *worker) take(conn *conn, count, level int) (any, error) {
 	words := []any{"TAKE"}
 	for _, stage := range w.stages {
 		words = append(words, stage)
@@ -187,77 +184,41 @@ func (w *worker) take(conn *conn, count, level int) error {
 	if w.lease != 0 {
 		words = append(words, "LEASE", w.lease)
 	}
-	// Jobs begin before the next message is read, which may cancel one of them. The command is not
-	// ended by w.stop: a reply that comes after the stop may have jobs, which are given back.
-	take, err := newRequest(waitPiece, func(reply any) error {
+	w.commit(conn, true)
+	return conn.send(w.work, waitPiece, func(reply any) error {
 		return w.taken(conn, reply)
-	}, words)
-	if err != nil {
-		return err
-	}
-	w.commit(conn, take)
-	_, err = conn.reply(w.work, take)
-	w.change(func() { w.waits = false })
-	return err
+	}, words...)
 }
 
-func (w *worker) taken(conn *conn, reply any) error {
+// taken holds jobs before the next message is read, which may cancel one of them.
+func (w *worker) taken(conn *conn, reply any) (err error) {
 	rows, _ := reply.([]any)
-	jobs := make([]*Job, 0, len(rows))
-	for _, row := range rows {
-		job, err := jobOf(row)
-		if err != nil {
-			return err
-		}
-		ctx := WithTrace(conn.ctx, job.trace()) // the lease ends with the connection
-		if job.worker = w; job.Deadline.IsZero() {
-			job.ctx, job.stop = context.WithCancel(ctx)
-		} else {
-			job.ctx, job.stop = context.WithDeadline(ctx, job.Deadline)
-		}
-		jobs = append(jobs, job)
+	jobs := make([]*Job, len(rows))
+	for n := 0; n < len(rows) && err == nil; n++ {
+		jobs[n], err = jobOf(conn.ctx, rows[n])
 	}
 	w.change(func() {
-		w.waits, w.held = false, append(w.held, jobs...)
+		w.waits = false
+		if err != nil {
+			return
+		}
 		for _, job := range jobs {
-			w.jobs[job] = true
+			job.worker, w.jobs[job] = w, true
 			if job.lease < w.shortest {
 				w.shortest = job.lease
 				w.beats.Reset(job.lease / 3)
 			}
 		}
+		w.held = append(w.held, jobs...)
 		for n := least(len(w.held), w.level-w.active); n > 0; n-- {
 			w.active++
 			go w.slot()
 		}
 		if len(w.held) > w.active {
-			w.lookLater()
+			w.looks.Reset(lookEvery)
 		}
 	})
-	return nil
-}
-
-// lookLater gives back what is held if no job begins for heldTime. w.mu is locked.
-func (w *worker) lookLater() {
-	begun := w.begun
-	w.look.Stop()
-	w.look = time.AfterFunc(heldTime, func() {
-		w.change(func() {
-			if w.begun == begun {
-				w.giveBack()
-			} else if len(w.held) > 0 {
-				w.lookLater()
-			}
-		})
-	})
-}
-
-// giveBack releases what is held. w.mu is locked.
-func (w *worker) giveBack() {
-	for _, job := range w.held {
-		w.end(job, job.command("RELEASE"))
-	}
-	w.held = nil
+	return err
 }
 
 // unblock ends the TAKE that waits when the worker stops, until the context ends: it may not be at
@@ -265,26 +226,28 @@ func (w *worker) giveBack() {
 func (w *worker) unblock(ctx context.Context) {
 	<-w.stop.Done()
 	w.change(w.giveBack)
-	var via *conn
 	conn, err := w.taking.get(ctx)
-	if err == nil {
-		via, err = w.taking.dial(ctx, conn.node)
+	if err != nil {
+		return // no TAKE waits
 	}
-	for err == nil {
+	via, err := w.taking.dial(ctx, conn.node)
+	for ; err == nil; sleep(ctx, unblockEvery) {
 		_, err = via.send(ctx, 0, nil, "CLIENT", "UNBLOCK", conn.session)
-		sleep(ctx, unblockEvery)
 	}
 	if ctx.Err() == nil {
 		w.client.logf("ending a TAKE: %v", err)
 	}
 }
 
-func (w *worker) cancelled(id any) {
+// cancelled ends the contexts of the jobs with these ids.
+func (w *worker) cancelled(ids []any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for job := range w.jobs {
-		if job.ID == id {
-			job.stop()
+	for _, id := range ids {
+		for job := range w.jobs {
+			if job.ID == id {
+				job.stop()
+			}
 		}
 	}
 }
@@ -319,9 +282,6 @@ func (w *worker) slot() {
 // next returns the next job for a slot, which ends if there is none.
 func (w *worker) next() (job *Job) {
 	w.change(func() {
-		if w.stop.Err() != nil {
-			w.giveBack()
-		}
 		if len(w.held) == 0 || w.active > w.level {
 			w.active--
 			return
@@ -332,14 +292,18 @@ func (w *worker) next() (job *Job) {
 	return job
 }
 
+// run runs a handler; however that ends, the job is answered.
 func (w *worker) run(job *Job) {
-	answer := job.command("RELEASE")
-	returned, began := false, time.Now()
+	var answer []any
+	began := time.Now()
 	defer func() {
 		if why := recover(); why != nil {
 			stack := debug.Stack()
-			answer, returned = job.command("FAIL", fmt.Sprint("panic: ", why), "OUTPUT",
-				string(stack[:least(len(stack), outputMost)])), true
+			answer = job.command("FAIL", fmt.Sprint("panic: ", why), "OUTPUT",
+				string(stack[:least(len(stack), outputMost)]))
+		} else if answer == nil {
+			answer = job.command("FAIL", "the handler has ended its goroutine")
+			go w.slot() // instead of this one
 		}
 		if answer[0] == "FAIL" {
 			w.client.logf("%v failed: %v", job, answer[3])
@@ -348,136 +312,111 @@ func (w *worker) run(job *Job) {
 			w.average += (time.Since(began) - w.average) / 8
 			w.end(job, answer)
 		})
-		if !returned {
-			go w.slot() // instead of this one
-		}
 	}()
 	if job.ctx.Err() != nil { // it was cancelled before it began
-		returned = true
+		answer = job.command("RELEASE")
 		return
 	}
-	answer = job.command("FAIL", "the handler has ended its goroutine")
 	result, err := w.handler(job.ctx, job)
-	answer, returned = w.outcome(job, result, err), true
+	answer = job.outcome(result, err)
 }
 
-// outcome is the command that ends the job.
-func (w *worker) outcome(job *Job, result any, err error) []any {
-	var later snooze
-	var final dead
-	ended := job.ctx.Err()
-	switch {
-	case err == nil && result == nil:
-		return job.command("DONE", job.parts...)
-	case err == nil:
-		return append(job.command("DONE", "RESULT", toWord(result)), job.parts...)
-	case errors.As(err, &later):
-		return job.command("RELEASE", "DELAY", time.Duration(later))
-	case errors.As(err, &final) || errors.Is(err, ErrBadBody):
-		return job.command("FAIL", err.Error(), "NEVER")
-	case ended != nil && errors.Is(err, ended):
-		return job.command("RELEASE")
-	}
-	return job.command("FAIL", err.Error())
-}
-
-// end ends the job, unless it was given back at the end of the grace. w.mu is locked.
-func (w *worker) end(job *Job, words []any) {
-	if job.over {
+// end notes the answer of a job, unless it was given back. w.mu is locked.
+func (w *worker) end(job *Job, answer []any) {
+	if job.answer != nil {
 		return
 	}
-	job.over = true
+	job.answer = answer
 	job.stop()
-	w.ended = append(w.ended, ending{job, words})
-	if w.waits {
-		w.late.Reset(0)
+	w.ended = append(w.ended, job)
+	if len(w.ended) == 1 && w.waits {
+		w.looks.Reset(0)
 	} else if len(w.ended) == 1 {
-		w.late.Reset(aheadTime)
+		w.looks.Reset(lookEvery)
 	}
 }
 
-// commitApart commits while no TAKE is sent.
-func (w *worker) commitApart() {
+// giveBack releases what is held. w.mu is locked.
+func (w *worker) giveBack() {
+	for _, job := range w.held {
+		w.end(job, job.command("RELEASE"))
+	}
+	w.held = nil
+}
+
+// look commits what no TAKE has committed, and gives back what is held if no job has begun since the
+// last look.
+func (w *worker) look() {
+	w.change(func() {
+		if w.begun == w.looked {
+			w.giveBack()
+		}
+		if w.looked = w.begun; len(w.held) > 0 {
+			w.looks.Reset(lookEvery)
+		}
+	})
 	conn, err := w.client.main.get(w.work)
 	if err == nil {
-		w.commit(conn)
+		w.commit(conn, false)
+		signal(conn.posted)
 	} else if w.work.Err() == nil {
 		w.client.logf("%v; trying again", err)
-		w.late.Reset(pauseMost)
+		w.looks.Reset(pauseMost)
 	}
 }
 
-// commit sends what has ended, plain commits together, and behind it a TAKE, if any. It waits for
-// the answers to what has ended.
-func (w *worker) commit(conn *conn, take ...*request) {
-	var ended, plain []ending
+// commit posts the answers of jobs that have ended, plain ones together; a TAKE may follow.
+func (w *worker) commit(conn *conn, takes bool) {
 	w.mu.Lock()
-	ended, w.ended, w.waits = w.ended, nil, w.waits || len(take) > 0
+	ended := w.ended
+	w.ended, w.waits = nil, w.waits || takes
 	w.mu.Unlock()
-	var requests []*request
-	var parts [][]ending
-	add := func(words []any, part ...ending) {
-		r, err := newRequest(0, nil, words)
-		if err != nil { // what the handler commits cannot be encoded
-			go w.refused(part[0], err)
-			return
-		}
-		requests, parts = append(requests, r), append(parts, part)
+	post := func(words []any, jobs ...*Job) {
+		conn.post(0, func(reply any) { w.answered(jobs, reply) }, words)
 	}
-	words := []any{"DONEMANY"}
-	for _, e := range ended {
-		if e.words[0] == "DONE" && len(e.words) == 3 && len(plain) < takenTogether {
-			plain, words = append(plain, e), append(words, e.job.ID, e.job.token)
+	var plain []*Job
+	together := []any{"DONEMANY"}
+	for _, job := range ended {
+		if job.answer[0] == "DONE" && len(job.answer) == 3 && len(plain) < takenTogether {
+			plain, together = append(plain, job), append(together, job.ID, job.token)
 		} else {
-			add(e.words, e)
+			post(job.answer, job)
 		}
-	}
-	if len(plain) == 1 {
-		words = plain[0].words
 	}
 	if len(plain) > 0 {
-		add(words, plain...)
-	}
-	if all := append(requests, take...); len(all) > 0 {
-		conn.post(w.work, all...)
-	}
-	for n, r := range requests {
-		w.answered(parts[n])(conn.reply(w.work, r))
+		post(together, plain...)
 	}
 }
 
-// answered notes the answers to what has ended.
-func (w *worker) answered(ended []ending) func(reply any, err error) {
-	return func(reply any, err error) {
-		each, many := reply.([]any)
-		w.change(func() {
-			for n, e := range ended {
-				failed := err
-				if many && n < len(each) {
-					_, failed = split(each[n])
-				}
-				if failed != nil {
-					go w.refused(e, failed)
-				} else {
-					delete(w.jobs, e.job)
-				}
+// answered gets the reply to the answers of jobs: one for all, or a list.
+func (w *worker) answered(jobs []*Job, reply any) {
+	each, many := reply.([]any)
+	w.change(func() {
+		for n, job := range jobs {
+			if many && n < len(each) {
+				reply = each[n]
 			}
-		})
-	}
+			if _, err := split(reply); err != nil {
+				go w.refused(job, err)
+			} else {
+				delete(w.jobs, job)
+			}
+		}
+	})
 }
 
 // refused sends what was lost again, and fails a job whose commit the server does not want.
-func (w *worker) refused(e ending, err error) {
+func (w *worker) refused(job *Job, err error) {
 	if mayPass(err) {
-		_, err = w.client.do(w.work, 0, e.words...)
+		_, err = w.client.do(w.work, 0, job.answer...)
 	}
-	if err != nil && !mayPass(err) && !errors.Is(err, ErrLeaseLost) && e.words[0] != "FAIL" {
-		_, err = w.client.do(w.work, 0, w.outcome(e.job, nil, err)...)
+	if err != nil && !mayPass(err) && !errors.Is(err, ErrLeaseLost) && job.answer[0] != "FAIL" {
+		_, err = w.client.do(w.work, 0, job.outcome(nil, err)...)
 	}
 	if err != nil {
-		w.client.logf("%v: %v", e.job, err)
+		w.client.logf("%v: %v", job, err)
 	}
-	w.change(func() { delete(w.jobs, e.job) })
+	w.change(func() { delete(w.jobs, job) })
 }
 
 // drain waits until all jobs are answered, and gives back those that still run after the grace.
@@ -492,6 +431,34 @@ func (w *worker) drain(grace time.Duration) {
 			}
 		})
 	}
+}
+
+// beat extends the leases at each third of the shortest one.
+func (w *worker) beat() {
+	words := []any{"BEAT"}
+	w.mu.Lock()
+	for job := range w.jobs {
+		if job.answer == nil {
+			words = append(words, job.ID, job.token)
+		}
+	}
+	if w.work.Err() == nil {
+		w.beats.Reset(w.shortest / 3)
+	}
+	w.mu.Unlock()
+	if len(words) > 1 {
+		if err := w.extend(w.work, words); err != nil {
+			w.client.logf("extending leases: %v", err)
+		}
+	}
+}
+
+// extend sends BEAT or PROGRESS, which are answered with the ids of jobs that should stop.
+func (w *worker) extend(ctx context.Context, words []any) error {
+	reply, err := w.client.do(ctx, 0, words...)
+	ids, _ := reply.([]any)
+	w.cancelled(ids)
+	return err
 }
 
 // ---- A job --------------------------------------------------------------------------------------
@@ -511,11 +478,12 @@ type Job struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	parts  []any // of the commit: STATE, EMIT
-	over   bool  // it has ended, or was given back at the end of the grace; worker.mu guards it
+	answer []any // the command that ends it; worker.mu guards it until it is set
 }
 
-// jobOf reads a row of TAKE. What is missing or of another type is zero.
-func jobOf(row any) (*Job, error) {
+// jobOf reads a row of TAKE, whose lease ends with the context. What is missing or of another type
+// is zero.
+func jobOf(ctx context.Context, row any) (*Job, error) {
 	fields, _ := row.([]any)
 	fields = append(fields, make([]any, 10)...)
 	text := func(n int) string { s, _ := fields[n].(string); return s }
@@ -523,11 +491,15 @@ func jobOf(row any) (*Job, error) {
 	job := &Job{ID: text(0), token: text(1), Stage: text(2), Key: text(3), Body: Data(text(4)),
 		Attempt: int(number(5)), State: Data(text(7)), lease: number(8) * time.Millisecond,
 		Meta: Data(text(9))}
-	if left, is := fields[6].(int64); is && left >= 0 {
-		job.Deadline = time.Now().Add(time.Duration(left) * time.Millisecond)
-	}
 	if job.ID == "" || job.token == "" || job.lease <= 0 {
 		return nil, malformed("a job is %.200v", row)
+	}
+	ctx = WithTrace(ctx, job.trace())
+	if left, is := fields[6].(int64); is && left >= 0 {
+		job.Deadline = time.Now().Add(time.Duration(left) * time.Millisecond)
+		job.ctx, job.stop = context.WithDeadline(ctx, job.Deadline)
+	} else {
+		job.ctx, job.stop = context.WithCancel(ctx)
 	}
 	return job, nil
 }
@@ -568,32 +540,23 @@ func (j *Job) Progress(done, total int64, text string) error {
 	return j.worker.extend(j.ctx, words)
 }
 
-// beat extends the leases at each third of the shortest one.
-func (w *worker) beat() {
-	words := []any{"BEAT"}
-	w.mu.Lock()
-	for job := range w.jobs {
-		if !job.over {
-			words = append(words, job.ID, job.token)
-		}
+// outcome is the command that ends it.
+func (j *Job) outcome(result any, err error) []any {
+	var later snooze
+	var final dead
+	switch {
+	case err == nil && result == nil:
+		return j.command("DONE", j.parts...)
+	case err == nil:
+		return append(j.command("DONE", "RESULT", toWord(result)), j.parts...)
+	case errors.As(err, &later):
+		return j.command("RELEASE", "DELAY", time.Duration(later))
+	case errors.As(err, &final) || errors.Is(err, ErrBadBody):
+		return j.command("FAIL", err.Error(), "NEVER")
+	case errors.Is(err, j.ctx.Err()): // it was asked to stop
+		return j.command("RELEASE")
 	}
-	w.beats.Reset(w.shortest / 3)
-	w.mu.Unlock()
-	if len(words) > 1 {
-		if err := w.extend(w.work, words); err != nil {
-			w.client.logf("extending leases: %v", err)
-		}
-	}
-}
-
-// extend sends BEAT or PROGRESS, which are answered with the ids of jobs that should stop.
-func (w *worker) extend(ctx context.Context, words []any) error {
-	reply, err := w.client.do(ctx, 0, words...)
-	ids, _ := reply.([]any)
-	for _, id := range ids {
-		w.cancelled(id)
-	}
-	return err
+	return j.command("FAIL", err.Error())
 }
 
 func (j *Job) command(name string, more ...any) []any {
