@@ -185,10 +185,8 @@ class Millrace(Client):
         self._dialling = threading.Lock()
         self._handlers: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []
         self._workers: list[Worker] = []
-        self._stopping = False
-        self._ends: queue.SimpleQueue[Exception | None] | None = None  # while run() works
-        self._counting = threading.Lock()  # guards the next one
-        self._resting = 0  # threads, each of which gets one of the coroutines
+        self._running = self._stopping = False
+        self._resting = threading.Semaphore(0)  # threads, each of which gets one of the coroutines
         self._coroutines: queue.SimpleQueue[Coroutine[Any, Any, None]] = queue.SimpleQueue()
 
     def epic(self, stage: str, name: str) -> BlockingEpic:
@@ -207,37 +205,34 @@ class Millrace(Client):
         taken. Raises what ended a worker before that, such as a wrong token."""
         if not self._handlers:
             raise Usage("there is no handler: write @m.worker(\"stage\") above a function")
-        if self._ends:
+        if self._running:
             raise Usage("run() is working already: stop() makes it return")
-        self._stopping, self._ends = False, queue.SimpleQueue()
+        self._running, self._stopping = True, False
         before = {}
         if signals and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 before[number] = signal.signal(number, lambda *_: self.stop())
         try:
-            threads = [threading.Thread(target=self._live, args=(self._ends, *handler), daemon=True)
-                       for handler in self._handlers]
-            for thread in threads:
-                thread.start()
-            error = self._ends.get()
-            self.stop()
-            for thread in threads:
-                thread.join()
-            if error:
+            ends: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+            for handler in self._handlers:
+                self._spawn(self._live(ends, *handler))
+            try:
+                errors = [ends.get()]
+            finally:
+                self.stop()
+            errors += [ends.get() for _ in self._handlers[1:]]
+            for error in filter(None, errors):
                 raise error
         finally:
-            self._ends, self._workers = None, []
+            self._running, self._workers = False, []
             for number, old in before.items():
                 signal.signal(number, old)
 
     def stop(self) -> None:
         """Makes run() finish, from any thread: from now on nothing is taken."""
         self._stopping = True
-        ends = self._ends
         for worker in self._workers:
             worker.stop()
-        if ends:
-            ends.put(None)
 
     close = Client._close
 
@@ -247,9 +242,9 @@ class Millrace(Client):
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _live(self, ends: queue.SimpleQueue[Any], stages: Any, handler: Callable[..., Any],
-              options: dict[str, Any]) -> None:
-        """The thread of one worker. A handler that is a coroutine function has an event loop."""
+    async def _live(self, ends: queue.SimpleQueue[Exception | None], stages: Any,
+                    handler: Callable[..., Any], options: dict[str, Any]) -> None:
+        """The life of one worker. A handler that is a coroutine function has an event loop."""
         async def work(client: Client) -> None:
             worker = Worker(client, stages, handler, **options)
             self._workers.append(worker)
@@ -264,7 +259,8 @@ class Millrace(Client):
             if inspect.iscoroutinefunction(handler):
                 asyncio.run(work_in_loop())
             else:
-                finish(work(self))
+                await work(self)
+            ends.put(None)
         except Exception as error:
             ends.put(error)
 
@@ -295,10 +291,7 @@ class Millrace(Client):
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Runs it in a thread that rests, or in a new one."""
-        with self._counting:
-            rests = self._resting > 0
-            self._resting -= rests
-        if rests:
+        if self._resting.acquire(blocking=False):
             self._coroutines.put(coroutine)
         else:
             threading.Thread(target=self._serve, args=(coroutine,), daemon=True).start()
@@ -306,6 +299,5 @@ class Millrace(Client):
     def _serve(self, coroutine: Coroutine[Any, Any, None]) -> None:
         while True:
             finish(coroutine)
-            with self._counting:
-                self._resting += 1
+            self._resting.release()
             coroutine = self._coroutines.get()
