@@ -10,7 +10,6 @@ import contextlib
 import contextvars
 import functools
 import inspect
-import os
 import queue
 import select
 import signal
@@ -78,15 +77,15 @@ class ThreadWire(Wire):
     def __init__(self, sock: socket.socket, on_push: OnPush) -> None:
         super().__init__(on_push)
         self._socket, self._used = sock, time.monotonic()
-        self._reading = threading.Lock()
-        self._tls = isinstance(sock, ssl.SSLSocket)
+        self._reading = threading.Lock()  # guards the next one, and who receives
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         # A TLS connection must not be written while it is read.
-        self._receiving: Any = self._sending if self._tls else contextlib.nullcontext()
+        self._receiving: Any = (self._sending if isinstance(sock, ssl.SSLSocket)
+                                else contextlib.nullcontext())
         sock.settimeout(None)
-        if os.name == "posix":  # else a server that is silent is not given up
-            for option, seconds in ((socket.SO_RCVTIMEO, CHECK_SECONDS),
-                                    (socket.SO_SNDTIMEO, SILENCE_SECONDS)):
-                sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds), 0))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
+                        struct.pack("ll", int(SILENCE_SECONDS), 0))
 
     def __del__(self) -> None:  # not before: another thread may be about to use its number
         self._socket.close()
@@ -111,8 +110,7 @@ class ThreadWire(Wire):
     def wait(self, future: Future) -> None:
         with self._reading:
             while not future.done():
-                left = self.seconds_left()
-                if (left >= CHECK_SECONDS and not self._tls) or self._has_come(left):
+                if self._has_come(self.seconds_left()):
                     self._read()
                 self.check_silence()
 
@@ -125,9 +123,7 @@ class ThreadWire(Wire):
                 self._reading.release()
 
     def _has_come(self, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(1000 * max(0, min(seconds, CHECK_SECONDS))))
+        return bool(self._poll.poll(1000 * max(0, min(seconds, CHECK_SECONDS))))
 
     def _read(self) -> None:
         try:
@@ -137,7 +133,7 @@ class ThreadWire(Wire):
                 self.feed(data)
             else:
                 self.close("the server closed the connection")
-        except (BlockingIOError, ssl.SSLWantReadError):
+        except ssl.SSLWantReadError:
             pass
         except BaseException as error:
             self.broke(error)
