@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import types
 from typing import Any, Callable, Coroutine, Generator
 
 from . import worker as workers
@@ -76,26 +77,22 @@ class LoopBell:
         self._rung.clear()
 
 
-class InContext:
+@types.coroutine
+def in_context(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context,
+               on_wait: Callable[[], None]) -> Generator[Any, Any, Any]:
     """Runs a coroutine in another context than that of the task, in which nothing is left of the
     jobs before it. Calls `on_wait` whenever it waits."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context,
-                 on_wait: Callable[[], None]) -> None:
-        self._coroutine, self._context, self._on_wait = coroutine, context, on_wait
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        step, value = self._coroutine.send, None
-        while True:
-            try:
-                future = self._context.run(step, value)
-            except StopIteration as end:
-                return end.value
-            self._on_wait()
-            try:
-                step, value = self._coroutine.send, (yield future)
-            except BaseException as error:
-                step, value = self._coroutine.throw, error
+    step, value = coroutine.send, None
+    while True:
+        try:
+            future = context.run(step, value)
+        except StopIteration as end:
+            return end.value
+        on_wait()
+        try:
+            step, value = coroutine.send, (yield future)
+        except BaseException as error:
+            step, value = coroutine.throw, error
 
 
 class AsyncMillrace(Commands):
@@ -139,7 +136,7 @@ class AsyncMillrace(Commands):
                 self._threads, context.run, handler, job)
         job.on_stop = getattr(asyncio.current_task(), "cancel")
         try:
-            return await InContext(handler(job), context, job._worker.more)
+            return await in_context(handler(job), context, job._worker.more)
         finally:
             job.on_stop = None  # a cancellation that comes now is too late
 
