@@ -102,7 +102,7 @@ class Client:
                 last, self._node = error, (self._node + 1) % len(self._address.nodes)
         raise last
 
-    async def _dial_node(self, host: str, port: int, on_push: OnPush) -> Wire:
+    async def _dial_node(self, host: str, port: int, on_push: OnPush = None) -> Wire:
         where = f"{host}:{port}" if port else f"unix:{host}"
         try:
             wire = await self._connect(host, port, on_push)
@@ -126,7 +126,6 @@ class Client:
 
     async def _greet(self, wire: Wire) -> None:
         user, secret = self._address.user, self._address.secret
-        wire.watch(GREETING_SECONDS)
         hello = await wire.ask("HELLO", 3, *(("AUTH", user, secret) if secret else ()), "SETNAME",
                                self._name, patience=GREETING_SECONDS)
         if not isinstance(hello, dict) or hello.get("server") != b"millrace":

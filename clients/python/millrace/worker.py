@@ -167,7 +167,6 @@ class Worker:
         self._took = self._ahead = False  # a job, or more than slots were free, since the last look
         self._average = 8 * AHEAD_SECONDS  # of the time that handlers took lately
         self._begun_at = self._flush_at = 0.0  # the latest job; when answers leave in any case
-        self._unblocker: Wire | None = None
         self._lock = threading.Lock()  # guards what follows
         self.jobs: dict[str, Job] = {}  # that are leased
         self._held: collections.deque[Job] = collections.deque()  # those that no slot has begun
@@ -391,9 +390,9 @@ class Worker:
         if not self._taking or not self._wire or self._wire.why:
             return
         try:
-            if not self._unblocker or self._unblocker.why:
-                self._unblocker = await self._client._dial_node(*self._wire.node, None)
-            await self._unblocker.ask("CLIENT", "UNBLOCK", self._wire.session)
+            other = await self._client._dial_node(*self._wire.node)
+            await other.ask("CLIENT", "UNBLOCK", self._wire.session)
+            other.close()
         except MillraceError as error:
             self._client._logger.info("CLIENT UNBLOCK: %s", error)
 
@@ -409,5 +408,5 @@ class Worker:
             for job in list(self.jobs.values()):  # what still runs goes back, uncounted
                 self._ended(job, job.released())
                 job.stop()
-        for wire in filter(None, (self._wire, self._unblocker)):
-            wire.close()
+        if self._wire:
+            self._wire.close()
