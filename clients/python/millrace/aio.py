@@ -5,17 +5,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
-import functools
-import inspect
 import types
 from typing import Any, Callable, Coroutine, Generator
 
 from . import worker as workers
 from .client import GREETING_SECONDS, Commands, Epic
 from .wire import CHECK_SECONDS, OnPush, Wire
-
-
-is_coroutine_function = functools.lru_cache(maxsize=64)(inspect.iscoroutinefunction)
 
 
 class LoopWire(Wire, asyncio.Protocol):
@@ -71,7 +66,7 @@ class LoopBell:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._rung.set)
 
-    async def wait(self, seconds: float | None = None) -> None:
+    async def wait(self, seconds: float) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._rung.wait(), seconds)
         self._rung.clear()
@@ -130,7 +125,7 @@ class AsyncMillrace(Commands):
     async def _invoke(self, handler: Callable[..., Any], job: workers.Job) -> Any:
         """A coroutine function runs in the task of its slot, another one in a thread."""
         context = contextvars.copy_context()
-        if not is_coroutine_function(handler):
+        if not job._worker.is_async:
             job._worker.more()
             return await asyncio.get_running_loop().run_in_executor(
                 self._threads, context.run, handler, job)

@@ -144,7 +144,7 @@ class ThreadBell:
         self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.ring = functools.partial(self._rings.put, None)
 
-    async def wait(self, seconds: float | None = None) -> None:
+    async def wait(self, seconds: float) -> None:
         with contextlib.suppress(queue.Empty):
             self._rings.get(timeout=seconds)
 

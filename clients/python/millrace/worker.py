@@ -18,16 +18,16 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import inspect
 import json
 import logging
-import math
 import threading
 import time
 import traceback
 from functools import lru_cache, partial
 from typing import Any, Callable
 
-from .client import PAUSE_LEAST, PAUSE_MOST, Client, push_words, trace
+from .client import FOREVER_SECONDS, PAUSE_LEAST, PAUSE_MOST, Client, push_words, trace
 from .errors import (BadBody, Dead, Denied, Draining, Full, MillraceError, Snooze, Stopped,
                      Unreachable, Usage)
 from .wire import (SILENCE_SECONDS, Push, Request, Wire, Word, encode, from_bytes, milliseconds,
@@ -59,7 +59,7 @@ class Job:
         self.deadline: float | None = None if row[6] < 0 else row[6] / 1000
         self._state: bytes | None = row[7]
         self.lease: float = row[8] / 1000
-        self.meta: Any = from_bytes(row[9]) if len(row) > 9 and row[9] else None
+        self.meta: Any = from_bytes(row[9]) if row[9] else None
         #: Whether the handler should stop: no caller wants the result, or the lease is lost.
         self.cancelled = False
         self.on_stop: Callable[[], Any] | None = None
@@ -152,6 +152,7 @@ class Worker:
         self._client, self._handler, self._grace = client, handler, grace
         self._lease: list[Word] = ["LEASE", milliseconds(lease)] if lease else []
         self._auto = concurrency == "auto"
+        self.is_async = inspect.iscoroutinefunction(handler)
         self.level: int = 2 if self._auto else int(concurrency)
         self._levels: dict[Word, int] = {}  # of each stage
         self.stopping = False
@@ -163,7 +164,7 @@ class Worker:
         self._pause = 0.0  # before the next attempt to take
         self._beat_at = self._level_at = 0.0
         self._bell = client._bell()
-        self._tick = math.inf  # until the next look
+        self._tick = FOREVER_SECONDS  # until the next look
         self._took = self._ahead = False  # a job, or more than slots were free, since the last look
         self._average = 8 * AHEAD_SECONDS  # of the time that handlers took lately
         self._begun_at = self._flush_at = 0.0  # the latest job; when answers leave in any case
@@ -183,11 +184,11 @@ class Worker:
         try:
             while not self.stopping:
                 await self._keep()
-                self._tick = math.inf  # so that a job that is taken from now on rings
-                busy = self.jobs or self.answers or self._took
-                self._tick = LOOK_SECONDS if self._ahead else TICK_SECONDS if busy else math.inf
+                self._tick = FOREVER_SECONDS  # so that a job that is taken from now on rings
+                if self.jobs or self.answers or self._took:
+                    self._tick = LOOK_SECONDS if self._ahead else TICK_SECONDS
                 self._took, self._ahead = False, bool(self._held)
-                await self._bell.wait(None if self._tick == math.inf else self._tick)
+                await self._bell.wait(self._tick)
         finally:
             await self._drain()
         if self._error:
