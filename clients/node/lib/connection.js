@@ -66,7 +66,6 @@ class Connection {
   #calls = new Map(); // by id: { resolve, reject }
   #timer = setInterval(() => this.#look(), LOOK_MS).unref();
   #silence = 0; // ms without any reply
-  #isRetired = false; // it is closed as soon as no reply and no end of a call is awaited
   #write = () => this.flush();
 
   closed = ''; // why
@@ -75,7 +74,7 @@ class Connection {
   onCancel; // called with the ids of jobs taken on it that are to stop
 
   /** Whether new commands may be sent on it. */
-  get isOpen() { return !this.closed && !this.#isRetired; }
+  get isOpen() { return !this.closed; }
 
   /** Connects, and waits until the server has read its store. */
   async open(address, node, name) {
@@ -184,8 +183,8 @@ class Connection {
     const command = this.#first;
     if (!command) throw nonsense('a reply to no command');
     this.#first = command.next;
-    if (value instanceof Unreachable) this.#isRetired = true; // refused pushes have spoilt it
     command.done(value);
+    if (value instanceof Unreachable) this.close(value.reason); // refused pushes have spoilt it
   }
 
   /** Reads [cancel, id …] and [ended, id, result]. */
@@ -200,7 +199,6 @@ class Connection {
   #rest() {
     if (this.#first || this.#calls.size || this.closed) return;
     this.socket.unref();
-    if (this.#isRetired) this.close('it was replaced');
   }
 
   #look() {
