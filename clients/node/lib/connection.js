@@ -5,7 +5,6 @@
 const { once } = require('node:events');
 const net = require('node:net');
 const tls = require('node:tls');
-const { setTimeout: sleep } = require('node:timers/promises');
 const { Incompatible, MillraceError, Unreachable, Usage } = require('./errors.js');
 const { Parser, encode, nonsense } = require('./resp.js');
 
@@ -76,7 +75,6 @@ class Connection {
   /** Whether new commands may be sent on it. */
   get isOpen() { return !this.closed; }
 
-  /** Connects, and waits until the server has read its store. */
   async open(address, node, name) {
     this.node = node;
     const timer = setTimeout(() => this.close('it does not answer'), GREETING_MS);
@@ -112,7 +110,6 @@ class Connection {
     if (hello?.server !== 'millrace') throw new Incompatible('it is not a Millrace server');
     this.session = String(hello.id);
     await this.ask(['CLIENT', 'CANCELS', 'ON']);
-    while (String(await this.ask(['INFO', 'persistence'])).includes('loading:1')) await sleep(100);
   }
 
   // ---- Commands --------------------------------------------------------------------------------
