@@ -7,7 +7,7 @@ const { randomUUID } = require('node:crypto');
 const { fromBytes, milliseconds, toBytes } = require('./codec.js');
 const { addressOf } = require('./connection.js');
 const { Gap, Gone, Usage } = require('./errors.js');
-const { Links, REPEAT_MS, SLACK_MS, now, within } = require('./links.js');
+const { Links, REPEAT_MS, SLACK_MS, now } = require('./links.js');
 
 const STAGES_KEPT = 1000; // that have free sources
 const MANY = 256; // pushes of pushMany in one command …
@@ -131,7 +131,7 @@ class Millrace {
     };
     const late = `${stage} has not answered within ${timeout} ms`;
     const limit = Math.min(timeout, REPEAT_MS);
-    return fromBytes(await within(timeout + (options.deadline ? 0 : SLACK_MS), signal, late,
+    return fromBytes(await this.#links.within(timeout + (options.deadline ? 0 : SLACK_MS), signal, late,
       (stop) => this.#links.send((link) => use(link, stop), { waits, limit, stop })));
   }
 

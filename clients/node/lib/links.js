@@ -21,6 +21,7 @@ class Links {
   #idle = [];
   #open = new Set();
   #isClosed = false;
+  #failure; // why the last attempt to connect has failed
   #node; // the next one to connect to
 
   constructor(address, name, logger) {
@@ -45,8 +46,10 @@ class Links {
       try {
         await link.open(this.address, node, this.name);
         this.logger.debug?.(`connected to ${node.text}`);
+        this.#failure = undefined;
         return link;
       } catch (error) {
+        this.#failure = error;
         this.#node++;
         if (!left || !isLoss(error)) throw error;
       }
@@ -89,7 +92,6 @@ class Links {
         return await attempt();
       } catch (error) {
         wasLost ||= isLoss(error);
-        if (stop && isLoss(error)) stop.loss = error; // it says more than that the time is over
         if (error.wasAccepted) until = now() + limit; // a call, which may have waited for long
         if (!isLoss(error) || error.isLasting || stop?.aborted || this.#isClosed || now() + pause > until) {
           throw wasLost ? Object.assign(error, { wasLost }) : error;
@@ -102,13 +104,8 @@ class Links {
 
   /** Repeats what `use(link)` sends: a command that may be sent twice. The server may wait for `waits` ms. */
   send(use, { waits = 0, ...options } = {}) {
-    const { stop } = options;
-    const start = !stop ? use : (link) => {
-      stop.loss = undefined; // it is connected now
-      return use(link);
-    };
-    if (waits) return this.repeat(() => this.#alone(start, stop), options);
-    return this.repeat(() => (this.up ? start(this.up) : this.main().then(start)), options);
+    if (waits) return this.repeat(() => this.#alone(use, options.stop), options);
+    return this.repeat(() => (this.up ? use(this.up) : this.main().then(use)), options);
   }
 
   ask(words, options) { return this.send((link) => link.ask(words, options?.waits), options); }
@@ -116,7 +113,7 @@ class Links {
   /** Sends a command with WAIT, in pieces, until `isOver` accepts the reply. */
   wait(words, { timeout, signal }, late, isOver) {
     const until = now() + (timeout < 0 ? Infinity : timeout);
-    return within(until - now() + SLACK_MS, signal, late, async (stop) => {
+    return this.within(until - now() + SLACK_MS, signal, late, async (stop) => {
       for (;;) {
         const left = Math.max(0, until - now());
         const ms = Math.ceil(Math.min(left, WAIT_MS));
@@ -126,21 +123,21 @@ class Links {
       }
     });
   }
+
+  /** What `start(stop)` returns; or the reason of the signal, or after this time Timeout or why there is no connection:
+   *  then `stop` aborts, too. */
+  within(ms, signal, late, start) {
+    signal?.throwIfAborted();
+    const stop = new AbortController();
+    const abort = () => stop.abort(signal.reason);
+    const timer = setTimeout(() => stop.abort((!this.up && this.#failure) || new Timeout(late)), Math.min(ms, 2 ** 31 - 1));
+    signal?.addEventListener('abort', abort);
+    const stopped = new Promise((_, reject) => stop.signal.addEventListener('abort', () => reject(stop.signal.reason)));
+    return Promise.race([start(stop.signal), stopped]).finally(() => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', abort);
+    });
+  }
 }
 
-/** What `start(stop)` returns; or the reason of the signal, or after this time Timeout or why there is no connection:
- *  then `stop` aborts, too. */
-function within(ms, signal, late, start) {
-  signal?.throwIfAborted();
-  const stop = new AbortController();
-  const abort = () => stop.abort(signal.reason);
-  const timer = setTimeout(() => stop.abort(stop.signal.loss ?? new Timeout(late)), Math.min(ms, 2 ** 31 - 1));
-  signal?.addEventListener('abort', abort);
-  const stopped = new Promise((_, reject) => stop.signal.addEventListener('abort', () => reject(stop.signal.reason)));
-  return Promise.race([start(stop.signal), stopped]).finally(() => {
-    clearTimeout(timer);
-    signal?.removeEventListener('abort', abort);
-  });
-}
-
-module.exports = { Links, PAUSE_MOST_MS, REPEAT_MS, SLACK_MS, now, within };
+module.exports = { Links, PAUSE_MOST_MS, REPEAT_MS, SLACK_MS, now };
