@@ -348,11 +348,12 @@ class Worker {
 
   // ---- Beats and the level ---------------------------------------------------------------------
 
-  /** Sends a command whose reply may be a list of jobs to stop. */
+  /** Sends a command whose reply may be a list of jobs to stop, and returns that; undefined: it has failed. */
   async report(words) {
     try {
       const reply = await (await this.#links.main()).ask(words);
       if (Array.isArray(reply)) this.#cancel(reply);
+      return reply;
     } catch (error) {
       this.#links.logger.info?.(`${words[0]}: ${error.message}`);
     }
@@ -374,14 +375,10 @@ class Worker {
     for (; !this.#isStopping; await sleep(LEVEL_MS, undefined, { ref: false })) {
       if (this.#begun === begun && !this.#jobs.size) continue;
       begun = this.#begun;
-      try {
-        const main = await this.#links.main();
-        const levels = await Promise.all(this.stages.map((stage) => main.ask(['LEVEL', stage])));
-        this.level = Math.min(LEVEL_MOST, Math.max(1, ...levels));
-        this.#soon();
-      } catch (error) {
-        this.#links.logger.debug?.(`LEVEL: ${error.message}`);
-      }
+      const levels = await Promise.all(this.stages.map((stage) => this.report(['LEVEL', stage])));
+      if (levels.includes(undefined)) continue;
+      this.level = Math.min(LEVEL_MOST, Math.max(1, ...levels));
+      this.#soon();
     }
   }
 
