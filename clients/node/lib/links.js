@@ -140,4 +140,4 @@ class Links {
   }
 }
 
-module.exports = { Links, PAUSE_MOST_MS, REPEAT_MS, SLACK_MS, now };
+module.exports = { Links, REPEAT_MS, SLACK_MS, now };

@@ -11,11 +11,12 @@ const { pushWords, trace } = require('./client.js');
 const { fromBytes, milliseconds, toBytes } = require('./codec.js');
 const { BadBody, Cancelled, Dead, Denied, Draining, Full, MillraceError, Snooze, Unreachable, Usage, isLoss } =
   require('./errors.js');
-const { PAUSE_MOST_MS, now } = require('./links.js');
+const { now } = require('./links.js');
 
 const TAKE_MS = 10_000; // a TAKE waits so long at most
 const LEVEL_MS = 250;
 const LEVEL_MOST = 1024;
+const REFUSED_MS = 500; // until a TAKE that was refused is sent again
 const UNBLOCK_MS = 20; // between attempts to end a TAKE that waits
 const STOPPED_MS = 1000; // for handlers to end whose jobs were given back
 const AHEAD_MS = 1;
@@ -215,7 +216,7 @@ class Worker {
     } else if (this.#link.isOpen) { // otherwise another one is opened
       if (!isLoss(reply) && !(reply instanceof Full)) return void this.#over(reply);
       this.#links.logger.warn?.(`${reply.message}; trying again`);
-      setTimeout(() => this.#soon(), PAUSE_MOST_MS);
+      setTimeout(() => this.#soon(), REFUSED_MS);
     }
   }
 
