@@ -223,16 +223,15 @@ class Worker {
   /** Ends a TAKE that waits, at its node: another one has other sessions. A TAKE that was sent may arrive after UNBLOCK,
    *  so this is repeated until it is answered. */
   async #unblock() {
-    let other;
     for (; this.#isTaking; await sleep(UNBLOCK_MS)) {
       try {
-        if (!other?.isOpen) other = await this.#links.connect(this.#link.node);
+        const other = await this.#links.connect(this.#link.node);
         await other.ask(['CLIENT', 'UNBLOCK', this.#link.session]);
+        other.close('it is not needed');
       } catch (error) {
         this.#links.logger.info?.(`CLIENT UNBLOCK: ${error.message}`);
       }
     }
-    other?.close('it is not needed');
     this.#over();
   }
 
