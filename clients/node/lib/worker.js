@@ -18,6 +18,7 @@ const LEVEL_MS = 250;
 const LEVEL_MOST = 1024;
 const REFUSED_MS = 500; // until a TAKE that was refused is sent again
 const UNBLOCK_MS = 20; // between attempts to end a TAKE that waits
+const DRAIN_MS = 5; // between looks at what still runs
 const STOPPED_MS = 1000; // for handlers to end whose jobs were given back
 const AHEAD_MS = 1;
 const AHEAD_MOST = 16;
@@ -109,7 +110,6 @@ class Worker {
   #isTaking = false; // a TAKE was sent and not answered
   #isStopping = false;
   #over; // called when nothing is taken any more, with an error if that is the reason
-  #drained; // called when nothing runs any more
   #beats; // the timer …
   #shortest = Infinity; // … and the lease that it is for
 
@@ -155,7 +155,7 @@ class Worker {
       this.#links.logger.warn?.(`the worker of ${this.stages.join(' ')} ends: ${error.message}`);
       throw error;
     } finally {
-      this.#isStopping = true;
+      this.stop();
       await this.#drain();
       clearInterval(this.#beats);
       this.#link?.close('the worker has ended');
@@ -203,14 +203,18 @@ class Worker {
     link?.flush(); // before a handler computes
     this.#fill();
     if (this.#held.length) this.#looking ??= this.#lookLater();
-    if (!this.#jobs.size && !this.#answering && !this.#ended.length) this.#drained?.();
   }
 
   /** Before what follows the reply is read, such as the cancellation of one of its jobs. */
   #taken(reply) {
     this.#isTaking = false;
     if (!(reply instanceof MillraceError)) {
-      for (const row of reply) this.#hold(new Job(this, row));
+      for (const row of reply) {
+        const job = new Job(this, row);
+        this.#jobs.set(job.id, job);
+        this.#held.push(job);
+        if (job.lease < this.#shortest) this.#beatWithin(job.lease);
+      }
       this.#fill();
       this.#soon();
     } else if (this.#link.isOpen) { // otherwise another one is opened
@@ -240,12 +244,6 @@ class Worker {
   }
 
   // ---- Running ---------------------------------------------------------------------------------
-
-  #hold(job) {
-    this.#jobs.set(job.id, job);
-    this.#held.push(job);
-    if (job.lease < this.#shortest) this.#beatWithin(job.lease);
-  }
 
   /** Begins jobs while slots are free. After AHEAD_MS what has ended leaves before others begin. */
   #fill(until = now() + AHEAD_MS) {
@@ -328,19 +326,17 @@ class Worker {
   }
 
   #answered([job, words], reply) {
-    const settle = (last) => {
-      this.#answering--;
-      if (last instanceof MillraceError) this.#refused(job, words, last);
-      if (this.#drained) this.#soon();
-    };
+    const settle = (last) => this.#settled(job, words, last);
     if (isLoss(reply)) this.#links.ask(words).then(settle, settle);
     else settle(reply);
   }
 
-  #refused(job, words, error) {
-    const text = `${error.name}: ${error.message}`;
-    this.#links.logger[error instanceof Usage ? 'warn' : 'info']?.(`job ${job.id} of ${job.stage}: ${text}`);
-    const isFault = [Denied, Draining, Full, Usage].some((type) => error instanceof type); // of the handler
+  #settled(job, words, reply) {
+    this.#answering--;
+    if (!(reply instanceof MillraceError)) return;
+    const text = `${reply.name}: ${reply.message}`;
+    this.#links.logger[reply instanceof Usage ? 'warn' : 'info']?.(`job ${job.id} of ${job.stage}: ${text}`);
+    const isFault = [Denied, Draining, Full, Usage].some((type) => reply instanceof type); // of the handler
     if (!isFault || words[0] === 'FAIL') return;
     this.#ended.push([job, ['FAIL', job.id, job.token, text]]);
     this.#soon();
@@ -392,12 +388,9 @@ class Worker {
     await this.#idleWithin(STOPPED_MS);
   }
 
-  #idleWithin(ms) {
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, ms);
-      this.#drained = () => resolve(clearTimeout(timer));
-      this.#soon();
-    });
+  async #idleWithin(ms) {
+    const until = now() + ms;
+    while ((this.#jobs.size || this.#answering || this.#ended.length) && now() < until) await sleep(DRAIN_MS);
   }
 }
 
