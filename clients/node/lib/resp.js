@@ -26,10 +26,8 @@ function encode(words) {
     if (word instanceof Uint8Array) {
       parts.push(`${text}$${word.length}\r\n`, word);
       text = '\r\n';
-    } else if (typeof word === 'string') {
-      text += `$${Buffer.byteLength(word)}\r\n${word}\r\n`;
-    } else if (typeof word === 'number' || typeof word === 'bigint') {
-      text += `$${String(word).length}\r\n${word}\r\n`;
+    } else if (typeof word === 'string' || typeof word === 'number' || typeof word === 'bigint') {
+      text += `$${Buffer.byteLength(String(word))}\r\n${word}\r\n`;
     } else {
       throw new Usage(`a word of ${words[0]} is neither text, a number nor bytes: ${String(word)}`);
     }
