@@ -219,6 +219,21 @@ def coroutines_and_functions_work_side_by_side():
 
 
 @case
+def a_program_may_end_while_a_thread_works():
+    program = """
+import threading
+from millrace import Millrace
+m = Millrace("millrace://127.0.0.1:1")
+m.worker("s")(print)
+threading.Thread(target=m.run, daemon=True).start()
+while not m._workers:
+    pass
+"""
+    ended = Running(sys.executable, "-c", program, text=True, env=dict(os.environ, PYTHONPATH=LIBRARY)).end()
+    equal(ended.code, 0, ended)
+
+
+@case
 def it_is_installed_without_a_network():
     venv = path("venv")
     made = subprocess.run([sys.executable, "-m", "venv", venv], capture_output=True, text=True)
