@@ -210,8 +210,8 @@ static uint64_t maker_of(const struct session *s) {
     return s->who ? s->who->maker : 0;
 }
 
-static uint64_t level_key(const struct session *s, mr_bytes stage) {
-    return levels_key(maker_of(s), mr_str(s->name), stage);
+static struct level_key level_key_of(const struct session *s, mr_bytes stage) {
+    return (struct level_key){ .maker = maker_of(s), .client = mr_str(s->name), .stage = stage };
 }
 
 void run_level(struct session *s, struct arguments *a) {
@@ -225,15 +225,16 @@ void run_level(struct session *s, struct arguments *a) {
                          "SETNAME name");
         return;
     }
-    uint64_t key = level_key(s, stage), now_ms = host_now_ms(h);
-    struct client_level *level = levels_find(&h->levels, key);
+    struct level_key key = level_key_of(s, stage);
+    uint64_t now_ms = host_now_ms(h);
+    struct client_level *level = levels_find(&h->levels, &key);
     int err = level ? 0 : core_stage_place(core_of_stage(h, stage), stage, &place);
     if (err == MR_EGONE) { // nothing can be learned before there is a job
         reply_integer(&s->reply, CLIMB_FIRST);
         return;
     }
     if (!level) {
-        level = levels_make(&h->levels, key, maker_of(s), now_ms);
+        level = levels_make(&h->levels, &key, now_ms);
         budget_spend(s, h->levels.slab.used / STEP_LEVELS);
     }
     if (!level) {
@@ -256,7 +257,8 @@ APART static void ending_find_level(struct ending *e, uint64_t id) {
     struct job_info job;
     if (shards_look_job(s->host, id, &job) < 0)
         return;
-    e->level = levels_find(&s->host->levels, level_key(s, job.stage));
+    struct level_key key = level_key_of(s, job.stage);
+    e->level = levels_find(&s->host->levels, &key);
     e->in_flight = session_jobs(s);
 }
 

@@ -1,40 +1,59 @@
 // See levels.h.
 #include "server/levels.h"
 
+#include "base/mem.h"
+
+#include <string.h>
+
 void levels_init(struct levels *l) {
     *l = (struct levels){ 0 };
     slab_init(&l->slab, sizeof(struct client_level), LEVELS_MOST);
 }
 
+static struct client_level *level_at(const struct levels *l, uint32_t number) {
+    return SLAB_AT(&l->slab, struct client_level, number);
+}
+
 void levels_finish(struct levels *l) {
+    for (uint32_t i = 1; i < l->slab.next_new; i++)
+        mem_free(level_at(l, i)->names);
     slab_finish(&l->slab);
     map_finish(&l->by_key);
     *l = (struct levels){ 0 };
 }
 
-uint64_t levels_key(uint64_t maker, mr_bytes client, mr_bytes stage) {
-    uint64_t key = bytes_hash(stage, bytes_hash(client, maker));
-    return key ? key : 1;
+static struct level_key key_of_level(const struct client_level *c) {
+    return (struct level_key){ .maker = c->maker,
+                               .client = { c->names, c->client_size },
+                               .stage = { c->names + c->client_size, c->stage_size } };
 }
 
-static bool has_level_key(const void *owner, uint32_t value, const void *key) {
-    const struct levels *l = owner;
-    return SLAB_AT(&l->slab, struct client_level, value)->key == *(const uint64_t *)key;
+static uint32_t level_key_hash(const struct level_key *k) {
+    return (uint32_t)bytes_hash(k->stage, bytes_hash(k->client, k->maker));
 }
 
-static uint32_t levels_number(const struct levels *l, uint64_t key) {
-    return map_find(&l->by_key, (uint32_t)(key >> 32), has_level_key, l, &key);
+static bool has_level_key(const void *owner, uint32_t value, const void *wanted) {
+    const struct level_key *b = wanted;
+    struct level_key a = key_of_level(level_at(owner, value));
+    return a.maker == b->maker && bytes_equal(a.client, b->client) &&
+           bytes_equal(a.stage, b->stage);
 }
 
-struct client_level *levels_find(const struct levels *l, uint64_t key) {
+static uint32_t levels_number(const struct levels *l, const struct level_key *key) {
+    return map_find(&l->by_key, level_key_hash(key), has_level_key, l, key);
+}
+
+struct client_level *levels_find(const struct levels *l, const struct level_key *key) {
     uint32_t number = levels_number(l, key);
-    return number ? SLAB_AT(&l->slab, struct client_level, number) : NULL;
+    return number ? level_at(l, number) : NULL;
 }
 
 static void levels_forget(struct levels *l, struct client_level *c) {
-    uint32_t number = levels_number(l, c->key);
-    map_remove(&l->by_key, (uint32_t)(c->key >> 32), number);
-    c->key = 0;
+    struct level_key key = key_of_level(c);
+    uint32_t number = levels_number(l, &key);
+    map_remove(&l->by_key, level_key_hash(&key), number);
+    mem_free(c->names);
+    c->names = NULL;
     slab_give(&l->slab, number);
 }
 
@@ -46,8 +65,8 @@ static void make_room(struct levels *l, uint64_t maker) {
     if (l->slab.used < LEVELS_SHARE)
         return;
     for (uint32_t i = 1; i < l->slab.next_new; i++) {
-        struct client_level *c = SLAB_AT(&l->slab, struct client_level, i);
-        if (!c->key)
+        struct client_level *c = level_at(l, i);
+        if (!c->names)
             continue;
         oldest = !oldest || c->used_ms < oldest->used_ms ? c : oldest;
         if (c->maker != maker)
@@ -61,14 +80,30 @@ static void make_room(struct levels *l, uint64_t maker) {
         levels_forget(l, oldest);
 }
 
-struct client_level *levels_make(struct levels *l, uint64_t key, uint64_t maker, uint64_t now_ms) {
-    make_room(l, maker);
-    uint32_t number = map_reserve(&l->by_key, 1) == 0 ? slab_take(&l->slab) : 0;
-    if (!number)
+static uint8_t *names_copy(const struct level_key *k) {
+    uint8_t *names = mem_alloc(k->client.size + k->stage.size);
+    if (names) {
+        memcpy(names, k->client.data, k->client.size);
+        memcpy(names + k->client.size, k->stage.data, k->stage.size);
+    }
+    return names;
+}
+
+struct client_level *levels_make(struct levels *l, const struct level_key *key, uint64_t now_ms) {
+    make_room(l, key->maker);
+    uint8_t *names = names_copy(key);
+    uint32_t number = names && map_reserve(&l->by_key, 1) == 0 ? slab_take(&l->slab) : 0;
+    if (!number) {
+        mem_free(names);
         return NULL;
-    struct client_level *c = SLAB_AT(&l->slab, struct client_level, number);
-    *c = (struct client_level){ .key = key, .maker = maker, .used_ms = now_ms };
+    }
+    struct client_level *c = level_at(l, number);
+    *c = (struct client_level){ .client_size = (uint16_t)key->client.size,
+                                .stage_size = (uint16_t)key->stage.size,
+                                .names = names,
+                                .maker = key->maker,
+                                .used_ms = now_ms };
     climb_init(&c->climb, CLIMB_MOST);
-    map_put(&l->by_key, (uint32_t)(key >> 32), number);
+    map_put(&l->by_key, level_key_hash(key), number);
     return c;
 }

@@ -5,7 +5,8 @@
 //     DONE, FAIL, RELEASE ──► find ──► climb_completed        nothing while no client asks
 //
 // A client is a token and a name, over all its connections; but the jobs in flight that a level is
-// compared with are those of the connection that took them. The number of tuners is limited: the
+// compared with are those of the connection that took them. Names are compared, not only hashes: a
+// client could choose a name whose hash is that of another. The number of tuners is limited: the
 // tuner that was used longest ago makes room, one of the same token if that has its share.
 //
 // One thread.
@@ -19,9 +20,16 @@
 
 enum { LEVELS_MOST = 4096, LEVELS_SHARE = LEVELS_MOST / 4 };
 
+// Whose level: of the client with this token (its `maker`) and this name, at this stage.
+struct level_key {
+    uint64_t maker;
+    mr_bytes client, stage;
+};
+
 struct client_level {
-    uint32_t next; // the slab's, when the place is free
-    uint64_t key;  // levels_key; 0: the place is free
+    uint32_t next;                    // the slab's, when the place is free
+    uint16_t client_size, stage_size; // bytes of `names`
+    uint8_t *names;                   // the client's, then the stage's; NULL: the place is free
     uint64_t maker, used_ms;
     struct climb climb;
 };
@@ -38,12 +46,10 @@ static inline bool levels_exist(const struct levels *l) {
     return l->slab.used > 0;
 }
 
-// A token (its `maker`), a client's name and a stage as one number; never 0.
-uint64_t levels_key(uint64_t maker, mr_bytes client, mr_bytes stage);
+struct client_level *levels_find(const struct levels *, const struct level_key *); // NULL: none
 
-struct client_level *levels_find(const struct levels *, uint64_t key); // NULL: there is none
-
-// Makes one that is not there. NULL: there is no memory. May look at all that there are.
-struct client_level *levels_make(struct levels *, uint64_t key, uint64_t maker, uint64_t now_ms);
+// Makes one that is not there; copies the names, of at most 64 KiB each. NULL: there is no memory.
+// May look at all that there are.
+struct client_level *levels_make(struct levels *, const struct level_key *, uint64_t now_ms);
 
 #endif

@@ -1,6 +1,7 @@
 // LEVEL: how many jobs a client should run at once, learned from the jobs that it ends.
 #include "support/dialogue.h"
 
+#include "base/mem.h"
 #include "server/levels.h"
 
 #include <stdio.h>
@@ -92,18 +93,18 @@ static void K6_jobs_of_other_clients_do_not_count(void **state) {
 static struct client_level *make(struct levels *l, uint64_t maker, int client, uint64_t now_ms) {
     char name[24];
     snprintf(name, sizeof name, "client %d", client);
-    uint64_t key = levels_key(maker, mr_str(name), mr_str("s"));
-    assert_null(levels_find(l, key));
-    struct client_level *made = levels_make(l, key, maker, now_ms);
+    struct level_key key = { maker, mr_str(name), mr_str("s") };
+    assert_null(levels_find(l, &key));
+    struct client_level *made = levels_make(l, &key, now_ms);
     assert_non_null(made);
-    assert_ptr_equal(levels_find(l, key), made);
+    assert_ptr_equal(levels_find(l, &key), made);
     return made;
 }
 
 static bool has(const struct levels *l, uint64_t maker, int client) {
     char name[24];
     snprintf(name, sizeof name, "client %d", client);
-    return levels_find(l, levels_key(maker, mr_str(name), mr_str("s")));
+    return levels_find(l, &(struct level_key){ maker, mr_str(name), mr_str("s") });
 }
 
 static void K6_a_token_that_asks_for_many_levels_displaces_its_own(void **state) {
@@ -133,6 +134,51 @@ static void K6_levels_are_limited_in_number_and_size(void **state) {
     levels_finish(&l);
 }
 
+// What begins like this hashes the same whatever the next eight bytes are: a client can choose it.
+#define SAME_HASH "\xb8\xfe\x6c\x39\x23\xa4\x4b\xbe"
+
+static void K6_clients_whose_names_hash_the_same_have_levels_of_their_own(void **state) {
+    (void)state;
+    struct level_key a = { 0, mr_str(SAME_HASH "worker 1, of the company"), mr_str("s") }, b = a;
+    b.client = mr_str(SAME_HASH "worker 2, of the company");
+    assert_int_equal(bytes_hash(a.client, 0), bytes_hash(b.client, 0));
+    struct levels l;
+    levels_init(&l);
+    struct client_level *of_a = levels_make(&l, &a, 0);
+    assert_null(levels_find(&l, &b));
+    struct client_level *of_b = levels_make(&l, &b, 0);
+    assert_ptr_equal(levels_find(&l, &a), of_a);
+    assert_ptr_equal(levels_find(&l, &b), of_b);
+    levels_finish(&l);
+}
+
+// Names that are one text together are not the same.
+static void K6_the_end_of_a_name_counts(void **state) {
+    (void)state;
+    struct levels l;
+    levels_init(&l);
+    assert_non_null(levels_make(&l, &(struct level_key){ 0, mr_str("ab"), mr_str("c") }, 0));
+    assert_null(levels_find(&l, &(struct level_key){ 0, mr_str("a"), mr_str("bc") }));
+    assert_null(levels_find(&l, &(struct level_key){ 1, mr_str("ab"), mr_str("c") }));
+    levels_finish(&l);
+}
+
+static void K6_a_level_that_finds_no_memory_changes_nothing(void **state) {
+    (void)state;
+    struct level_key key = { 0, mr_str("client"), mr_str("s") };
+    struct levels l;
+    levels_init(&l);
+    long successes = 0;
+    for (mem_fail_after(0); !levels_make(&l, &key, 0); mem_fail_after(++successes)) {
+        assert_null(levels_find(&l, &key));
+        assert_false(levels_exist(&l));
+    }
+    mem_fail_after(-1);
+    assert_true(successes >= 2);
+    assert_non_null(levels_find(&l, &key));
+    levels_finish(&l);
+}
+
 int main(void) {
     const struct CMUnitTest any[] = {
         DIALOGUE(K6_LEVEL_needs_a_name),
@@ -144,6 +190,9 @@ int main(void) {
     const struct CMUnitTest alone[] = {
         cmocka_unit_test(K6_a_token_that_asks_for_many_levels_displaces_its_own),
         cmocka_unit_test(K6_levels_are_limited_in_number_and_size),
+        cmocka_unit_test(K6_clients_whose_names_hash_the_same_have_levels_of_their_own),
+        cmocka_unit_test(K6_the_end_of_a_name_counts),
+        cmocka_unit_test(K6_a_level_that_finds_no_memory_changes_nothing),
     };
     return DIALOGUES(any, alone);
 }
