@@ -77,12 +77,21 @@ static struct bulk *bulk_keep(const struct bulk *b) {
     return copy;
 }
 
+// An error changes nothing: once jobs were changed the reply is their number, and the client can
+// repeat the command for the rest. A dry run has changed none.
+static void bulk_answer(struct session *s, const struct bulk *b, int err) {
+    if (err < 0 && (!b->count || b->options.dry))
+        answer_error(s, err);
+    else
+        reply_integer(&s->reply, (int64_t)b->count);
+}
+
 static void bulk_wait(struct session *s, struct bulk *b, const struct wait_kind *kind) {
     struct bulk *kept = b->kept ? b : bulk_keep(b);
     if (kept)
         wait_for_turn(s, kind, kept, sizeof *kept + kept->kept->bytes);
-    else // no memory: reply with the count so far; the client can repeat the command for the rest
-        reply_integer(&s->reply, (int64_t)b->count);
+    else
+        bulk_answer(s, b, error_set(MR_ENOMEM, "no memory to examine more jobs"));
 }
 
 // ---- By id ------------------------------------------------------------------------------------
@@ -110,10 +119,7 @@ static void act_on_ids(struct session *s, struct bulk *b) {
     }
     if (!b->count && (err = act_on_id(s, a->words[1], b->act)) == 0)
         b->count = 1;
-    if (err < 0)
-        answer_error(s, err);
-    else
-        reply_integer(&s->reply, (int64_t)b->count);
+    bulk_answer(s, b, err);
 }
 
 static void ids_resume(struct session *s, void *state, enum wake wake) {
@@ -141,27 +147,38 @@ struct piece {
     uint64_t ids[LIMIT_PIECE];
     uint32_t count, looked;
     uint64_t left; // jobs that may still be changed
+    int err;       // of a reason that could not be read
 };
 
-// Whether the reason of its last failure contains the text.
-static bool has_reason(struct session *s, const struct job_info *i, mr_bytes text) {
+// Whether the reason of its last failure contains the text. MR_EAGAIN: it has to be fetched.
+static int find_in_reason(struct session *s, const struct job_info *i, mr_bytes text,
+                          bool *out_found) {
     struct buffer *kept = &s->host->scratch;
     buffer_clear(kept);
     budget_spend(s, STEPS_READ);
-    if (!i->reasons_at || fetch_look(s, i->shard, i->reasons_at, FETCH_BODY, kept) < 0)
-        return false;
+    int err = i->reasons_at ? fetch_look(s, i->shard, i->reasons_at, FETCH_BODY, kept) : 0;
+    if (err < 0)
+        return err;
     mr_bytes last = reasons_last(buffer_bytes(kept));
-    return memmem(last.data, last.size, text.data, text.size) != NULL;
+    *out_found = memmem(last.data, last.size, text.data, text.size) != NULL;
+    return 0;
 }
 
+// A reason that cannot be read ends the walk: whether its job is meant is not known.
 static int piece_add(void *arg, const struct job_info *i) {
     struct piece *p = arg;
     const struct bulk_options *o = &p->bulk->options;
     if (p->count == p->left || p->looked == LIMIT_PIECE || !budget_left(p->session))
         return 1;
     p->looked++;
-    bool fits = (!o->key.data || bytes_equal(o->key, i->key)) &&
-                (!o->reason.data || has_reason(p->session, i, o->reason));
+    bool fits = !o->key.data || bytes_equal(o->key, i->key);
+    int err = fits && o->reason.data ? find_in_reason(p->session, i, o->reason, &fits) : 0;
+    if (err == MR_EAGAIN)
+        return 0;
+    if (err < 0) {
+        p->err = err;
+        return 1;
+    }
     if (fits)
         p->ids[p->count++] = i->id;
     if (!fits || o->dry)
@@ -183,6 +200,8 @@ static int act_on_piece(struct session *s, struct bulk *b) {
         return MR_EAGAIN;
     }
     fetch_forget(s, FETCH_FOR_COMMAND);
+    if (p.err < 0)
+        return p.err;
     if (more == MR_EGONE && b->from) { // another client has removed that job: start again
         b->from = 0;
         b->count = o->dry ? 0 : b->count; // a dry run has changed nothing: count again
@@ -222,9 +241,11 @@ static const struct wait_kind stage_turn = { .resume = stage_resume, .free = bul
 
 static void bulk_fetch(struct session *s, struct bulk *b) {
     struct bulk *kept = b->kept ? b : bulk_keep(b);
-    if (!kept)
-        answer_error(s, error_set(MR_ENOMEM, "no memory to read the reasons of jobs"));
-    else if (!fetch_wait(s, &stage_turn, kept, sizeof *kept + kept->kept->bytes) && kept != b)
+    int err = kept ? fetch_try_wait(s, &stage_turn, kept, sizeof *kept + kept->kept->bytes)
+                   : error_set(MR_ENOMEM, "no memory to read the reasons of jobs");
+    if (err < 0)
+        bulk_answer(s, b, err);
+    if (err < 0 && kept && kept != b)
         bulk_free(kept);
 }
 
@@ -234,10 +255,8 @@ static void act_on_stage(struct session *s, struct bulk *b) {
         bulk_fetch(s, b);
     else if (more > 0)
         bulk_wait(s, b, &stage_turn);
-    else if (more < 0 && !b->count)
-        answer_error(s, more);
     else
-        reply_integer(&s->reply, (int64_t)b->count);
+        bulk_answer(s, b, more);
 }
 
 static void stage_resume(struct session *s, void *state, enum wake wake) {

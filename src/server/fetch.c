@@ -135,14 +135,18 @@ static int fetch_begin(struct session *s, enum fetch_purpose purpose, const stru
     return error_set(MR_ENOMEM, "no memory to read from the store");
 }
 
-bool fetch_wait(struct session *s, const struct wait_kind *kind, void *state, size_t bytes) {
+int fetch_try_wait(struct session *s, const struct wait_kind *kind, void *state, size_t bytes) {
     int err = fetch_begin(s, FETCH_FOR_COMMAND, NULL, 0);
-    if (err == 0) {
+    if (err == 0)
         wait_begin(s, kind, state, bytes, UINT64_MAX);
-        return true;
-    }
-    answer_error(s, err);
-    return false;
+    return err;
+}
+
+bool fetch_wait(struct session *s, const struct wait_kind *kind, void *state, size_t bytes) {
+    int err = fetch_try_wait(s, kind, state, bytes);
+    if (err < 0)
+        answer_error(s, err);
+    return err == 0;
 }
 
 bool fetch_for_call(struct session *s) {

@@ -62,6 +62,9 @@ bool fetch_is_needed(const struct session *);
 // memory; it has replied with that error, and the state is still the caller's.
 bool fetch_wait(struct session *, const struct wait_kind *, void *state, size_t bytes);
 
+// The same; writes no reply. MR_ENOMEM.
+int fetch_try_wait(struct session *, const struct wait_kind *, void *state, size_t bytes);
+
 // The same for the end of a CALL with LATER, for which the session does not wait. False: there is
 // no memory.
 bool fetch_for_call(struct session *);

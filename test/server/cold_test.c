@@ -4,7 +4,9 @@
 
 #include "base/mem.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
@@ -38,7 +40,7 @@ static const struct cold_request {
     { "JOBS s", "[*\"out of paper\"*]", "[*\"reasons\" []*]" },
     { "DEAD", "[[*\"out of paper\"*]]", "[[*\"reasons\" []*]]" },
     { "SCHEDULE s daily BODY", "[*\"body\" \"report\" \"meta\" \"owner\"]", "[*\"body\" nil*]" },
-    { "RETRY STAGE s DEAD REASON paper DRY", ":1", ":0" },
+    { "RETRY STAGE s DEAD REASON paper DRY", ":1", NULL },
     { "RETRY STAGE s DEAD REASON ink DRY", ":0", NULL },
 };
 
@@ -114,6 +116,58 @@ static void F51_no_reply_is_lost_for_want_of_memory(void **state) {
     }
 }
 
+static struct dialogue *dialogue_with_dead(uint32_t count) {
+    struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+    for (uint32_t i = 0; i < count; i++) {
+        push(d, "s a");
+        struct job job = take(d, 0, "s");
+        send_linef(d, 0, "FAIL %s %s 'out of paper' NEVER", job.id, job.token);
+        expect_reply(d, 0, "+OK");
+    }
+    chill(d);
+    return d;
+}
+
+// For a command of many turns.
+static void turn_until_replied(struct dialogue *d) {
+    for (int i = 0; i < 1000 && !d->clients[0].received.size; i++)
+        fetch_all(d);
+}
+
+// How many jobs a DROP whose Nth allocation fails says that it has dropped. False: none failed.
+static bool drop_failing(struct dialogue *d, long n, uint64_t *out_dropped) {
+    mem_fail_after(n);
+    send_line(d, 0, "DROP STAGE s DEAD REASON paper MAX 2000");
+    turn_until_replied(d);
+    bool failed = mem_fail_after(-1) < 0;
+    turn_until_replied(d);
+    const char *reply = next_reply(d, 0);
+    assert_true(reply[0] == ':' || reply_fits("-FULL *", reply));
+    *out_dropped = reply[0] == ':' ? strtoul(reply + 1, NULL, 10) : 0;
+    return failed;
+}
+
+// F51: an error of DROP has changed nothing, and a number is that of the jobs that are gone.
+static void F51_DROP_by_reason_has_dropped_as_many_as_it_says(void **state) {
+    (void)state;
+    enum { DEAD = LIMIT_PIECE + 2 };
+    bool failed = true;
+    long n = 0;
+    for (; failed; n += 1 + n / 4) { // each reason that is read is an allocation
+        struct dialogue *d = dialogue_with_dead(DEAD);
+        uint64_t dropped;
+        failed = drop_failing(d, n, &dropped);
+        chill(d);
+        send_line(d, 0, "DROP STAGE s DEAD REASON paper MAX 2000");
+        turn_until_replied(d);
+        char rest[24];
+        snprintf(rest, sizeof rest, ":%" PRIu64, DEAD - dropped);
+        expect_reply(d, 0, rest);
+        dialogue_destroy(d);
+    }
+    assert_true(n > 2);
+}
+
 // F24: reading goes on when the log can no longer be written.
 static void F24_a_log_that_fails_can_still_be_read(void **state) {
     (void)state;
@@ -182,6 +236,7 @@ int main(void) {
         cmocka_unit_test(C7_every_command_waits_for_what_it_reads),
         cmocka_unit_test(F50_a_client_may_go_while_its_reply_is_read),
         cmocka_unit_test(F51_no_reply_is_lost_for_want_of_memory),
+        cmocka_unit_test(F51_DROP_by_reason_has_dropped_as_many_as_it_says),
         cmocka_unit_test(F24_a_log_that_fails_can_still_be_read),
         cmocka_unit_test(C7_a_reply_is_found_where_the_cleaner_has_moved_it),
         cmocka_unit_test(F50_what_is_dropped_while_it_is_read_is_gone),
