@@ -1,4 +1,6 @@
 // millrace stages, channels, workers, epics, why: commands that list, and explain what waits.
+#include "base/limits.h"
+#include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/output.h"
 #include "cli/sentence.h"
@@ -112,12 +114,16 @@ enum cli_exit epics_run(const struct input *in) {
 
 // ---- Why --------------------------------------------------------------------------------------
 
+static void print_why(const struct input *in, mr_bytes why) {
+    char sentence[2048], typed[4096], at[ADDRESS_OPTION];
+    text_plain(sentence, sizeof sentence, why);
+    printf("%s\n", sentence_for_shell(typed, sizeof typed, sentence, address_option(in, at)));
+}
+
 static enum cli_exit answer_why(const struct input *in, const struct response_value *reply) {
     struct json j = { 0 };
-    char sentence[2048], typed[4096], at[ADDRESS_OPTION];
     if (!input_option(in, "--json")) {
-        text_plain(sentence, sizeof sentence, reply->bytes);
-        printf("%s\n", sentence_for_shell(typed, sizeof typed, sentence, address_option(in, at)));
+        print_why(in, reply->bytes);
         return CLI_DONE;
     }
     json_open(&j, NULL, '{');
@@ -127,8 +133,116 @@ static enum cli_exit answer_why(const struct input *in, const struct response_va
     return CLI_DONE;
 }
 
+// Stages whose jobs wait because something holds the stage.
+struct held_stages {
+    uint32_t count;
+    struct held_stage {
+        int64_t oldest_ms;
+        uint8_t size; // of the name
+        char name[STAGE_NAME_MOST];
+    } at[TALK_ROWS_MOST];
+};
+
+// The oldest job first; in the order of STAGES where they are the same.
+static void held_insert(struct held_stages *held, const struct stage_reply *stage) {
+    struct held_stage made = { .oldest_ms = stage->oldest_ms, .size = (uint8_t)stage->name.size };
+    uint32_t place = held->count++;
+    memcpy(made.name, stage->name.data, made.size);
+    for (; place > 0 && held->at[place - 1].oldest_ms < made.oldest_ms; place--)
+        held->at[place] = held->at[place - 1];
+    held->at[place] = made;
+}
+
+static void held_read(struct held_stages *held, const struct response_value *rows) {
+    const struct response_value *row = rows + 1;
+    for (uint32_t i = 0; i < rows->count && held->count < TALK_ROWS_MOST; i++) {
+        struct stage_reply stage = { .oldest_ms = -1 };
+        if (reply_read(&stage_replies, row, &stage) && stage.held_by.size && stage.oldest_ms >= 0 &&
+            stage.name.size <= STAGE_NAME_MOST)
+            held_insert(held, &stage);
+        row = value_next(row);
+    }
+}
+
+static void show_held(const struct input *in, struct json *j, mr_bytes stage, mr_bytes why) {
+    if (!input_option(in, "--json")) {
+        print_why(in, why);
+        return;
+    }
+    json_open(j, NULL, '{');
+    json_bytes(j, "stage", stage);
+    json_bytes(j, "why", why);
+    json_close(j, '}');
+}
+
+// A stage that was removed since it was listed is left out.
+static enum cli_exit ask_why_each(const struct input *in, struct talk *t,
+                                  const struct held_stages *held, struct json *j) {
+    enum cli_exit code = CLI_DONE;
+    struct words w = { 0 };
+    for (uint32_t i = 0; code == CLI_DONE && i < held->count; i++) {
+        mr_bytes stage = { held->at[i].name, held->at[i].size };
+        const struct response_value *reply;
+        words_clear(&w);
+        words_text(&w, "WHY");
+        words_add(&w, stage);
+        int err = talk_ask(t, &w, &reply);
+        if (err < 0)
+            code = talk_failed(t, err);
+        else if (reply->type != RESPONSE_ERROR)
+            show_held(in, j, stage, reply->bytes);
+        else if (!error_is(reply, CODE_GONE))
+            code = talk_refused(t, reply);
+    }
+    words_finish(&w);
+    return code;
+}
+
+static enum cli_exit why_each(const struct input *in, struct talk *t,
+                              const struct held_stages *held) {
+    bool as_json = input_option(in, "--json");
+    struct json j = { 0 };
+    if (as_json)
+        json_open(&j, NULL, '[');
+    else if (!held->count)
+        complain("why: no stage with jobs is held; millrace stages shows them all");
+    enum cli_exit code = ask_why_each(in, t, held, &j);
+    if (as_json) {
+        json_close(&j, ']');
+        json_end(&j);
+    }
+    return code;
+}
+
+static enum cli_exit why_all(const struct input *in) {
+    struct words w = { 0 };
+    const struct response_value *rows;
+    struct talks *ts;
+    struct talk *t;
+    struct held_stages *held = mem_alloc(sizeof *held);
+    if (!held) {
+        complain("why: no memory for a list of stages");
+        return CLI_FAILED;
+    }
+    enum cli_exit code = talk_begin(in, STORE_MUST_EXIST, &ts, &t);
+    if (code == CLI_DONE) {
+        words_text(&w, "STAGES");
+        code = talk_get(t, &w, &rows);
+        if (code == CLI_DONE) {
+            held_read(held, rows);
+            code = why_each(in, t, held);
+        }
+        talks_close(ts);
+    }
+    words_finish(&w);
+    mem_free(held);
+    return code;
+}
+
 enum cli_exit why_run(const struct input *in) {
     struct words w = { 0 };
+    if (!in->arguments[0])
+        return why_all(in);
     words_text(&w, "WHY");
     words_text(&w, in->arguments[0]);
     return talk_once(in, STORE_MUST_EXIST, &w, answer_why);

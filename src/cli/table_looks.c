@@ -150,12 +150,13 @@ const struct cli_command looks_commands[] = {
     },
     {
         .name = "why",
-        .arguments = "STAGE | ID",
-        .least = 1,
+        .arguments = "[STAGE | ID]",
         .most = 1,
         .doc = "say why a stage or a job waits",
-        .help = "Prints one sentence, with the command that changes it.\n",
-        .examples = "millrace why mail\n"
+        .help = "Prints one sentence, with the command that changes it. Without STAGE or ID, a\n"
+                "sentence for each stage that is held, the one with the oldest job first.\n",
+        .examples = "millrace why\n"
+                    "millrace why mail\n"
                     "millrace why 4711\n",
         .options = { AT, JSON },
         .run = why_run,

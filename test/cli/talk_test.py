@@ -811,6 +811,31 @@ def _():
     check("RESUME asked" in read("why", "asked")["why"])
 
 
+@case("why alone says for each held stage what it waits for, the one with the oldest job first")
+def _():
+    at = "file:" + os.path.join(top, "held")
+    oldest = lambda: {row["name"]: row["oldest-ms"] for row in read("stages", "--at", at)}
+    ok("stage", "second", "lease=30s", "--at", at)
+    ok("push", "first", "b", "--at", at)
+    while oldest()["first"] < 20:
+        pass
+    ok("push", "second", "b", "--at", at)
+    ok("pause", "second", "--at", at)
+    ok("stage", "empty", "lease=30s", "--at", at)
+    ok("pause", "empty", "--at", at)
+    first, second = ok("why", "--at", at).splitlines()
+    check("first has no worker" in first and f"millrace work --at {at} first" in first, first)
+    check("second is paused" in second and f"millrace resume --at {at} second" in second, second)
+    check(read("why", "--at", at) == [{"stage": name, "why": read("why", name, "--at", at)["why"]}
+                                      for name in ("first", "second")], read("why", "--at", at))
+    for name in "first", "second":
+        ok("drop", name, "--waiting", "--at", at)
+    ended = mr("why", "--at", at)
+    equal((ended.code, ended.out), (0, b""), ended)
+    check(b"no stage with jobs is held" in ended.err, ended)
+    equal(read("why", "--at", at), [])
+
+
 # U12: a command that is suggested reaches the engine that was asked.
 @case("what is suggested has the --at that was given")
 def _():
