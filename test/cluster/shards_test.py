@@ -300,15 +300,20 @@ def H3_H6_a_node_of_another_version_or_number_of_shards_is_refused_and_disturbs_
 # ---- Faults ----------------------------------------------------------------------------------------
 
 
-def load_on(cluster):
-    """Jobs of the stage `in`, which is in shard 3, emit into a stage of another shard."""
-    return History([node.port for node in cluster.nodes], out=stages_of(1, SHARDS, prefix="out")[0])
+# With `overlap brief` the owner of a shard starts a job again as soon as the link over which it was taken is lost, while
+# the worker is about to end its command.
+NO_OVERLAP = ("overlap", "never", "lease", "2s")
+
+
+def load_on(cluster, out=1, policy=()):
+    """Jobs of the stage `in`, which is in shard 3, emit into a stage of the shard `out`."""
+    return History([node.port for node in cluster.nodes], policy=policy, out=stages_of(out, SHARDS, prefix="out")[0])
 
 
 @case
 def F37_H3_each_node_is_killed_in_turn_under_load():
     cluster = start()
-    load = load_on(cluster)
+    load = load_on(cluster, policy=NO_OVERLAP)
     for node in cluster.nodes if LONG else cluster.nodes[:2]:
         load.goes_on()
         node.kill()
@@ -374,7 +379,7 @@ def H4_what_is_emitted_arrives_once_while_both_shards_move():
 @case
 def F32_H1_a_node_is_paused_and_resumed_under_load():
     cluster = start()
-    load = load_on(cluster)
+    load = load_on(cluster, policy=NO_OVERLAP)
     node = cluster.nodes[1]
     for is_long in (True, False) if LONG else (False,):
         load.goes_on()
@@ -414,7 +419,7 @@ def start_linked(nodes=3, **more):
 @case
 def F39_links_between_nodes_are_cut_each_way_and_both():
     cluster = start_linked()
-    load = load_on(cluster)
+    load = load_on(cluster, policy=NO_OVERLAP)
     for ways in ("up",), ("down",), ():
         load.goes_on()
         cluster.nodes[0].front.cut(*ways)
@@ -460,7 +465,7 @@ def F39_what_one_node_answers_to_clients_does_not_arrive():
 @case
 def F39_links_between_nodes_are_lost_in_the_middle_of_messages():
     cluster = start_linked()
-    load = load_on(cluster)
+    load = load_on(cluster, policy=NO_OVERLAP)
     for size in (1, 3, 7, 50, 333, 1000, 4096) if LONG else (1, 50, 1000):
         for node in cluster.nodes:
             node.front.reset_after(size)
@@ -475,7 +480,7 @@ def H4_emits_to_another_node_arrive_once_and_in_order_while_shards_move_and_link
     cluster = start_linked()
     owners = cluster.owners()
     shard = next(i for i, node in enumerate(owners) if node is not owners[3])  # the stage `in` is in shard 3
-    load = History([node.port for node in cluster.nodes], out=stages_of(shard, SHARDS, prefix="out")[0])
+    load = load_on(cluster, out=shard, policy=NO_OVERLAP)
     ends = ((Server.kill, shard), (Server.stop, 3), (Server.kill, 3), (Server.stop, shard))
     for end, moved in ends if LONG else ends[:2]:
         load.goes_on()

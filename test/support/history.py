@@ -4,7 +4,8 @@ workers run a command for each, which emits the line into another stage as it is
     producers ─► stage in ─► millrace work: a lock for each key ─► stage out ─► the check
 
 Nothing acknowledged is lost, nothing is committed twice, the lines of a key keep their order, and no two commands of a
-key run at the same time: the second one finds the lock of the first."""
+key run at the same time: the second one finds the lock of the first. Where connections of servers that live are lost,
+only `overlap never` promises that."""
 import os
 import signal
 import socket
