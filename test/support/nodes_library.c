@@ -55,12 +55,14 @@ static void rest_ms(const struct library *l, uint64_t ms) {
 }
 
 static int open_engine(struct library *l) {
-    char url[160] = "millrace://";
+    char url[16 + SIM_NODES * (NODE_ADDRESS + 1)] = "millrace://";
     struct sim_nodes *w = l->history->nodes;
     int first = (int)roll(l->history, (uint64_t)w->node_count);
-    for (int i = 0; i < w->node_count; i++)
-        snprintf(url + strlen(url), 32, "%s%s", i ? "," : "",
+    for (int i = 0; i < w->node_count; i++) {
+        size_t used = strlen(url);
+        snprintf(url + used, sizeof url - used, "%s%s", i ? "," : "",
                  w->nodes[(first + i) % w->node_count].address);
+    }
     return mr_open(url, NULL, &l->engine);
 }
 
