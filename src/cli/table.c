@@ -91,10 +91,10 @@ static const struct cli_command work_commands[] = {
                 "only warnings are printed. Ctrl-C ends it; its jobs are gone then. Use millrace\n"
                 "serve to keep them.\n"
                 "\n"
-                "With --sample it has four stages that are busy: slow jobs, jobs that fail (dead\n"
-                "letters, parked keys), a tenant that floods while others have their turns, and a\n"
-                "worker that finds its level. They are worked on by a second process, which ends\n"
-                "with the first.\n"
+                "With --sample it has five stages that are busy: slow jobs, jobs that fail (dead\n"
+                "letters, parked keys), a tenant that floods while others have their turns, a\n"
+                "worker that finds its level, and a schedule whose jobs emit others. They are\n"
+                "worked on by a second process, which ends with the first.\n"
                 "\n"
                 "With --json the first line of stdout is an object: url, page, push, work, look.\n"
                 "Exits with 0 after Ctrl-C or SIGTERM, 3 if an address that was set is in use.\n",
@@ -103,7 +103,7 @@ static const struct cli_command work_commands[] = {
                     "    with stages to look at: millrace why, dead, channels, top\n"
                     "millrace dev --listen 127.0.0.1:0 --http off --json\n"
                     "    for a test: on a free port, which is in the first line\n",
-        .options = { { "--sample", NULL, "have four busy stages to look at" },
+        .options = { { "--sample", NULL, "have five busy stages to look at" },
                      { "--listen", "HOST:PORT",
                        "where clients connect (" CLI_LISTEN ", or the next)" },
                      { "--http", "HOST:PORT", "the page, or off (" CLI_HTTP ", or the next)" },

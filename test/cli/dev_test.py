@@ -144,7 +144,7 @@ def is_gone(pid):
         return True
 
 
-@case("the sample's stages are alive: a limit holds one, keys are parked, jobs are dead, groups take turns")
+@case("the sample's stages are alive: a limit holds one, keys are parked, jobs are dead, groups take turns, a schedule ticks")
 def _():
     dev = Dev(*FREE, "--sample")
     at = dev.line("look").split("--at ")[1]
@@ -153,8 +153,9 @@ def _():
     groups = f"{MILLRACE} channels reports --groups --json --at {at}"
     wait_until(lambda: {"acme", "birch"} <= set(re.findall(r'"group": ?"(\w+)"', ok(groups))), "groups")
     wait_until(lambda: (s := stage(dev, "fetch"))["done"] > 8 and s["running"], "jobs of fetch")
+    wait_until(lambda: (s := stage(dev, "crawl")) and s["done"], "a tick of the schedule")
     hints = re.findall(r"^            (.*)$", dev.text_printed, re.M)
-    equal(len(hints), 4, dev.text_printed)
+    equal(len(hints), 5, dev.text_printed)
     for hint in hints:
         check(ok(hint).strip(), hint)
     sample = sample_of(dev)

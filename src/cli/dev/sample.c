@@ -1,11 +1,12 @@
-// The sample of `millrace dev`: four stages that are never idle, so that what people ask of a queue
-// can be seen at once. Each is a row of `sample_stages`: its policies, its worker, and what keeps
-// it filled.
+// The sample of `millrace dev`: five stages that are never idle for long, so that what people ask
+// of a queue can be seen at once. Each is a row of `sample_stages`: its policies, its worker, and
+// what keeps it filled.
 //
 //     resize    slow jobs and a limit: why they wait
 //     invoices  failures: keys that are parked, dead letters
 //     reports   one tenant floods: groups take turns
 //     fetch     waits for a service with eight places: the worker finds its level
+//     crawl     a schedule: what it pushes emits jobs into fetch
 //
 // It is a client in a process of its own. The process ignores the signals of the terminal: only the
 // end of the pipe ends it, and with its connections its leases, so that the server need not wait.
@@ -77,6 +78,16 @@ static int fetch_job(mr_job *job, void *arg) {
     return 0;
 }
 
+static int crawl_job(mr_job *job, void *arg) {
+    enum { PAGES = 10 };
+    (void)arg;
+    spend(500);
+    for (int i = 0; i < PAGES; i++)
+        if (mr_job_emit(job, "fetch", mr_job_body(job), NULL) < 0)
+            return -1;
+    return 0;
+}
+
 // ---- Filling ----------------------------------------------------------------------------------
 
 static void sample_push(struct sample_client *c, const char *stage, const char *key,
@@ -134,7 +145,8 @@ static const struct sample_stage {
     } policies[SAMPLE_POLICIES];
     uint32_t jobs; // of the worker; 0: self-tuned
     mr_handler *handler;
-    void (*fill)(struct sample_client *, const mr_stage_info *);
+    void (*fill)(struct sample_client *, const mr_stage_info *); // NULL: …
+    int64_t every_ms;                                            // … a schedule does
 } sample_stages[] = {
     { .hint = { "resize", "a second each, two at once: why the others wait", "why resize" },
       .policies = { { "concurrency", "2" } },
@@ -156,6 +168,11 @@ static const struct sample_stage {
     { .hint = { "fetch", "its service has 8 places: the worker finds out by trial", "workers" },
       .handler = fetch_job,
       .fill = fetch_fill },
+    { .hint = { "crawl", "a schedule pushes one every 5 s; each emits pages into fetch",
+                "schedule" },
+      .jobs = 1,
+      .handler = crawl_job,
+      .every_ms = 5000 },
 };
 enum { SAMPLE_STAGES = sizeof sample_stages / sizeof *sample_stages };
 
@@ -171,6 +188,9 @@ static int stage_begin(struct sample_client *c, const struct sample_stage *s) {
     int err = mr_stage_set(c->engine, s->hint.stage, "retention", "1m,200");
     for (int i = 0; err == 0 && i < SAMPLE_POLICIES && s->policies[i].name; i++)
         err = mr_stage_set(c->engine, s->hint.stage, s->policies[i].name, s->policies[i].value);
+    if (err == 0 && s->every_ms)
+        err = mr_schedule_set(c->engine, s->hint.stage, "front-page", mr_str("front page"),
+                              &(mr_schedule_options){ .every_ms = s->every_ms });
     return err < 0 ? err : mr_work(c->engine, s->hint.stage, s->handler, c, &o, &worker);
 }
 
@@ -188,7 +208,8 @@ static void sample_turn(struct sample_client *c) {
     mr_stage_info info;
     c->turn++;
     for (size_t i = 0; i < SAMPLE_STAGES; i++)
-        if (mr_stage_look(c->engine, sample_stages[i].hint.stage, &info) == 0)
+        if (sample_stages[i].fill &&
+            mr_stage_look(c->engine, sample_stages[i].hint.stage, &info) == 0)
             sample_stages[i].fill(c, &info);
 }
 
