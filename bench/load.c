@@ -65,19 +65,19 @@ static void sleep_until(double at_ns) {
 
 static void produce(const struct peer *p, struct load_place at, const struct work *w) {
     struct line *l = peer_open(p, at);
-    uint64_t sent = 0, told = 0;
+    uint64_t sent = 0, acknowledged = 0;
     double start_ns = clock_ns(CLOCK_MONOTONIC);
-    while (told < w->jobs) {
+    while (acknowledged < w->jobs) {
         if (w->rate)
-            sleep_until(start_ns + (double)told * 1e9 / (double)w->rate);
+            sleep_until(start_ns + (double)acknowledged * 1e9 / (double)w->rate);
         body_stamp();
-        for (; sent < w->jobs && sent - told < w->window; sent++)
+        for (; sent < w->jobs && sent - acknowledged < w->window; sent++)
             p->push(l, w, sent);
         line_flush(l);
         do { // at least one reply, and all that arrived with it
             p->pushed(l);
-            told++;
-        } while (told < sent && l->in_at < l->in_size);
+            acknowledged++;
+        } while (acknowledged < sent && l->in_at < l->in_size);
     }
     exit(0);
 }

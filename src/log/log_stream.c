@@ -211,7 +211,7 @@ static int stream_not_written(const struct stream_log *l) {
 }
 
 // Waits until the writer has done something. Without a thread it does a piece of work itself; when
-// that has to wait for the store, and there is no clock to wait with, the caller hears it.
+// that has to wait for the store, and there is no clock to wait with, it fails.
 static int stream_await(struct stream_log *l) {
     if (l->threaded) {
         pthread_cond_signal(&l->work);

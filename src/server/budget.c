@@ -16,9 +16,9 @@ static void serve_leaving(struct host *h) {
 }
 
 void budget_begin_turn(struct host *h) {
-    h->crowded = budget_continues(h) ? h->crowded + 1 : 0;
+    h->continued = budget_continues(h) ? h->continued + 1 : 0;
     h->skipped = false;
-    h->busy_steps = h->crowded ? h->steps : h->turn_steps + LIMIT_BUSY_STEPS;
+    h->busy_steps = h->continued ? h->steps : h->turn_steps + LIMIT_BUSY_STEPS;
     if (!list_empty(&h->backlog))
         list_append(&h->backlog, &h->backlog_mark);
 }

@@ -14,7 +14,7 @@
 // Sockets are read in the same way (connection.c): in a turn that is busy READ_SHARE bytes are read
 // from those that have no input left, and the others rest until later turns. After LIMIT_READ_STEPS
 // no socket is read any more: those without input are read first in the next turn. That one is busy
-// from its beginning, so that all of them are read soon; but after CROWDED_TURNS of these, one is
+// from its beginning, so that all of them are read soon; but after CONTINUED_TURNS of these, one is
 // not, so that the others continue, too. When all sockets together have been sent LIMIT_SENT bytes,
 // each is sent SENT_SHARE until the loop has polled again.
 //
@@ -70,7 +70,7 @@ static inline bool budget_left(struct session *s) {
 
 // Whether the next turn reads what this one has left, and is busy from its beginning.
 static inline bool budget_continues(const struct host *h) {
-    return h->skipped && h->crowded < CROWDED_TURNS;
+    return h->skipped && h->continued < CONTINUED_TURNS;
 }
 
 // Whether the session's socket has to wait until others were read: in a turn that is busy, and

@@ -270,7 +270,7 @@ static void state_pass_on(struct fetch *f, size_t i) {
 }
 
 // Replies to the TAKE, or waits again if the cleaner has moved a body.
-static void tell_grants(struct session *s, struct fetch *f) {
+static void answer_fetched_grants(struct session *s, struct fetch *f) {
     size_t count = 0;
     for (size_t i = 0; i < f->grant_count; i++) {
         if (grant_renew(s->host->parts[f->grants[i].shard].core, &f->grants[i]))
@@ -314,7 +314,7 @@ void fetch_end(struct fetch *f) {
     if (f->purpose == FETCH_FOR_CALL)
         call_goes_on(s);
     else if (f->grant_count)
-        tell_grants(s, f);
+        answer_fetched_grants(s, f);
     else
         wait_wake(s, WAKE_READY);
 }

@@ -51,7 +51,7 @@ enum {
     BULK_MAX = 1000,            // jobs that RETRY and DROP change at once, by default
     SMALL_BUFFERS = 4 << 10,    // bytes of a session that still runs when memory is short
     LIMIT_READ_STEPS = 150000,  // of a turn: then no more sockets are read in it
-    CROWDED_TURNS = 3,          // in a row that only read what these have left
+    CONTINUED_TURNS = 3,        // in a row that only read what these have left
     READ_SIZE = 64 << 10,       // bytes read from a socket at once …
     READ_SHARE = 1 << 10,       // … and in a turn that has used LIMIT_BUSY_STEPS
     RESTING_READ = 128,         // sockets with input that are read again in the next turn …

@@ -224,13 +224,13 @@ def H2_MULTI_and_EPIC_span_nodes():
 # ---- What is no node -------------------------------------------------------------------------------
 
 
-def is_closed_after(node, *words, then=b"", is_patient=True):
-    """What is answered to words, and to bytes after them, until the node closes the connection; `is_patient`: those
+def is_closed_after(node, *words, then=b"", waits_for_ok=True):
+    """What is answered to words, and to bytes after them, until the node closes the connection; `waits_for_ok`: those
     are sent when LINK was answered."""
     wire, found = Wire(node.port), b""
     wire.send(*words)
     try:
-        if then and words[0] == "LINK" and is_patient:
+        if then and words[0] == "LINK" and waits_for_ok:
             found += wire.file.readline()
         wire.socket.sendall(then)
         while data := wire.socket.recv(65536):
@@ -259,8 +259,8 @@ def F41_a_link_without_the_secret_of_the_cluster_is_refused_and_closed():
     hello = ("LINK", secret, 1, "main", SHARDS, address)
     for rest in (b"\xff" * 4096, struct.pack("<I", 1 << 31) + b"x", struct.pack("<I", 0), frame(0, 1, b"\0" * 10),
                  frame(12, 0, b"\xff" * 100), frame(1, 1, b"\xff" * 20), frame(13, 1), frame(200, 1), b"PING\r\n" * 100):
-        for is_patient in True, False:
-            check(is_closed_after(node, *hello, then=rest, is_patient=is_patient) in (b"", b"+OK\r\n"), rest)
+        for waits_for_ok in True, False:
+            check(is_closed_after(node, *hello, then=rest, waits_for_ok=waits_for_ok) in (b"", b"+OK\r\n"), rest)
     identity = struct.pack("<IBQBI", 2, 1, 7, 0, 0) + b"\0" * 4
     for slot in 0, 1 << 20, (1 << 32) - 1:
         check(is_closed_after(node, *hello, then=frame(0, slot, identity)) in (b"", b"+OK\r\n"), slot)
@@ -688,7 +688,7 @@ def H2_tokens_have_the_rights_that_the_owner_of_a_shard_gives_them():
     admin = make_token(everyone, "boss", "admin")
     pusher = make_token(everyone, "pusher", "push", "--stages", "far*")
     shutil.copy(everyone, only_here)
-    stranger = make_token(only_here, "stranger", "admin")
+    unknown = make_token(only_here, "unknown", "admin")
     cluster = Cluster(postgres, nodes=1, shards=SHARDS, more=("--auth", only_here))
     cluster.more = ("--auth", everyone)
     cluster.nodes.append(cluster.add())
@@ -704,7 +704,7 @@ def H2_tokens_have_the_rights_that_the_owner_of_a_shard_gives_them():
             check(wire.ask("TAKE", stage).startswith(b"-NOPERM"), stage)
             check(wire.ask("PUSH", f"not{stage}", "x").startswith(b"-NOPERM"), stage)
             equal(len(with_token(node, admin).ask("TAKE", stage)), 1)
-    wire = with_token(here, stranger)
+    wire = with_token(here, unknown)
     check(wire.ask("PUSH", near, "x").isdigit(), "its node knows the token")
     check(wire.ask("PUSH", far, "x").startswith((b"-NOAUTH", b"-NOPERM")), "the owner does not")
     for node in cluster.nodes:

@@ -18,7 +18,7 @@ from served import Client, Refused
 from tap import MILLRACE, check, equal, top
 
 PAUSE_S = 0.05  # between pushes of a key, so that workers keep up
-PATIENCE_S = 2  # of a producer with a node that does not answer
+REPLY_S = 2  # of a producer with a node that does not answer
 WORK = """flock -n -E 75 "$0/$1" sh -c 'sleep 0.02; exec "$0" emit "$2" --key "$1"' "$2" "$1" "$3" || {
     [ $? != 75 ] || echo "$1" >>"$0/overlaps"; exit 1; }"""
 
@@ -57,7 +57,7 @@ class Producer(threading.Thread):
     @staticmethod
     def connect(port):
         client = Client(Place(port))
-        client.socket.settimeout(PATIENCE_S)
+        client.socket.settimeout(REPLY_S)
         return client
 
     def end(self):

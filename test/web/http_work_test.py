@@ -246,9 +246,9 @@ def wrong_requests_name_the_field_and_what_is_allowed():
 
 @case
 def F45_rights_hold_as_on_the_wire():
-    worker, pusher = token_of("doors", "worker", "work", "mail"), token_of("doors", "pusher", "push", "mail")
-    other = token_of("doors", "other", "work,push", "other")
-    with Web("--auth", path("doors")) as locked:
+    worker, pusher = token_of("tokens", "worker", "work", "mail"), token_of("tokens", "pusher", "push", "mail")
+    other = token_of("tokens", "other", "work,push", "other")
+    with Web("--auth", path("tokens")) as locked:
         def refuses(status, code, target, body, token, method="POST"):
             locked.refuses(status, code, "", method, target, body, token=token, headers={"Origin": None})
         job = locked.post("/api/jobs", {"stage": "mail", "body": "x"}, token=pusher, headers={"Origin": None})["id"]
