@@ -1019,7 +1019,7 @@ def _():
     with open("waits.yaml", "w") as file:
         file.write("flow: waits\nsource: { lines: waits.yaml }\nsteps:\n"
                    "  - { name: split, flat_map: words }\nsink: { file: waits.out }\n")
-    with socket.socket() as listener, contextlib.ExitStack() as others:
+    with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         port = listener.getsockname()[1]
@@ -1038,16 +1038,13 @@ def _():
             connection.recv(1)  # it has greeted, and waits
             interrupted(process)
             connection.close()
-        while not connecting_to(port):  # until the queue is full
-            other = others.enter_context(socket.socket())
-            other.setblocking(False)
-            other.connect_ex(("127.0.0.1", port))
-        for command in commands:
-            waiting = connecting_to(port)
-            process = start(*command, url=url)
-            while connecting_to(port) <= waiting:
-                check(process.poll() is None, "it has ended")
-            interrupted(process)
+        with socket.create_connection(("127.0.0.1", port)):
+            select.select([listener], [], [])  # the queue is full
+            for command in commands:
+                process = start(*command, url=url)
+                while not connecting_to(port):
+                    check(process.poll() is None, "it has ended")
+                interrupted(process)
 
 
 @case("a secret is sent, and never printed")

@@ -45,9 +45,9 @@ shared_ones = []
 
 
 def shared():
-    """A cluster for all cases that leave it as it is."""
+    """A cluster for all cases that leave it as it is. A machine that is busy takes no shard from a node of it."""
     if not shared_ones:
-        shared_ones.append(start())
+        shared_ones.append(start(takeover="1h"))
     return shared_ones[0]
 
 
