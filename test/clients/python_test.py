@@ -18,6 +18,7 @@ from millrace import AsyncMillrace, Cancelled, Full, Millrace, Timeout, Unreacha
 from millrace import sync
 from millrace.aio import LoopWire
 from millrace.wire import Push, Wire, address_of, encode
+from millrace.worker import Worker
 from running import Running, wait_until
 from served import Client, Server, path, write
 from tap import TIMEOUT_S, case, check, equal, main
@@ -159,6 +160,20 @@ class Held:
             await asyncio.get_running_loop().create_future()
         finally:
             self.stopped.set()
+
+
+@case
+def a_worker_goes_on_when_its_last_job_ends_while_it_is_about_to_beat():
+    class Ending(dict):
+        """Jobs, the last of which ends after they were looked at."""
+
+        def __bool__(self):
+            return True
+
+    worker = Worker(Millrace("millrace://127.0.0.1:1"), "s", print, concurrency=1)
+    worker.jobs, worker.stopping = Ending(), True  # so that no slot begins
+    sync.finish(worker._keep())
+    equal(len(worker.answers), 0)
 
 
 @case

@@ -374,8 +374,8 @@ class Worker:
             await self._unblock()
         if self.stopping or now - self._begun_at > HELD_SECONDS:
             self._give_back()
-        if self.jobs and now >= self._beat_at:
-            jobs = list(self.jobs.values())
+        jobs = list(self.jobs.values()) if now >= self._beat_at else []
+        if jobs:  # a slot may end the last one meanwhile
             beat = ("BEAT", *(word for job in jobs for word in (job.id, job.token)))
             self.answers.append((None, beat))
             self._beat_at = now + min(job.lease for job in jobs) / 3
