@@ -327,7 +327,7 @@ static int nats_board_look_shard(struct nats_board *b, uint32_t shard, int64_t n
     (void)seen_for_ms(&b->shards[shard], sequence);
     if (before.sequence != sequence && newest_ns > time_ns)
         last_seen_set_older(&b->shards[shard], &before, (uint64_t)(newest_ns - time_ns) / 1000000);
-    out->silent_ms = out->owner[0] ? monotonic_ms() - b->shards[shard].at_ms : 0;
+    out->silent_ms = out->owner[0] ? b->shards[shard].looked_ms - b->shards[shard].at_ms : 0;
     return STREAM_DONE;
 }
 
