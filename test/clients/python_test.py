@@ -104,6 +104,21 @@ def a_connection_that_is_interrupted_is_not_used_again():
 
 
 @case
+def a_caller_does_not_wait_for_ever_if_its_reply_cannot_be_used():
+    def refuse(reply):
+        raise ValueError(reply)
+    ours, theirs = socket.socketpair()
+    wire, outcome = sync.ThreadWire(ours, None), []
+    theirs.sendall(b"+OK\r\n")
+    caller = threading.Thread(daemon=True, target=lambda: outcome.append(
+        sync.finish(wire.exchange([(encode("PING"), refuse)]))))
+    caller.start()
+    caller.join(TIMEOUT_S)
+    equal(outcome, ["OK"])
+    check(not wire.is_open())
+
+
+@case
 def a_server_that_reads_nothing_is_given_up():
     sync.SILENCE_SECONDS, before = 1, sync.SILENCE_SECONDS
     ours, theirs = socket.socketpair()

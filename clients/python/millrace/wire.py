@@ -207,9 +207,11 @@ class Wire:
         future, (data, on_reply) = self.future(), requests[-1]
 
         def last(reply: Any) -> None:
-            on_reply(reply)
-            if not future.done():  # else its user has given up
-                future.set_result(reply)
+            try:
+                on_reply(reply)
+            finally:
+                if not future.done():  # else its user has given up
+                    future.set_result(reply)
         self.send([*requests[:-1], (data, last)], patience)
         reply = await future
         if isinstance(reply, MillraceError):
