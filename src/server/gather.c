@@ -38,6 +38,7 @@ struct gather {
     uint64_t rows_left, rows;
     int64_t sum;
     bool waits;          // TAKE: in all of its loops
+    bool nowhere;        // TAKE without WAIT: no shard could be reached; it waits for the first
     bool failed;         // `answer` is an error; of a TAKE, unless another loop has jobs
     bool cancelled;      // it does not begin to wait any more
     bool cancelling;     // replies do not end it now
@@ -442,11 +443,18 @@ static void list_start(struct gather *g) {
     g->first = true;
 }
 
+static bool take_wants_to_wait(const struct gather *g) {
+    const mr_bytes *wait = take_option(g->words, g->count, "WAIT");
+    return wait && !word_is(*wait, "0");
+}
+
 static void gather_take_start(const struct session *s, struct gather *g) {
     g->stages = gather_take_stages(g->words, g->count);
     g->at = 1;
-    if (!skip_unreachable(s, g))
-        g->at = 1; // then it waits for the first
+    if (!skip_unreachable(s, g)) {
+        g->at = 1;
+        g->nowhere = !take_wants_to_wait(g);
+    }
     const mr_bytes *count = take_option(g->words, g->count, "COUNT");
     g->rows_left = 1;
     if (count && (number_parse(*count, &g->rows_left) < 0 || !g->rows_left))
@@ -532,11 +540,17 @@ static void gather_go_on(struct session *s, struct gather *g) {
 
 void gather_cancel(struct session *s) {
     struct gather *g = s->gather;
-    if (g->waits && !g->cancelled)
+    if (!g->cancelled)
         cancel_others(s, g);
-    g->cancelled = true;
     if (!g->pending)
         gather_go_on(s, g);
+}
+
+bool gather_does_without(const struct session *s, bool is_reachable) {
+    const struct gather *g = s->gather;
+    if (!g || g->scope != SCOPE_STAGES)
+        return false;
+    return g->cancelled || !(is_reachable || g->waits || g->single || g->nowhere);
 }
 
 static int rows_reply(struct gather *g, mr_bytes reply) {
@@ -583,8 +597,7 @@ static int take_reply(struct session *s, struct gather *g, mr_bytes reply) {
     int err = rows_reply(g, reply);
     if (g->rows || g->remaining || g->pending || g->waits || g->cancelled)
         return err;
-    const mr_bytes *wait = take_option(g->words, g->count, "WAIT");
-    if (!wait || word_is(*wait, "0"))
+    if (!take_wants_to_wait(g))
         return 0;
     bool shares = !s->host->loops->is_cluster;
     g->reserved = shares ? shared_reservation_create() : NULL;

@@ -31,6 +31,10 @@ void gather_receive(struct session *, uint32_t loop, mr_bytes replies);
 // Ends the wait of a TAKE.
 void gather_cancel(struct session *);
 
+// Whether a TAKE needs no answer of a shard that has not got its request: it is over, or it asks
+// one shard after another, and this one cannot be reached now.
+bool gather_does_without(const struct session *, bool is_reachable);
+
 void gather_destroy(struct gather *); // takes NULL
 
 // Notes the stages of a TAKE that other loops answer, for WORKERS.

@@ -168,6 +168,18 @@ static void choose_place(struct remote *r) {
         node_link_add(l->places[r->shard_loop].link, r);
 }
 
+static void answer_empty(struct remote *);
+
+// A shard moves while a TAKE asks it for jobs: jobs of other shards do not wait until it is
+// somewhere.
+static bool skip_moving_shard(struct remote *r) {
+    bool ready = place_is_ready(r->loops, r->shard_loop);
+    if (!r->loops->is_cluster || r->is_made || !gather_does_without(r->client, ready))
+        return false;
+    answer_empty(r);
+    return true;
+}
+
 static bool send_identity(struct remote *r) {
     struct identity now = identity_of(r->client);
     // identity_of clears the padding. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
@@ -234,6 +246,8 @@ static bool send_ack(struct remote *r) {
 static void remote_send(struct remote *r) {
     if (r->client->broken)
         return; // its connection is closed, and what it has taken was given back
+    if (r->request_count && skip_moving_shard(r))
+        return;
     if (!r->is_made && !place_is_ready(r->loops, r->shard_loop)) {
         list_append(&r->client->host->parked, &r->of_outgoing);
         return;
@@ -296,8 +310,6 @@ void router_drained(struct session *s) {
         if (s->remotes[i] && s->remotes[i]->to_ack)
             send_later(s->remotes[i]);
 }
-
-static void answer_empty(struct remote *);
 
 // Ends a TAKE, which may wait for the place of its shard. Without memory for the message it waits
 // until its timeout.

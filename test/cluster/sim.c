@@ -12,6 +12,8 @@
 // (bits of nodes_fault). A finding prints the words with which it is seen again.
 #include "support/nodes_history.h"
 
+#include "core/route.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,6 +38,7 @@ enum {
     ON_FILES = 30,
     HUNTED = 300, // histories with a mistake, at most: less than a minute
     HUNTS = 8,    // of each mistake, from different seeds, with MILLRACE_LONG
+    SOUND = 4,    // tests without a mistake
 };
 
 static const struct nodes_plant plants[] = {
@@ -144,6 +147,90 @@ static void nothing_is_lost_or_done_twice_on_files(void **state) {
     struct nodes_reached reached = { 0 };
     run_many((struct nodes_plan){ .files = true }, ON_FILES, 60, &reached);
     assert_true(reached.faults[FAULT_POWER] && reached.faults[FAULT_DISK_ERROR] && reached.ticks);
+}
+
+// ---- A TAKE while a shard moves -----------------------------------------------------------------
+
+static struct sim_node *owner_of(struct sim_nodes *w, uint32_t shard) {
+    struct sim_node *n = w->nodes;
+    while (n < w->nodes + SIM_NODES && n->places[shard].phase != SIM_RUNS)
+        n++;
+    return n < w->nodes + SIM_NODES ? n : NULL;
+}
+
+static void stage_of_shard(uint32_t shard, char out[16]) {
+    int number = 0;
+    do
+        snprintf(out, 16, "s%d", number++);
+    while (route_of(SIM_SHARDS, mr_str(out)) != shard);
+}
+
+static void ask(struct sim_wire *x, const char *format, const char *first, const char *second) {
+    char text[100];
+    snprintf(text, sizeof text, format, first, second);
+    sim_wire_send(x, mr_str(text));
+}
+
+static bool is_answered(struct sim_nodes *w, struct sim_wire *x) {
+    struct buffer in = { 0 };
+    assert_true(sim_wire_receive(w, x, &in));
+    bool any = in.size;
+    buffer_finish(&in);
+    return any;
+}
+
+static bool all_run(struct sim_nodes *w) {
+    bool all = true;
+    for (uint32_t i = 0; i < SIM_SHARDS; i++)
+        all = all && owner_of(w, i);
+    return all;
+}
+
+// A shard that another node has than shard 0.
+static uint32_t shard_elsewhere(struct sim_nodes *w) {
+    uint32_t shard = 1;
+    while (shard < SIM_SHARDS - 1 && owner_of(w, shard) == owner_of(w, 0))
+        shard++;
+    assert_true(owner_of(w, shard) != owner_of(w, 0));
+    return shard;
+}
+
+// Shard 0 has a job that runs, so its node keeps it for a while when it is drained; the other shard
+// is on another node, which sends TAKE to both.
+static void take_while_a_shard_leaves(uint64_t seed) {
+    struct sim_nodes *w = sim_nodes_create(seed, false);
+    char moving[16], other[16];
+    while (!all_run(w))
+        sim_nodes_step(w);
+    uint32_t shard = shard_elsewhere(w);
+    struct sim_node *drained = owner_of(w, 0);
+    struct sim_place *leaving = &drained->places[0];
+    stage_of_shard(0, moving);
+    stage_of_shard(shard, other);
+    struct sim_wire *worker = sim_wire_connect(w, drained->index);
+    struct sim_wire *taker = sim_wire_connect(w, owner_of(w, shard)->index);
+    ask(taker, "PUSH %s b%s\r\n", other, "");
+    ask(worker, "PUSH %s a\r\nTAKE %s\r\n", moving, moving);
+    while (!host_leases(&leaving->host) || !is_answered(w, taker))
+        sim_nodes_step(w);
+    drained->is_drained = true;
+    while (leaving->leaving != SIM_LEAVES)
+        sim_nodes_step(w);
+    ask(taker, "TAKE %s %s WAIT 60000\r\n", moving, other);
+    while (leaving->leaving == SIM_LEAVES && !is_answered(w, taker))
+        sim_nodes_step(w);
+    assert_int_equal(leaving->leaving, SIM_LEAVES);
+    sim_wire_close(w, worker);
+    sim_wire_close(w, taker);
+    sim_nodes_destroy(w);
+}
+
+// A worker whose TAKE is not answered takes its node for a silent one, and closes the connection:
+// its jobs of other shards would count an attempt.
+static void H3_a_take_gets_jobs_of_other_shards_while_one_moves(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        take_while_a_shard_leaves(seed);
 }
 
 // ---- Planted mistakes ---------------------------------------------------------------------------
@@ -289,10 +376,11 @@ static int shrink(int count, char **words) {
 int main(int count, char **words) {
     mallopt(M_MMAP_THRESHOLD, 1 << 20);   // what is large and hardly used stays untouched …
     mallopt(M_TRIM_THRESHOLD, 256 << 20); // … and the rest stays with this process
-    struct CMUnitTest tests[PLANTS + 3] = {
+    struct CMUnitTest tests[PLANTS + SOUND] = {
         cmocka_unit_test(nothing_is_lost_or_done_twice_on_several_nodes),
         cmocka_unit_test(H4_emits_between_nodes_arrive_once_and_in_order_over_moves),
         cmocka_unit_test(nothing_is_lost_or_done_twice_on_files),
+        cmocka_unit_test(H3_a_take_gets_jobs_of_other_shards_while_one_moves),
     };
     if (count > 2 && strcmp(words[1], "shrink") == 0)
         return shrink(count - 2, words + 2);
@@ -301,8 +389,8 @@ int main(int count, char **words) {
     if (count > 1)
         cmocka_set_test_filter(words[1]);
     for (int i = 0; i < PLANTS; i++)
-        tests[3 + i] = (struct CMUnitTest){ .name = plants[i].name,
-                                            .test_func = planted_mistake_is_found,
-                                            .initial_state = (void *)&plants[i] };
+        tests[SOUND + i] = (struct CMUnitTest){ .name = plants[i].name,
+                                                .test_func = planted_mistake_is_found,
+                                                .initial_state = (void *)&plants[i] };
     return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
