@@ -391,6 +391,15 @@ static void request_all(struct session *s, uint64_t loops) {
     }
 }
 
+// Its shards answer after that time, if they are somewhere.
+static uint64_t take_until_ms(const struct session *s, const mr_bytes *words, uint32_t count) {
+    const mr_bytes *wait = take_option(words, count, "WAIT");
+    uint64_t ms = 0;
+    bool ends = s->host->loops->is_cluster && wait && number_parse(*wait, &ms) == 0 && ms &&
+                ms <= INT64_MAX;
+    return ends ? wait_until(s, (int64_t)ms) : UINT64_MAX;
+}
+
 void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) {
     uint32_t stages = gather_take_stages(words, count);
     if (!may_take(s, words + 1, stages))
@@ -401,6 +410,8 @@ void gather_note_take(struct session *s, const mr_bytes *words, uint32_t count) 
         jobs = s->level;
     session_note_stages(s, words + 1, stages, (uint32_t)jobs);
     s->taking = true;
+    s->take_until_ms = take_until_ms(s, words, count);
+    host_plan_wait(s->host, s);
 }
 
 // ---- Beginning ----------------------------------------------------------------------------------

@@ -323,9 +323,14 @@ int host_reserve_wait(struct host *h) {
     return h->waits.capacity >= wanted ? 0 : heap_reserve(&h->waits, wanted - h->waits.count);
 }
 
+static uint64_t waits_until_ms(const struct session *s) {
+    uint64_t wait_ms = s->wait.kind ? s->wait.until_ms : UINT64_MAX;
+    return s->taking && s->take_until_ms < wait_ms ? s->take_until_ms : wait_ms;
+}
+
 // An earlier entry is enough: the session schedules the next one when it expires.
 void host_plan_wait(struct host *h, struct session *s) {
-    uint64_t until_ms = s->wait.until_ms;
+    uint64_t until_ms = waits_until_ms(s);
     if (until_ms == UINT64_MAX || (s->timer_ms && s->timer_ms <= until_ms))
         return;
     s->timer_ms = 0;

@@ -493,10 +493,15 @@ void session_command(struct session *s, const mr_bytes *words, uint32_t count) {
 // ---- Waiting ----------------------------------------------------------------------------------
 
 void session_timer_expired(struct session *s) {
+    uint64_t now_ms = host_now_ms(s->host);
     s->timer_ms = 0;
-    if (s->wait.kind && s->wait.until_ms <= host_now_ms(s->host))
+    if (s->taking && s->take_until_ms <= now_ms) {
+        s->take_until_ms = UINT64_MAX;
+        (void)router_unblock(s);
+    }
+    if (s->wait.kind && s->wait.until_ms <= now_ms)
         wait_time_out(s);
-    else if (s->wait.kind)
+    else
         host_plan_wait(s->host, s);
 }
 

@@ -109,8 +109,9 @@ struct session {
     struct remote *route;    // whose replies it waits for; NULL: none
     struct gather *gather;   // a command that several loops answer; NULL: none
     struct shared_reservation *reserved; // of a TAKE that waits in other loops, too
-    bool taking;                         // another loop runs a TAKE for it
-    bool forwarded;                      // another loop answers the command that was just run
+    bool taking;                         // another loop runs a TAKE for it …
+    uint64_t take_until_ms; // … and in a cluster until then at most; UINT64_MAX: it has no end
+    bool forwarded;         // another loop answers the command that was just run
 
     bool checks; // commands only check their words (MULTI)
 

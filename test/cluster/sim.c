@@ -38,7 +38,7 @@ enum {
     ON_FILES = 30,
     HUNTED = 300, // histories with a mistake, at most: less than a minute
     HUNTS = 8,    // of each mistake, from different seeds, with MILLRACE_LONG
-    SOUND = 4,    // tests without a mistake
+    SOUND = 5,    // tests without a mistake
 };
 
 static const struct nodes_plant plants[] = {
@@ -151,6 +151,8 @@ static void nothing_is_lost_or_done_twice_on_files(void **state) {
 
 // ---- A TAKE while a shard moves -----------------------------------------------------------------
 
+enum { TAKE_MS = 5000 };
+
 static struct sim_node *owner_of(struct sim_nodes *w, uint32_t shard) {
     struct sim_node *n = w->nodes;
     while (n < w->nodes + SIM_NODES && n->places[shard].phase != SIM_RUNS)
@@ -179,11 +181,11 @@ static bool is_answered(struct sim_nodes *w, struct sim_wire *x) {
     return any;
 }
 
-static bool all_run(struct sim_nodes *w) {
-    bool all = true;
+static int count_running(struct sim_nodes *w) {
+    int count = 0;
     for (uint32_t i = 0; i < SIM_SHARDS; i++)
-        all = all && owner_of(w, i);
-    return all;
+        count += owner_of(w, i) != NULL;
+    return count;
 }
 
 // A shard that another node has than shard 0.
@@ -200,7 +202,7 @@ static uint32_t shard_elsewhere(struct sim_nodes *w) {
 static void take_while_a_shard_leaves(uint64_t seed) {
     struct sim_nodes *w = sim_nodes_create(seed, false);
     char moving[16], other[16];
-    while (!all_run(w))
+    while (count_running(w) < SIM_SHARDS)
         sim_nodes_step(w);
     uint32_t shard = shard_elsewhere(w);
     struct sim_node *drained = owner_of(w, 0);
@@ -231,6 +233,41 @@ static void H3_a_take_gets_jobs_of_other_shards_while_one_moves(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
         take_while_a_shard_leaves(seed);
+}
+
+// The nodes have handed all shards over, and none opens them. The TAKE is sent before that, or
+// afterwards.
+static void take_while_all_drain(uint64_t seed, bool before, const char *take) {
+    struct sim_nodes *w = sim_nodes_create(seed, false);
+    char first[16], second[16];
+    while (count_running(w) < SIM_SHARDS)
+        sim_nodes_step(w);
+    stage_of_shard(0, first);
+    stage_of_shard(1, second);
+    struct sim_wire *taker = sim_wire_connect(w, (int)(seed % SIM_NODES));
+    if (before)
+        ask(taker, take, first, second);
+    for (int i = 0; i < SIM_NODES; i++)
+        w->nodes[i].is_drained = true;
+    while (count_running(w))
+        sim_nodes_step(w);
+    if (!before)
+        ask(taker, take, first, second);
+    uint64_t until_ms = sim_nodes_now_ms(w) + 2 * TAKE_MS;
+    while (!is_answered(w, taker)) {
+        sim_nodes_step(w);
+        assert_true(sim_nodes_now_ms(w) < until_ms);
+    }
+    sim_wire_close(w, taker);
+    sim_nodes_destroy(w);
+}
+
+static void H3_a_take_is_answered_in_its_time_though_its_shards_are_nowhere(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        take_while_all_drain(seed, seed % 2, "TAKE %s WAIT 5000\r\n");
+        take_while_all_drain(seed, seed % 2, "TAKE %s %s WAIT 5000\r\n");
+    }
 }
 
 // ---- Planted mistakes ---------------------------------------------------------------------------
@@ -381,6 +418,7 @@ int main(int count, char **words) {
         cmocka_unit_test(H4_emits_between_nodes_arrive_once_and_in_order_over_moves),
         cmocka_unit_test(nothing_is_lost_or_done_twice_on_files),
         cmocka_unit_test(H3_a_take_gets_jobs_of_other_shards_while_one_moves),
+        cmocka_unit_test(H3_a_take_is_answered_in_its_time_though_its_shards_are_nowhere),
     };
     if (count > 2 && strcmp(words[1], "shrink") == 0)
         return shrink(count - 2, words + 2);
