@@ -244,13 +244,18 @@ void leases_bind(struct core *c) {
             lease_bind(c, i);
 }
 
+// Jobs that were delayed until the same instant have one position, and stand in order of their ids.
+static bool stands_behind_lease(const struct job *j, const struct lease_record *r) {
+    return j->position != r->last_position ? j->position > r->last_position : j->id > r->last_id;
+}
+
 // Counts the jobs under a restored lease: those at the front, up to its last job.
 static uint32_t lease_count_held(const struct core *c, const struct lease *l, chan ref) {
     uint32_t count = 0;
     if (!(ref & CHAN_KEYED))
         return 1;
     for (uint32_t n = chan_head(c, ref); n; n = job_at(c, n)->link.next, count++)
-        if (job_at(c, n)->position > l->record->last_position ||
+        if (stands_behind_lease(job_at(c, n), l->record) ||
             !channel_reaches(c, channel_at(c, ref), n))
             break;
     return count;

@@ -546,6 +546,21 @@ static void U21_a_block_is_held_as_far_as_it_was_leased(void **state) {
     expect_take(t, "d");
 }
 
+static void U21_it_holds_no_job_that_was_delayed_until_the_same_instant(void **state) {
+    struct core_fixture *t = *state;
+    static const char *const bodies[] = { "a", "b", "c" };
+    for (int i = 0; i < 3; i++)
+        push_with(t, (struct push){
+                         .job.key = mr_str("k"), .body = mr_str(bodies[i]), .job.delay_ms = 40 });
+    pass_ms(t, 40);
+    struct taken a = take_detached(t, 3000);
+    crash(t);
+    assert_int_equal(look_stage(t, "s").running, 1);
+    done(t, a);
+    expect_take(t, "b");
+    expect_take(t, "c");
+}
+
 static void U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted(void **state) {
     struct core_fixture *t = *state;
     push(t, "k", "a");
@@ -952,6 +967,7 @@ int main(void) {
         CORE_TEST(U21_a_beat_is_recorded_before_it_is_answered),
         CORE_TEST(U21_a_lease_that_is_over_holds_nothing),
         CORE_TEST(U21_a_block_is_held_as_far_as_it_was_leased),
+        CORE_TEST(U21_it_holds_no_job_that_was_delayed_until_the_same_instant),
         CORE_TEST(U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted),
         CORE_TEST(U21_other_starts_write_nothing),
         CORE_TEST(U20_an_engine_that_closes_gives_back_uncounted),
