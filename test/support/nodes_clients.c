@@ -627,7 +627,8 @@ static void receive_one(struct history *h, struct client *c, const struct respon
         break;
     case EXPECT_END:
         receive_end(h, c, &e, v);
-        c->gives_up = c->gives_up || reply_is_code(v, "FULL"); // its jobs go back with it
+        // What was not let go of, or the rest of its block, goes back with the connection.
+        c->gives_up = c->gives_up || reply_is_code(v, "FULL") || reply_is_code(v, "ERR");
         break;
     case EXPECT_BEAT:
         receive_beat(h, &e, v);
