@@ -325,6 +325,7 @@ void piece_has_id(struct history *h, int n, uint64_t id) {
             wrong(h, "numbers %d and %d have the id %" PRIu64, i, n, id);
     if (route_of_id(SIM_SHARDS, id) != route_of(SIM_SHARDS, mr_str(h->stages[p->stage])))
         wrong(h, "number %d has id %" PRIu64 ", which is not of its shard", n, id);
+    p->cancelled = p->cancelled && p->id == id;
     p->id = id;
 }
 

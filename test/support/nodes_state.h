@@ -39,7 +39,7 @@ struct piece {
     bool acked, refused, begun, done, maybe_done, ended;
     bool cancel_sent, cancelled;
     bool may_return; // a call of the library: it is made again if its job was cancelled
-    uint64_t cancelled_step;
+    uint64_t cancelled_step, cancel_id; // what CANCEL named
     uint64_t id, done_serial;
     uint32_t fails;
 };
