@@ -518,7 +518,7 @@ static void receive_take(struct history *h, struct client *c, const struct respo
 }
 
 // A job of a block can only end behind those before it: one of them may not have ended.
-static bool follows(const struct history *h, const struct commit *k, int state) {
+bool commit_follows(const struct history *h, const struct commit *k, int state) {
     for (const struct commit *q = h->commits; q < k; q++)
         if ((int)q->state == state && strcmp(q->token, k->token) == 0)
             return true;
@@ -528,7 +528,7 @@ static bool follows(const struct history *h, const struct commit *k, int state) 
 // Its disk had no room for it, or for one before it in its block.
 static bool commits_again(const struct history *h, const struct client *c, const struct commit *k,
                           const struct response_value *v) {
-    bool behind = reply_is_code(v, "ERR") && follows(h, k, COMMIT_SENT);
+    bool behind = reply_is_code(v, "ERR") && commit_follows(h, k, COMMIT_SENT);
     return c->again_count < AGAIN && (behind || (reply_is_code(v, "FULL") && h->plan->files));
 }
 
@@ -545,7 +545,7 @@ static void receive_done(struct history *h, struct client *c, struct commit *k,
         h->pieces[k->piece].maybe_done = true;
         if (!forgotten)
             let_go(c, k->token);
-    } else if (reply_is_code(v, "ERR") && follows(h, k, COMMIT_UNKNOWN)) {
+    } else if (reply_is_code(v, "ERR") && commit_follows(h, k, COMMIT_UNKNOWN)) {
         k->state = COMMIT_REFUSED;
     } else if (reply_is_code(v, "CANCELLED") &&
                (h->pieces[k->piece].is_call || h->pieces[k->piece].cancel_sent)) {

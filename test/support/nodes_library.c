@@ -147,7 +147,9 @@ static void set_outputs(struct history *h, mr_job *job, const struct commit *k, 
 static void commit_has_error(struct library *l, struct commit *k, int err) {
     struct history *h = l->history;
     struct piece *p = &h->pieces[k->piece];
-    bool refused = err == MR_ESTALE || err == MR_EGONE ||
+    // Its disk had no room for the commit of a job before it in its block.
+    bool behind = err == MR_EINVAL && h->plan->files && commit_follows(h, k, COMMIT_UNKNOWN);
+    bool refused = behind || err == MR_ESTALE || err == MR_EGONE ||
                    (err == MR_ECANCELLED && (p->is_call || p->cancel_sent)) ||
                    (err == MR_EEXPIRED && p->has_deadline);
     bool unsure = err == MR_ENET || err == MR_ESTOPPED || err == MR_EFULL || err == MR_EIO;

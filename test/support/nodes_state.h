@@ -180,6 +180,8 @@ int job_is_taken(struct history *, const struct taken *);
 // Makes a commit of a job, with jobs that it emits. -1: there are too many.
 int commit_make(struct history *, int n, uint64_t serial, uint64_t id, mr_bytes token);
 void commit_is_done(struct history *, struct commit *);
+// Whether one of the jobs before it in its block has a commit of that state.
+bool commit_follows(const struct history *, const struct commit *, int state);
 void piece_push(struct history *, struct client *, int n);
 bool may_make(const struct history *);
 // The key of a stage as text; with groups it begins with one.
