@@ -193,10 +193,11 @@ static bool send_identity(struct remote *r) {
         choose_place(r);
     *m->identity = now;
     m->count = !r->is_made;
+    bool gives_back = !r->is_made && r->client->gives_back;
     r->known = now;
     r->is_made = true;
     remote_post(r, m);
-    return true;
+    return !gives_back || remote_post_count(r, LOOP_GIVE_BACK, 0);
 }
 
 static bool send_holds(struct remote *r) {
@@ -667,6 +668,7 @@ static void answer_empty(struct remote *r) {
 // A connection that loses its session in one shard is closed, by no fault of its own: jobs that it
 // has taken from other shards go back without a counted attempt.
 static void give_back_others(struct session *s, const struct remote *lost) {
+    s->gives_back = s->host->loops->is_cluster;
     for (uint32_t i = 0; s->host->loops->is_cluster && i < s->host->loops->count; i++)
         if (s->remotes[i] && s->remotes[i] != lost && s->remotes[i]->is_made &&
             !MUTANT(leases_of_lost_node_count))

@@ -80,6 +80,7 @@ struct session {
     bool input_ended; // the client sends no more: the session ends with its last reply
     bool closing;     // runs nothing more; closes when everything was sent
     bool broken;      // closes at once
+    bool gives_back;  // closes by no fault of its own: what it takes until then counts no attempt
     bool gone;        // disconnected: in the host's list `leaving`; events for it are ignored
 
     struct wait wait;                      // the command that is not answered yet

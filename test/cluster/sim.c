@@ -38,7 +38,7 @@ enum {
     ON_FILES = 30,
     HUNTED = 300, // histories with a mistake, at most: less than a minute
     HUNTS = 8,    // of each mistake, from different seeds, with MILLRACE_LONG
-    SOUND = 5,    // tests without a mistake
+    SOUND = 6,    // tests without a mistake
 };
 
 static const struct nodes_plant plants[] = {
@@ -151,8 +151,6 @@ static void nothing_is_lost_or_done_twice_on_files(void **state) {
 
 // ---- A TAKE while a shard moves -----------------------------------------------------------------
 
-enum { TAKE_MS = 5000 };
-
 static struct sim_node *owner_of(struct sim_nodes *w, uint32_t shard) {
     struct sim_node *n = w->nodes;
     while (n < w->nodes + SIM_NODES && n->places[shard].phase != SIM_RUNS)
@@ -188,6 +186,20 @@ static int count_running(struct sim_nodes *w) {
     return count;
 }
 
+static int count_owners(struct sim_nodes *w) {
+    int count = 0;
+    for (int i = 0; i < SIM_NODES; i++)
+        for (uint32_t k = 0, any = 0; k < SIM_SHARDS && !any; k++, count += (int)any)
+            any = owner_of(w, k) == &w->nodes[i];
+    return count;
+}
+
+// Every shard runs, and every node has one: they stay there.
+static void settle(struct sim_nodes *w) {
+    while (count_running(w) < SIM_SHARDS || count_owners(w) < SIM_NODES)
+        sim_nodes_step(w);
+}
+
 // A shard that another node has than shard 0.
 static uint32_t shard_elsewhere(struct sim_nodes *w) {
     uint32_t shard = 1;
@@ -202,8 +214,7 @@ static uint32_t shard_elsewhere(struct sim_nodes *w) {
 static void take_while_a_shard_leaves(uint64_t seed) {
     struct sim_nodes *w = sim_nodes_create(seed, false);
     char moving[16], other[16];
-    while (count_running(w) < SIM_SHARDS)
-        sim_nodes_step(w);
+    settle(w);
     uint32_t shard = shard_elsewhere(w);
     struct sim_node *drained = owner_of(w, 0);
     struct sim_place *leaving = &drained->places[0];
@@ -235,29 +246,54 @@ static void H3_a_take_gets_jobs_of_other_shards_while_one_moves(void **state) {
         take_while_a_shard_leaves(seed);
 }
 
-// The nodes have handed all shards over, and none opens them. The TAKE is sent before that, or
-// afterwards.
-static void take_while_all_drain(uint64_t seed, bool before, const char *take) {
-    struct sim_nodes *w = sim_nodes_create(seed, false);
-    char first[16], second[16];
-    while (count_running(w) < SIM_SHARDS)
-        sim_nodes_step(w);
-    stage_of_shard(0, first);
-    stage_of_shard(1, second);
-    struct sim_wire *taker = sim_wire_connect(w, (int)(seed % SIM_NODES));
-    if (before)
-        ask(taker, take, first, second);
+static bool is_open(struct sim_nodes *w, struct sim_wire *x) {
+    struct buffer in = { 0 };
+    bool open = sim_wire_receive(w, x, &in);
+    buffer_finish(&in);
+    return open;
+}
+
+// Of the only job of the stage.
+static void expect_first_attempt(struct sim_nodes *w, int node, const char *stage) {
+    struct sim_wire *x = sim_wire_connect(w, node);
+    struct buffer in = { 0 };
+    ask(x, "TAKE %s WAIT 60000%s\r\n", stage, "");
+    while (!in.size || !memmem(in.data, in.size, "\r\n:", 3))
+        assert_true((sim_nodes_step(w), sim_wire_receive(w, x, &in)));
+    assert_non_null(memmem(in.data, in.size, "\r\n:1", 4));
+    buffer_finish(&in);
+    sim_wire_close(w, x);
+}
+
+static bool has_link(const struct sim_node *n) {
+    bool any = false;
     for (int i = 0; i < SIM_NODES; i++)
-        w->nodes[i].is_drained = true;
-    while (count_running(w))
+        any = any || n->links[i].link;
+    return any;
+}
+
+// Only the node of the taker is alive, which has not taken over the shards of the others yet.
+static void take_while_shards_are_nowhere(uint64_t seed, const char *take) {
+    struct sim_nodes *w = sim_nodes_create(seed, false);
+    char stages[2][16];
+    settle(w);
+    struct sim_node *alive = owner_of(w, SIM_SHARDS - 1);
+    int count = 0;
+    for (uint32_t i = 0; i < SIM_SHARDS && count < 2; i++)
+        if (owner_of(w, i) != alive)
+            stage_of_shard(i, stages[count++]);
+    assert_int_equal(count, 2);
+    for (int i = 0; i < SIM_NODES; i++)
+        if (&w->nodes[i] != alive)
+            sim_node_kill(&w->nodes[i]);
+    while (has_link(alive))
         sim_nodes_step(w);
-    if (!before)
-        ask(taker, take, first, second);
-    uint64_t until_ms = sim_nodes_now_ms(w) + 2 * TAKE_MS;
-    while (!is_answered(w, taker)) {
+    int left = count_running(w);
+    struct sim_wire *taker = sim_wire_connect(w, alive->index);
+    ask(taker, take, stages[0], stages[1]);
+    while (count_running(w) <= left && !is_answered(w, taker))
         sim_nodes_step(w);
-        assert_true(sim_nodes_now_ms(w) < until_ms);
-    }
+    assert_true(count_running(w) <= left);
     sim_wire_close(w, taker);
     sim_nodes_destroy(w);
 }
@@ -265,9 +301,47 @@ static void take_while_all_drain(uint64_t seed, bool before, const char *take) {
 static void H3_a_take_is_answered_in_its_time_though_its_shards_are_nowhere(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
-        take_while_all_drain(seed, seed % 2, "TAKE %s WAIT 5000\r\n");
-        take_while_all_drain(seed, seed % 2, "TAKE %s %s WAIT 5000\r\n");
+        take_while_shards_are_nowhere(seed, "TAKE %s WAIT 300\r\n");
+        take_while_shards_are_nowhere(seed, "TAKE %s %s WAIT 300\r\n");
     }
+}
+
+// A connection has called a job of shard 0, which it also runs, and waits for one of another shard,
+// whose node has died. Shard 0 leaves, so the connection is to be closed; the other shard grants
+// its job to nobody.
+static void close_while_a_shard_is_nowhere(uint64_t seed) {
+    struct sim_nodes *w = sim_nodes_create(seed, false);
+    char moving[16], other[16];
+    settle(w);
+    uint32_t shard = shard_elsewhere(w);
+    struct sim_node *drained = owner_of(w, 0), *dies = owner_of(w, shard);
+    struct sim_place *leaving = &drained->places[0];
+    stage_of_shard(0, moving);
+    stage_of_shard(shard, other);
+    struct sim_wire *worker = sim_wire_connect(w, drained->index);
+    ask(worker, "PUSH %s b%s\r\n", other, "");
+    ask(worker, "HELLO 3\r\nCALL %s a LATER\r\nTAKE %s\r\n", moving, moving);
+    while (!host_leases(&leaving->host))
+        sim_nodes_step(w);
+    sim_node_kill(dies);
+    drained->is_drained = true;
+    while (leaving->leaving != SIM_LEAVES)
+        sim_nodes_step(w);
+    ask(worker, "TAKE %s WAIT 60000%s\r\n", other, "");
+    while (leaving->phase == SIM_RUNS)
+        sim_nodes_step(w);
+    assert_null(owner_of(w, shard));
+    while (is_open(w, worker))
+        sim_nodes_step(w);
+    expect_first_attempt(w, drained->index, other);
+    sim_wire_close(w, worker);
+    sim_nodes_destroy(w);
+}
+
+static void H3_a_connection_that_a_shard_leaves_with_costs_no_attempt(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        close_while_a_shard_is_nowhere(seed);
 }
 
 // ---- Planted mistakes ---------------------------------------------------------------------------
@@ -419,6 +493,7 @@ int main(int count, char **words) {
         cmocka_unit_test(nothing_is_lost_or_done_twice_on_files),
         cmocka_unit_test(H3_a_take_gets_jobs_of_other_shards_while_one_moves),
         cmocka_unit_test(H3_a_take_is_answered_in_its_time_though_its_shards_are_nowhere),
+        cmocka_unit_test(H3_a_connection_that_a_shard_leaves_with_costs_no_attempt),
     };
     if (count > 2 && strcmp(words[1], "shrink") == 0)
         return shrink(count - 2, words + 2);
