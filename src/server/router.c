@@ -654,9 +654,18 @@ static void remote_receive_replies(struct remote *r, struct loop_message *m) {
     accept_replies(r, m->count, buffer_bytes(&m->bytes));
 }
 
-// The only request, a TAKE, was not sent yet and will not be.
+// Whether the first of the requests that this loop has written is a TAKE.
+static bool begins_with_take(const struct buffer *requests) {
+    static const char size_of_name[] = { '$', '4', '\r', '\n' };
+    const char *at = (const char *)requests->data, *end = at + requests->size;
+    at = memchr(at, '\n', requests->size); // of the number of its words
+    return at && end - at > 8 && memcmp(at + 1, size_of_name, sizeof size_of_name) == 0 &&
+           word_is((mr_bytes){ at + 5, 4 }, "TAKE");
+}
+
+// If the only request is a TAKE that was not sent yet, it will not be.
 static void answer_empty(struct remote *r) {
-    if (r->under_way != 1 || r->request_count != 1)
+    if (r->under_way != 1 || r->request_count != 1 || !begins_with_take(&r->requests))
         return;
     uint64_t replies = r->kept_replies; // this request was not kept
     buffer_finish(&r->requests);
