@@ -529,7 +529,9 @@ bool commit_follows(const struct history *h, const struct commit *k, int state) 
 // Its disk had no room for it, or for one before it in its block.
 static bool commits_again(const struct history *h, const struct client *c, const struct commit *k,
                           const struct response_value *v) {
-    bool behind = reply_is_code(v, "ERR") && commit_follows(h, k, COMMIT_SENT);
+    bool behind = reply_is_code(v, "ERR") &&
+                  (commit_follows(h, k, COMMIT_SENT) ||
+                   (h->plan->files && commit_follows(h, k, COMMIT_OK))); // it was sent again
     return c->again_count < AGAIN && (behind || (reply_is_code(v, "FULL") && h->plan->files));
 }
 
