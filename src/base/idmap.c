@@ -40,12 +40,20 @@ static uint32_t idmap_page_look_up(const struct idmap *i, uint64_t index) {
 }
 
 // Caches the page; only for functions that change the map.
-static uint32_t idmap_page_find(struct idmap *i, uint64_t index) {
-    uint32_t slot = index % IDMAP_RECENT;
-    if (i->recent[slot].page && i->recent[slot].index == index)
-        return i->recent[slot].page;
-    i->recent[slot].index = index;
-    return i->recent[slot].page = idmap_page_look_up(i, index);
+static uint32_t idmap_page_find(struct idmap *i, uint64_t index, enum idmap_use use) {
+    if (i->recent[use].page && i->recent[use].index == index)
+        return i->recent[use].page;
+    i->recent[use].index = index;
+    map_expect(&i->pages, number_hash(index + i->step)); // of the ids that come next
+    return i->recent[use].page = idmap_page_look_up(i, index);
+}
+
+static void idmap_page_free(struct idmap *i, uint64_t index, uint32_t page) {
+    map_remove(&i->pages, number_hash(index), page);
+    for (int use = 0; use < IDMAP_USES; use++)
+        if (i->recent[use].page == page)
+            i->recent[use].page = 0;
+    slab_give(&i->slab, page);
 }
 
 void idmap_init(struct idmap *i, uint64_t step) {
@@ -67,13 +75,13 @@ int idmap_reserve(struct idmap *i, uint32_t more) {
 
 void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
     struct idmap_place at = idmap_place_of(i, id);
-    uint32_t page = idmap_page_find(i, at.index);
+    uint32_t page = idmap_page_find(i, at.index, IDMAP_PUTS);
     if (!page) {
         page = slab_take(&i->slab);
         assert(page);
         idmap_page_at(i, page)->index = at.index;
         map_put(&i->pages, number_hash(at.index), page);
-        i->recent[at.index % IDMAP_RECENT].page = page;
+        i->recent[IDMAP_PUTS].page = page;
     }
     struct idmap_page *p = idmap_page_at(i, page);
     p->numbers[at.slot] = number;
@@ -83,15 +91,18 @@ void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
 
 uint32_t idmap_find(const struct idmap *i, uint64_t id) {
     struct idmap_place at = idmap_place_of(i, id);
-    uint32_t slot = at.index % IDMAP_RECENT;
-    bool recent = i->recent[slot].page && i->recent[slot].index == at.index;
-    uint32_t page = recent ? i->recent[slot].page : idmap_page_look_up(i, at.index);
+    uint32_t page = 0;
+    for (int use = 0; use < IDMAP_USES; use++)
+        if (i->recent[use].index == at.index)
+            page = i->recent[use].page;
+    if (!page)
+        page = idmap_page_look_up(i, at.index);
     return page ? idmap_page_at(i, page)->numbers[at.slot] : 0;
 }
 
 void idmap_remove(struct idmap *i, uint64_t id) {
     struct idmap_place at = idmap_place_of(i, id);
-    uint32_t page = idmap_page_find(i, at.index);
+    uint32_t page = idmap_page_find(i, at.index, IDMAP_REMOVES);
     assert(page);
     struct idmap_page *p = idmap_page_at(i, page);
     assert(p->numbers[at.slot]);
@@ -99,7 +110,5 @@ void idmap_remove(struct idmap *i, uint64_t id) {
     i->count--;
     if (--p->used > 0)
         return;
-    map_remove(&i->pages, number_hash(at.index), page);
-    i->recent[at.index % IDMAP_RECENT].page = 0;
-    slab_give(&i->slab, page);
+    idmap_page_free(i, at.index, page);
 }

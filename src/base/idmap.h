@@ -15,7 +15,8 @@
 
 enum { IDMAP_PAGE = 13 };
 
-enum { IDMAP_RECENT = 4 };
+// Pages found last, by what is done there: ids are added in order, and removed nearly so.
+enum idmap_use { IDMAP_PUTS, IDMAP_REMOVES, IDMAP_USES };
 
 struct idmap {
     struct map pages;
@@ -24,8 +25,8 @@ struct idmap {
     uint64_t step; // from one id to the next
     struct {
         uint64_t index;
-        uint32_t page;      // 0: none
-    } recent[IDMAP_RECENT]; // pages found last: pushing, taking and forgetting each stay in one
+        uint32_t page; // 0: none
+    } recent[IDMAP_USES];
 };
 
 // Borrows the struct; allocates nothing yet. `step` is at least 1.

@@ -78,6 +78,11 @@ static inline uint32_t map_find(const struct map *m, uint32_t hash, map_equal *e
     return value || !m->old.slots ? value : map_table_find(&m->old, hash, equal, owner, key);
 }
 
+// A search for this hash will come soon.
+static inline void map_expect(const struct map *m, uint32_t hash) {
+    __builtin_prefetch(&m->now.slots[map_home(&m->now, hash)]);
+}
+
 // Removes the entry (hash, value), which must be there.
 void map_remove(struct map *, uint32_t hash, uint32_t value);
 
