@@ -2,11 +2,13 @@
 #include "core/state.h"
 
 static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
-    uint32_t low = 0, high = a->used;
-    if (at_ms >= a->slots[high - 1].from_ms)
-        return high - 1;
-    if (at_ms < a->slots[1].from_ms)
-        return 0; // the common case: the oldest jobs end first
+    uint32_t low = 0, high = 1, last = a->used - 1;
+    if (at_ms >= a->slots[last].from_ms)
+        return last;
+    while (high < last && at_ms >= a->slots[high].from_ms) { // old jobs end first: it is near
+        low = high;
+        high = high * 2 < last ? high * 2 : last;
+    }
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
         if (a->slots[middle].from_ms <= at_ms)
