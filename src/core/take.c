@@ -148,6 +148,13 @@ APART static void lease_undo(struct core *c, uint32_t number) {
     slab_give(&c->leases, number);
 }
 
+// Prefetches the job that is likely to start after the next one.
+static void expect_start(const struct core *c, const struct stage *s) {
+    chan next = s->ready.head, after = next ? link_of(c, next)->next : 0;
+    if (after)
+        __builtin_prefetch(job_at(c, chan_head(c, after)), 1);
+}
+
 // Leases the channel at the head of ready; fills `out` with `*out_count` grants.
 static int take_start(struct core *c, struct stage *s, struct take_request *w, uint32_t most,
                       struct grant *out, uint32_t *out_count) {
@@ -172,6 +179,7 @@ static int take_start(struct core *c, struct stage *s, struct take_request *w, u
         return err;
     struct lease *l = lease_at(c, lease);
     channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
+    expect_start(c, s);
     link_of(c, ref)->next = lease;
     uint32_t number = chan_head(c, ref);
     for (uint32_t i = 0; i < count; i++) {
@@ -186,6 +194,8 @@ static int take_start(struct core *c, struct stage *s, struct take_request *w, u
         w->bytes += j->size;
         *(l->block ? &l->block[i] : &l->only) = (struct leased){ j->id, number };
         grant_fill(c, s, j, l, &out[i]);
+        if (ref & CHAN_KEYED) // the end of this one looks at the next
+            __builtin_prefetch(job_at(c, j->link.next), 1);
         if (i > 0 && !MUTANT(state_given_to_all_of_a_block))
             out[i].state_at = 0; // only the first job of a block gets the state
         number = j->link.next;
