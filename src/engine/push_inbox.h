@@ -38,12 +38,14 @@ struct push_inbox_permit {
     char stage[STAGE_NAME_MOST];
 };
 
+// Pushers and the delivering thread write different cache lines.
 struct push_inbox {
-    uint8_t *filling, *delivering; // NULL: there is no inbox, and no permit
-    size_t size, at;               // of `delivering`: the shard's lock guards them
-    uint32_t next_permit;          // which to replace; the shard's lock guards it
+    uint8_t *delivering;  // the shard's lock guards this and what follows
+    size_t size, at;      // of `delivering`
+    uint32_t next_permit; // which to replace
 
-    _Alignas(64) pthread_mutex_t lock; // guards what follows, and `filling`
+    _Alignas(64) pthread_mutex_t lock; // guards what follows
+    uint8_t *filling;                  // NULL: there is no inbox, and no permit
     _Atomic size_t filled;             // bytes; read without the lock, too
     uint32_t accepted;                 // jobs in `filling`
     struct push_inbox_permit permits[INBOX_STAGES];
