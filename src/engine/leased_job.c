@@ -20,7 +20,7 @@ static void empty_buffer(struct buffer *b) {
 }
 
 void leased_job_renew(struct mr_job *job) {
-    job->has_new_state = false;
+    job->has_new_state = job->has_body = false;
     job->next = NULL;
     job->stop_why = 0;
     atomic_store_explicit(&job->phase, 0, memory_order_relaxed);

@@ -59,6 +59,7 @@ struct mr_job {
     uint32_t lease_ms;
     uint32_t meta_size;
     uint16_t stage_size, key_size, names_room;
+    bool has_body;             // a local engine's: the body was read when it was leased
     uint8_t *names;            // stage, a 0 byte, key
     struct buffer body;        // a 0 byte follows and does not count; then META
     struct buffer *state;      // the same, without META; NULL: no job has needed one yet

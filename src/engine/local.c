@@ -193,6 +193,7 @@ static int start_shards(struct local_engine *e, bool in_memory) {
         struct local_shard *s = e->shards[i];
         s->shard = group_shard(e->group, i);
         s->core = shard_core(s->shard);
+        s->in_memory = in_memory;
         core_join(s->core, &s->conn);
     }
     for (uint32_t i = 0; in_memory && err >= 0 && i < e->count; i++)

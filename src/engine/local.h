@@ -43,7 +43,8 @@ struct local_shard {
     struct shard *shard;
     struct core *core; // the shard's
     pthread_t thread;
-    bool threaded; // `thread` runs
+    bool threaded;  // `thread` runs
+    bool in_memory; // its log, and so it has an inbox
 
     // Guards all below, and the shard during a turn. On a cache line of its own.
     _Alignas(64) pthread_mutex_t lock;
@@ -240,7 +241,7 @@ struct mr_job *jobs_leave_out(struct local_shard *, struct mr_job *, int err);
 
 // A commit in two steps: what can be done without the lock, and the rest in a turn (`err`: what has
 // failed before).
-struct done commit_of(struct mr_job *);
+void commit_of(struct mr_job *, struct done *out);
 int commit_in_turn(struct local_shard *, struct mr_job *, const struct done *, int err,
                    unsigned how);
 

@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
-enum { TABLE_FIRST = 64, BEATS_PER_LEASE = 3 };
+enum { TABLE_FIRST = 64, BEATS_PER_LEASE = 3, READ_NOW_MOST = 4096 };
 
 _Static_assert(sizeof(struct token) <= sizeof(((struct mr_job *)0)->token), "a token fits");
 
@@ -127,6 +127,16 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
     job->state_at = g->state_at;
 }
 
+// In memory a small body is read in the turn: to read it later would need another lock.
+static void read_body_now(struct local_shard *s, struct mr_job *job, uint32_t size) {
+    struct buffer *body = &job->body;
+    if (size > READ_NOW_MOST || shard_read_now(s->shard, job->at, body) < 0 ||
+        buffer_reserve(body, 1) < 0)
+        return; // job_load tries again
+    body->data[body->size] = 0;
+    job->has_body = true;
+}
+
 struct mr_job *jobs_fill(struct shard_puller *p, struct mr_job **free_jobs,
                          const struct grant *grants, size_t count) {
     struct local_shard *s = p->shard;
@@ -147,6 +157,9 @@ struct mr_job *jobs_fill(struct shard_puller *p, struct mr_job **free_jobs,
         *next = job;
         next = &job->next;
     }
+    struct mr_job *job = s->in_memory ? first : NULL;
+    for (size_t i = 0; job; job = job->next)
+        read_body_now(s, job, grants[i++].size);
     return first;
 }
 
@@ -175,7 +188,7 @@ static int load_state(struct local_shard *s, struct mr_job *job) {
 int job_load(struct local_shard *s, struct mr_job *job) {
     if (!job->is_named)
         return error_set(MR_ENOMEM, "no memory for the key of a leased job");
-    int err = local_read(s, job->id, HOME_BODY, job->at, &job->body);
+    int err = job->has_body ? 0 : local_read(s, job->id, HOME_BODY, job->at, &job->body);
     if (err >= 0 && job->meta_size)
         err = leased_job_split_meta(job, job->meta_size);
     if (err >= 0 && job->state_at)
@@ -240,17 +253,20 @@ static int end_job_turn(struct local_shard *s, struct mr_job *job, int err, unsi
     return how & FINISH_WAIT ? local_wait_durable(s, at, err) : err;
 }
 
-struct done commit_of(struct mr_job *job) {
-    const struct job_output *set = leased_job_output(job);
-    struct done done = { .id = job->id,
-                         .token = token_of(job),
-                         .result = buffer_bytes(&set->result),
-                         .set_state = job->has_new_state };
+static void commit_add_output(struct mr_job *job, struct done *d) {
+    d->result = buffer_bytes(&job->output->result);
+    d->set_state = job->has_new_state;
     if (job->has_new_state)
-        done.state = buffer_bytes(set->new_state);
-    if (set->emits.size)
-        done.emits = leased_job_emits(job, &done.emit_count);
-    return done;
+        d->state = buffer_bytes(job->output->new_state);
+    if (job->output->emits.size)
+        d->emits = leased_job_emits(job, &d->emit_count);
+}
+
+void commit_of(struct mr_job *job, struct done *out) {
+    *out = (struct done){ .id = job->id };
+    memcpy(&out->token, job->token, sizeof out->token);
+    if (job->output)
+        commit_add_output(job, out);
 }
 
 int commit_in_turn(struct local_shard *s, struct mr_job *job, const struct done *done, int err,
@@ -265,7 +281,8 @@ int commit_in_turn(struct local_shard *s, struct mr_job *job, const struct done 
 
 int local_done(mr_job *job, unsigned how) {
     struct local_shard *s = local_shard_of_job(job);
-    struct done done = commit_of(job);
+    struct done done;
+    commit_of(job, &done);
     int err = commit_in_turn(s, job, &done, local_enter(s), how);
     uint64_t at = local_end(s);
     return how & FINISH_WAIT ? local_wait_durable(s, at, err) : err;

@@ -211,7 +211,8 @@ static uint32_t commit_all(struct local_shard *s, struct mr_job *ended, int err)
     uint32_t committed = 0;
     for (struct mr_job *next; ended; ended = next) {
         next = ended->next;
-        struct done done = commit_of(ended);
+        struct done done;
+        commit_of(ended, &done);
         committed += commit_in_turn(s, ended, &done, err, FINISH_UNPIN) >= 0;
     }
     return committed;

@@ -101,7 +101,7 @@ static void renew_permits(struct local_shard *s) {
 }
 
 void local_accept_stage(struct local_shard *s, mr_bytes stage) {
-    if (s->inbox.filling && !push_inbox_knows(&s->inbox, stage) && may_accept(s, stage))
+    if (s->in_memory && !push_inbox_knows(&s->inbox, stage) && may_accept(s, stage))
         push_inbox_permit_add(&s->inbox, stage);
 }
 
@@ -179,7 +179,7 @@ static bool thread_is_wanted(struct local_shard *s) {
 void local_end_keep(struct local_shard *s) {
     if (!list_empty(&s->empties) && !push_inbox_is_empty(&s->inbox))
         deliver_pushes(s); // no stage is empty while one of its jobs is in the inbox
-    if (s->inbox.filling)
+    if (s->in_memory)
         renew_permits(s);
     s->position = shard_end(s->shard);
     if (!list_empty(&s->empties))
