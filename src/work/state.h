@@ -22,7 +22,8 @@ struct runner {
 
     // See visit.c.
     _Atomic(mr_job *) held; // taken, to be run after the present one
-    _Atomic(mr_job *) run;  // to be committed by the next visit
+    _Atomic(mr_job *) run;  // to be committed by the next visit …
+    mr_job *run_last;       // … and the last of them, if there are any; its thread's
     uint64_t begun_before;  // the beater's: at its last look
     uint32_t count;         // jobs to take with the next visit; 0: 1
     atomic_bool visits;     // it runs jobs

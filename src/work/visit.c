@@ -88,9 +88,14 @@ void visit_leave(struct runner *r) {
 
 // ---- The runner -------------------------------------------------------------------------------
 
+// They are committed in the order in which they ran.
 void visit_note_ended(struct runner *r, mr_job *job) {
-    job->next = chain_take(&r->run);
-    chain_put(&r->run, job);
+    mr_job *first = chain_take(&r->run);
+    if (first)
+        r->run_last->next = job;
+    r->run_last = job;
+    job->next = NULL;
+    chain_put(&r->run, first ? first : job);
 }
 
 // The next job that was taken together with those that have run.
