@@ -99,13 +99,12 @@ static int runner_call(struct runner *r, mr_job *job) {
     return answer == 0 || MUTANT(failure_committed) ? 0 : fail_job(w, job, answer);
 }
 
-void runner_run_one(struct runner *r, mr_job *job) {
+uint64_t runner_run_one(struct runner *r, mr_job *job, uint64_t started_ns) {
     struct worker *w = r->worker;
-    uint64_t started_ns = worker_now(w);
     if (runner_call(r, job) != 0)
-        return;
+        return worker_now(w);
     visit_note_ended(r, job);
-    worker_completed(w, started_ns);
+    return worker_completed(w, started_ns);
 }
 
 static int wait_until_ended(struct runner *r) {

@@ -83,8 +83,9 @@ void runner_init(struct runner *, struct worker *);
 // what it took together with the last commit, to be run next; NULL: nothing.
 mr_job *runner_run(struct runner *, mr_job *);
 
-// Runs one job that no other follows; the next visit commits it.
-void runner_run_one(struct runner *, mr_job *);
+// Runs one job that no other follows, from `started_ns` on; the next visit commits it. Returns the
+// present, or 0 if the level is fixed.
+uint64_t runner_run_one(struct runner *, mr_job *, uint64_t started_ns);
 void runner_release(struct worker *, mr_job *);
 
 // Whether this thread is inside a callback of this worker.

@@ -132,7 +132,7 @@ mr_job *visit_end(struct runner *r) {
 }
 
 mr_job *visit_run(struct runner *r, mr_job *job) {
-    uint64_t began_ns = monotonic_ns();
+    uint64_t began_ns = monotonic_ns(), now_ns = began_ns;
     uint32_t ran = 0;
     atomic_store_explicit(&r->visits, true, memory_order_relaxed);
     if (job->next) {
@@ -142,8 +142,9 @@ mr_job *visit_run(struct runner *r, mr_job *job) {
     if (is_sole(r) || atomic_load_explicit(&r->held, memory_order_relaxed))
         visits_watch(r->worker);
     for (; job; job = next_held(r), ran++)
-        runner_run_one(r, job);
-    r->count = count_after(visit_count(r), ran, monotonic_ns() - began_ns);
+        now_ns = runner_run_one(r, job, now_ns);
+    now_ns = now_ns ? now_ns : monotonic_ns();
+    r->count = count_after(visit_count(r), ran, now_ns - began_ns);
     if (r->count >= SOLE_COUNT)
         sole_begins(r);
     else
