@@ -171,7 +171,8 @@ int local_begin(struct local_shard *);
 int local_enter(struct local_shard *);
 // Ends the turn, wakes the threads it has answers for, and unlocks. Returns what must be durable.
 uint64_t local_end(struct local_shard *);
-void local_end_keep(struct local_shard *); // the same, still holding the lock
+void local_end_keep(struct local_shard *);        // the same, still holding the lock
+uint64_t local_end_to_wait(struct local_shard *); // the same; local_wait_durable has to follow
 
 // In a turn: plain pushes to this stage may go to the inbox, while there is room for them.
 void local_accept_stage(struct local_shard *, mr_bytes stage);

@@ -246,11 +246,17 @@ static int settle_failure(struct local_shard *s, struct mr_job *job, int err) {
     return error_set(err, "%s", why);
 }
 
+static int finish_turn(struct local_shard *s, int err, unsigned how) {
+    if (how & FINISH_WAIT)
+        return local_end_durable(s, err);
+    local_end(s);
+    return err;
+}
+
 static int end_job_turn(struct local_shard *s, struct mr_job *job, int err, unsigned how) {
     err = settle_failure(s, job, err);
     job_drop(s, job, how);
-    uint64_t at = local_end(s);
-    return how & FINISH_WAIT ? local_wait_durable(s, at, err) : err;
+    return finish_turn(s, err, how);
 }
 
 static void commit_add_output(struct mr_job *job, struct done *d) {
@@ -283,9 +289,7 @@ int local_done(mr_job *job, unsigned how) {
     struct local_shard *s = local_shard_of_job(job);
     struct done done;
     commit_of(job, &done);
-    int err = commit_in_turn(s, job, &done, local_enter(s), how);
-    uint64_t at = local_end(s);
-    return how & FINISH_WAIT ? local_wait_durable(s, at, err) : err;
+    return finish_turn(s, commit_in_turn(s, job, &done, local_enter(s), how), how);
 }
 
 int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {

@@ -79,7 +79,7 @@ static int push_turn(struct local_shard *s, const struct push *push, int64_t roo
     err = push_now(s, push, out);
     if (err >= 0 && push_is_plain(push))
         local_accept_stage(s, push->stage);
-    *out_at = local_end(s);
+    *out_at = err < 0 || push->caller ? local_end(s) : local_end_to_wait(s);
     return err;
 }
 

@@ -154,8 +154,10 @@ static int take_finish(struct local_taker *t, int err, mr_job **out) {
     struct local_shard *s = t->puller->shard;
     if (t->free_jobs)
         taker_finish(s, t);
-    uint64_t at = local_end(s);
-    return err < 0 ? err : hand_out(s, at, t->taken, out);
+    if (err >= 0)
+        return hand_out(s, local_end_to_wait(s), t->taken, out);
+    local_end(s);
+    return err;
 }
 
 int take_now(struct shard_puller *p, const struct pull *pull, mr_job **out) {

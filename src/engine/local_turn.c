@@ -176,12 +176,12 @@ static bool thread_is_wanted(struct local_shard *s) {
             log_wants_cleaning(s) || push_inbox_has_rest(&s->inbox));
 }
 
-void local_end_keep(struct local_shard *s) {
+static void local_end_turn(struct local_shard *s, enum flush_by by) {
     if (!list_empty(&s->empties) && !push_inbox_is_empty(&s->inbox))
         deliver_pushes(s); // no stage is empty while one of its jobs is in the inbox
     if (s->in_memory)
         renew_permits(s);
-    s->position = shard_end(s->shard);
+    s->position = shard_end_by(s->shard, by);
     if (!list_empty(&s->empties))
         local_check_empties(s);
     if (!list_empty(&s->notified))
@@ -194,11 +194,23 @@ void local_end_keep(struct local_shard *s) {
         local_wake_thread(s);
 }
 
-uint64_t local_end(struct local_shard *s) {
-    local_end_keep(s);
+void local_end_keep(struct local_shard *s) {
+    local_end_turn(s, FLUSH_BY_WRITER);
+}
+
+static uint64_t local_end_by(struct local_shard *s, enum flush_by by) {
+    local_end_turn(s, by);
     uint64_t at = s->position;
     pthread_mutex_unlock(&s->lock);
     return at;
+}
+
+uint64_t local_end(struct local_shard *s) {
+    return local_end_by(s, FLUSH_BY_WRITER);
+}
+
+uint64_t local_end_to_wait(struct local_shard *s) {
+    return local_end_by(s, FLUSH_BY_WAITER);
 }
 
 int local_wait_durable(struct local_shard *s, uint64_t at, int err) {
@@ -213,7 +225,7 @@ int local_wait_durable(struct local_shard *s, uint64_t at, int err) {
 }
 
 int local_end_durable(struct local_shard *s, int err) {
-    return local_wait_durable(s, local_end(s), err);
+    return local_wait_durable(s, local_end_to_wait(s), err);
 }
 
 // ---- Waits ------------------------------------------------------------------------------------

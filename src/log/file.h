@@ -1,5 +1,5 @@
-// File log: segments in a directory, one owner that appends, one writer thread that makes it
-// durable.
+// File log: segments in a directory, one owner that appends, one writer that makes it durable: a
+// thread of its own, or one that would have to wait for it.
 //
 //     owner ──► batches [being written][gathering] ──► writer ──► segment files
 //                    │                                   │
@@ -20,6 +20,20 @@
 //     0                                3/4     capacity       pushes get MR_EFULL at once
 //
 // The writer retries to make a spare after a trim and once a second.
+//
+// Which thread writes. To wake the writer, and to sleep until it has synced, costs more than a
+// small write. So while the writer sleeps, a thread that would only wait for it writes and syncs
+// the batch itself (writer_replace), under `always`:
+//
+//   - One that waits for its entries (log_wait), if in the last LONE_SYNCS syncs no two threads
+//     waited for different ones. Otherwise the writer is faster: it is awake when a sync ends, and
+//     what was collected meanwhile is one batch.
+//   - One that must not wait for long (FLUSH_BY_CALLER: a loop with a single client), while the
+//     last QUICK_SYNCS writes and syncs, whichever thread made them, took at most QUICK_US each. So
+//     a disk that becomes slow delays it once.
+//
+// Only one thread does the writer's work at a time. New segments, spares, trims and the end remain
+// the writer's.
 //
 // A new store is small: the file of its first segment has LOG_FIRST_SEGMENT bytes, and each one
 // after it twice as many as the last, up to the segment size. Positions do not depend on that. A
@@ -50,7 +64,11 @@ enum {
     RECENT_MERGED = 512 << 10, // at most so many bytes are moved into a batch that has room
     OPEN_SEGMENTS = 64,        // approximate number of descriptors kept open for reading
     FULL_RETRY_MS = 1000,
-    WINDOWS = 4,             // sequential reads that are followed at once …
+    QUICK_US = 1000,         // a write or sync that takes longer is slow
+    QUICK_SYNCS = 16,        // after so many that were not, the next one should be quick, too …
+    QUICK_BYTES = 128 << 10, // … if it has at most so many bytes
+    LONE_SYNCS = 16, // after so many that one thread waited for, the next one should be, too
+    WINDOWS = 4,     // sequential reads that are followed at once …
     WINDOW_SIZE = 256 << 10, // … and bytes read ahead for each
 };
 
@@ -122,6 +140,12 @@ struct file_log {
     char spare_reason[128];  // why it failed
     uint64_t bytes;
     bool full, closing;
+    bool awake;                     // the writer's thread works, or is about to
+    bool replaced;                  // another thread does its work
+    uint32_t waiting;               // threads that wait until an entry is durable …
+    uint64_t waits_for;             // … and the entry of the last one
+    uint32_t lone_syncs;            // so many syncs in a row were for one entry that was waited for
+    uint32_t quick_syncs;           // so many writes and syncs in a row were quick
     struct window windows[WINDOWS]; // a taken window belongs to its reader, except for `taken`
     uint64_t window_uses;
     char stopped[sizeof(((struct log_state *)0)->stopped)];
@@ -158,6 +182,10 @@ bool writer_step(struct file_log *);
 
 // Waits until the writer has done something; without a writer thread, does a piece of work itself.
 void writer_await(struct file_log *);
+
+// Writes and syncs the first batch instead of the writer's thread. False: the writer is at work, or
+// the batch needs a new segment, or no sync is promised.
+bool writer_replace(struct file_log *);
 
 // Signals the writer that there is work.
 void writer_wake(struct file_log *);

@@ -3,6 +3,8 @@
 //
 //     sync ─► write a batch ─► trim ─► make the spare ─► sleep
 //
+// A thread that waits may write and sync a batch instead (file.h).
+//
 // Under `always` a written batch is synced before the next is taken. A failed write or sync is
 // final: the page cache may have dropped data that the disk does not have, so nothing is retried.
 #include "base/clock.h"
@@ -159,10 +161,15 @@ static void index_switch(struct file_log *l, struct segment *sealed) {
 static void synced_advance(struct file_log *l, struct segment *s, uint64_t upto) {
     l->synced = upto;
     l->sync_at_ms = 0;
+    l->lone_syncs++;
     if (segment_of(l, upto) != s->number)
         index_switch(l, s);
     durable_advance(l);
     log_notify(&l->options, &l->lock, &l->done);
+}
+
+static void note_quickness(struct file_log *l, uint64_t began_us) {
+    l->quick_syncs = monotonic_us() - began_us <= QUICK_US ? l->quick_syncs + 1 : 0;
 }
 
 static void writer_write(struct file_log *l) {
@@ -172,9 +179,11 @@ static void writer_write(struct file_log *l) {
     b->closed = true;
     pthread_mutex_unlock(&l->lock);
     bool synced = false;
+    uint64_t began_us = monotonic_us();
     int err = batch_write(l, b, s, next, &synced);
     struct log_batch *copied = err < 0 ? NULL : recent_copy(l, b);
     pthread_mutex_lock(&l->lock);
+    note_quickness(l, began_us);
     if (err < 0) {
         writer_stop(l);
         return;
@@ -198,8 +207,10 @@ static void writer_sync(struct file_log *l) {
     struct segment *s = ring_at(&l->segments, segment_of(l, l->synced));
     uint64_t upto = l->written;
     pthread_mutex_unlock(&l->lock);
+    uint64_t began_us = monotonic_us();
     int err = l->disk->sync(l->disk, s->fd);
     pthread_mutex_lock(&l->lock);
+    note_quickness(l, began_us);
     if (err < 0 && !MUTANT(failed_sync_ignored)) {
         char path[LOG_PATH];
         segment_path(path, l->dir, s->number, "seg");
@@ -288,8 +299,32 @@ bool writer_step(struct file_log *l) {
 }
 
 void writer_wake(struct file_log *l) {
-    if (l->threaded)
-        pthread_cond_signal(&l->work);
+    if (!l->threaded || l->awake || l->replaced)
+        return;
+    l->awake = true;
+    pthread_cond_signal(&l->work);
+}
+
+static bool work_is_due(const struct file_log *l) {
+    return sync_due(l) || batch_due(l) || trim_due(l) || spare_due(l) || l->closing;
+}
+
+// Only one that needs no new segment.
+static bool batch_is_simple(const struct file_log *l) {
+    return batch_due(l) && !l->first->closed && l->options.sync == LOG_SYNC_ALWAYS;
+}
+
+bool writer_replace(struct file_log *l) {
+    if (!l->threaded || l->awake || l->replaced || l->stopped[0] || !batch_is_simple(l))
+        return false;
+    l->replaced = true;
+    writer_write(l);
+    if (!l->stopped[0] && sync_due(l))
+        writer_sync(l);
+    l->replaced = false;
+    if (work_is_due(l))
+        writer_wake(l);
+    return true;
 }
 
 void writer_await(struct file_log *l) {
@@ -311,11 +346,9 @@ static uint64_t writer_deadline(const struct file_log *l) {
 
 static void writer_sleep(struct file_log *l) {
     uint64_t at_ms = l->stopped[0] ? 0 : writer_deadline(l);
-    if (!at_ms) {
-        pthread_cond_wait(&l->work, &l->lock);
-        return;
-    }
-    cond_wait_until(&l->work, &l->lock, at_ms);
+    l->awake = false;
+    cond_wait_until(&l->work, &l->lock, at_ms ? at_ms : UINT64_MAX);
+    l->awake = true;
     if (l->spare_failed && monotonic_ms() >= l->spare_retry_ms)
         l->spare_failed = false;
 }
@@ -323,10 +356,11 @@ static void writer_sleep(struct file_log *l) {
 void *writer_main(void *log) {
     struct file_log *l = log;
     pthread_mutex_lock(&l->lock);
+    l->awake = true;
     for (;;) {
-        if (writer_step(l))
+        if (!l->replaced && writer_step(l))
             continue;
-        if (l->closing)
+        if (l->closing && !l->replaced)
             break;
         writer_sleep(l);
     }

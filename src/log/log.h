@@ -63,10 +63,18 @@ struct log_state {
     uint64_t epoch;            // of a stream: how often it was claimed, this owner last; else 0
 };
 
+// Which thread writes and syncs the collected entries.
+enum flush_by {
+    FLUSH_BY_WRITER,
+    FLUSH_BY_WAITER, // a thread that calls log_wait for the last entry: the caller does that next
+    FLUSH_BY_CALLER, // the caller, if it is likely to be quick
+};
+
 struct log_impl {
     int (*replay)(struct log *, log_each *, void *arg);
     int (*append)(struct log *, const struct entry *, size_t count, enum room, uint64_t *out_at);
     void (*flush)(struct log *, bool now);
+    void (*flush_by)(struct log *, enum flush_by); // NULL: the writer does
     int (*wait)(struct log *, uint64_t at);
     int (*read)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
     int (*read_now)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
@@ -100,6 +108,16 @@ static inline int log_append(struct log *l, const struct entry *e, size_t count,
 // syncs them; with the others when they are due, or at once if `now`. Owner only.
 static inline void log_flush(struct log *l, bool now) {
     l->impl->flush(l, now);
+}
+
+// log_flush for a caller that needs no other thread: with FLUSH_BY_WAITER log_wait has to follow;
+// with FLUSH_BY_CALLER the entries may be durable afterwards. The log may choose the writer all the
+// same: file.h says when. Owner only.
+static inline void log_flush_by(struct log *l, enum flush_by by) {
+    if (l->impl->flush_by)
+        l->impl->flush_by(l, by);
+    else
+        l->impl->flush(l, false);
 }
 
 // Waits until the entry at `at` and all before it are as durable as the sync policy promises;
@@ -228,7 +246,8 @@ struct log_options {
     bool inline_writer;      // no thread: log_flush writes and syncs by itself
     bool read_only;          // to examine a store: takes no lock, writes nothing
     const struct disk *disk; // NULL: the real one
-    // Called by the log's thread after each sync, after a stop, and when a scan can be repeated.
+    // Called by the thread that has synced, after each sync, after a stop, and when a scan can be
+    // repeated.
     void (*on_durable)(void *arg);
     void *arg;
     // log_open returns this log instead, which then owns the opened one: a seam for tests.

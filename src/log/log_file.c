@@ -287,9 +287,10 @@ static int file_log_append(struct log *base, const struct entry *entries, size_t
 static void writer_run(struct file_log *l) {
     while (!l->threaded && writer_step(l))
         ;
-    bool threaded = l->threaded;
+    bool wakes = l->threaded && !l->awake && !l->replaced;
+    l->awake = l->awake || wakes;
     pthread_mutex_unlock(&l->lock);
-    if (threaded)
+    if (wakes)
         pthread_cond_signal(&l->work);
 }
 
@@ -302,19 +303,43 @@ static void file_log_flush(struct log *base, bool now) {
     writer_run(l);
 }
 
+static void file_log_flush_by(struct log *base, enum flush_by by) {
+    struct file_log *l = (struct file_log *)base;
+    pthread_mutex_lock(&l->lock);
+    l->flush_to = l->tail;
+    bool is_left = l->threaded && by == FLUSH_BY_WAITER && l->lone_syncs >= LONE_SYNCS;
+    bool is_quick = l->quick_syncs >= QUICK_SYNCS && l->pending <= QUICK_BYTES;
+    if (is_left || (by == FLUSH_BY_CALLER && is_quick && writer_replace(l)))
+        pthread_mutex_unlock(&l->lock);
+    else
+        writer_run(l);
+}
+
+// After a request for a sync, data that are only written do not count.
+static bool is_durable(const struct file_log *l, uint64_t at) {
+    return l->durable > at && (at >= l->sync_to || l->synced > at);
+}
+
+static void wait_until_durable(struct file_log *l, uint64_t at) {
+    if (l->waiting++ && l->waits_for != at)
+        l->lone_syncs = 0;
+    l->waits_for = at;
+    while (!l->stopped[0] && !is_durable(l, at))
+        if (l->lone_syncs < LONE_SYNCS || !writer_replace(l))
+            writer_await(l);
+    l->waiting--;
+}
+
 static int file_log_wait(struct log *base, uint64_t at) {
     struct file_log *l = (struct file_log *)base;
     pthread_mutex_lock(&l->lock);
     int err = at < l->tail ? 0 : error_set(MR_EINVAL, "nothing was appended at %" PRIu64, at);
     if (err == 0 && l->flush_to <= at)
         l->flush_to = l->tail;
-    // After a request for a sync, data that are only written do not count.
-    while (err == 0 && (l->durable <= at || (at < l->sync_to && l->synced <= at))) {
-        if (l->stopped[0])
-            err = log_stopped(l);
-        else
-            writer_await(l);
-    }
+    if (err == 0 && !is_durable(l, at))
+        wait_until_durable(l, at);
+    if (err == 0 && !is_durable(l, at))
+        err = log_stopped(l);
     pthread_mutex_unlock(&l->lock);
     return err;
 }
@@ -441,6 +466,7 @@ const struct log_impl file_log_impl = {
     .replay = file_log_replay,
     .append = file_log_append,
     .flush = file_log_flush,
+    .flush_by = file_log_flush_by,
     .wait = file_log_wait,
     .read = file_log_read,
     .read_now = file_log_read_now,

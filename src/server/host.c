@@ -567,13 +567,22 @@ static void clean_parts(struct host *h) {
     }
 }
 
+// Where there is a single client, and what it waits for is in a single log, this thread may wait
+// for the disk (log/file.h): no other client notices.
+static bool may_write(const struct host *h) {
+    const struct list *first = list_first(&h->sessions);
+    return first && first->next == &h->sessions && !list_empty(&h->touched) && !h->loops &&
+           h->end - h->first == 1;
+}
+
 static void end_parts(struct host *h) {
     h->turn++;
     if (!h->stopped)
         clean_parts(h);
+    enum flush_by by = may_write(h) ? FLUSH_BY_CALLER : FLUSH_BY_WRITER;
     for (uint32_t i = h->first; i < h->end; i++) {
         struct part *p = &h->parts[i];
-        note_written(p, h->turn, shard_end(p->shard));
+        note_written(p, h->turn, shard_end_by(p->shard, by));
     }
     fetch_for_shards(h);
 }

@@ -14,6 +14,9 @@
 // host_durable releases those of turns that are durable. What commands do with several shards is in
 // shards.h.
 //
+// host_end waits for the disk only if there is a single client and a single log, and the disk was
+// quick last (log/file.h): no other client notices. Nothing else here waits for one.
+//
 // One thread.
 #ifndef SERVER_HOST_H
 #define SERVER_HOST_H

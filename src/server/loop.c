@@ -32,6 +32,8 @@ bool has_lost_store(const struct loop *v) {
 // were polled.
 void loop_flush(struct loop *v) {
     struct host *h = &v->host;
+    if (atomic_load(&v->news) & NEWS_DURABLE)
+        atomic_fetch_and(&v->news, ~NEWS_DURABLE); // it is looked at now
     host_durable(h);
     if (has_lost_store(v)) {
         stop_without_store(v);
@@ -143,8 +145,6 @@ static void on_timer(uv_timer_t *timer) {
 // Other threads leave a bit in `news`, and wake the loop by its eventfd only if it sleeps: a loop
 // that runs looks before it sleeps. uv_async_send would also wake a loop that runs, and a woken one
 // would spin until the sender is back from its write, for long if it has the sender's core.
-
-enum { NEWS_MESSAGES = 1, NEWS_DURABLE = 2, LOOP_SLEEPS = 4 };
 
 static void loop_wake(struct loop *v, unsigned news) {
     uint64_t one = 1;

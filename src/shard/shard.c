@@ -339,11 +339,17 @@ int shard_begin_with(struct shard *s, void (*deliver)(void *arg), void *arg) {
     return shard_begin_at(s, now_ms);
 }
 
-uint64_t shard_end(struct shard *s) {
-    if (s->appended)
+uint64_t shard_end_by(struct shard *s, enum flush_by by) {
+    if (s->appended && (s->urgent || by == FLUSH_BY_WRITER))
         log_flush(s->log, s->urgent);
+    else if (s->appended)
+        log_flush_by(s->log, by);
     s->appended = s->urgent = false;
     return s->last_at;
+}
+
+uint64_t shard_end(struct shard *s) {
+    return shard_end_by(s, FLUSH_BY_WRITER);
 }
 
 uint64_t shard_last_at(const struct shard *s) {

@@ -88,6 +88,10 @@ uint64_t shard_boot_ms(const struct shard *);
 // log is durable up to the returned position (shard_wait). Never waits.
 uint64_t shard_end(struct shard *);
 
+// The same, but another thread may write instead of the log's (enum flush_by); with FLUSH_BY_CALLER
+// it waits for a disk that was quick last.
+uint64_t shard_end_by(struct shard *, enum flush_by);
+
 // The position of the entry that was appended last.
 uint64_t shard_last_at(const struct shard *);
 

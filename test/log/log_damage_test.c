@@ -22,8 +22,8 @@ static void F17_missing_segment_is_noticed(void **state) {
     stop(f);
     for (uint64_t n = 0; n <= 5; n++) {
         struct fixture d = damaged_copy(f);
-        sim_disk_remove(d.sim, segment_path(n, "seg"));
-        expect_refused(&d, segment_path(n, "seg"));
+        sim_disk_remove(d.sim, path_of_segment(n, "seg"));
+        expect_refused(&d, path_of_segment(n, "seg"));
         sim_disk_destroy(d.sim);
     }
 }
@@ -37,11 +37,11 @@ static void F17_missing_head_is_noticed_after_a_trim(void **state) {
     stop(f);
     while (f->at[first] < 3 * SEGMENT)
         first++;
-    assert_null(sim_disk_file(f->sim, segment_path(2, "seg"), &size));
+    assert_null(sim_disk_file(f->sim, path_of_segment(2, "seg"), &size));
     expect_numbers(f, first, f->next);
     stop(f);
-    sim_disk_remove(f->sim, segment_path(3, "seg"));
-    expect_refused(f, segment_path(3, "seg"));
+    sim_disk_remove(f->sim, path_of_segment(3, "seg"));
+    expect_refused(f, path_of_segment(3, "seg"));
 }
 
 static void F18_empty_or_zeroed_segment_is_refused(void **state) {
@@ -51,7 +51,7 @@ static void F18_empty_or_zeroed_segment_is_refused(void **state) {
     fill(f, 4);
     stop(f);
     for (uint64_t n = 0; n <= 4; n++) {
-        const char *path = segment_path(n, "seg");
+        const char *path = path_of_segment(n, "seg");
         struct fixture d = damaged_copy(f);
         sim_disk_file(d.sim, path, &size);
         blank(&d, path, 0, size);
@@ -61,7 +61,7 @@ static void F18_empty_or_zeroed_segment_is_refused(void **state) {
         sim_disk_destroy(d.sim);
     }
     for (uint64_t n = 0; n < 4; n++) { // only the last may be torn
-        const char *path = segment_path(n, "seg");
+        const char *path = path_of_segment(n, "seg");
         struct fixture d = damaged_copy(f);
         sim_disk_cut(d.sim, path, SEGMENT - 8);
         expect_refused(&d, path);
@@ -82,7 +82,7 @@ static void F20_torn_last_record(void **state) {
     die(f, SIM_KEEP);
     for (uint64_t cut = f->at[1]; cut < end; cut += 8) {
         struct fixture d = damaged_copy(f);
-        sim_disk_cut(d.sim, segment_path(0, "seg"), cut);
+        sim_disk_cut(d.sim, path_of_segment(0, "seg"), cut);
         expect_numbers(&d, 0, 1); // the group is cut whole
         push(&d, 0 + 1, 30);
         stop(&d);
@@ -115,7 +115,7 @@ static void F20_the_torn_rest_does_not_come_back(void **state) {
     push(f, 1, 30);
     log_flush(f->log, false);
     die(f, SIM_KEEP);
-    blank(f, segment_path(0, "seg"), 64, SIM_SECTOR); // the first sector was not written
+    blank(f, path_of_segment(0, "seg"), 64, SIM_SECTOR); // the first sector was not written
     start(f);
     assert_int_equal(look(f->log).tail, f->at[0]);
     f->next = 0;
@@ -133,7 +133,7 @@ static void F21_zero_filled_tail(void **state) {
     push(f, 2, 30);
     log_flush(f->log, true);
     die(f, SIM_KEEP);
-    blank(f, segment_path(0, "seg"), f->at[1], SEGMENT);
+    blank(f, path_of_segment(0, "seg"), f->at[1], SEGMENT);
     expect_numbers(f, 0, 1);
 }
 
@@ -185,10 +185,10 @@ static void F22_bit_flip_in_the_middle_is_refused_and_repaired(void **state) {
         if ((offset - f->at[1]) % 80 > 77) // padding counts for nothing
             continue;
         struct fixture d = damaged_copy(f);
-        flip(&d, segment_path(0, "seg"), offset);
-        expect_refused(&d, segment_path(0, "seg"));
+        flip(&d, path_of_segment(0, "seg"), offset);
+        expect_refused(&d, path_of_segment(0, "seg"));
         expect_repaired(&d, 1, 4);
-        assert_non_null(sim_disk_file(d.sim, segment_path(0, "seg.damaged"), &size));
+        assert_non_null(sim_disk_file(d.sim, path_of_segment(0, "seg.damaged"), &size));
         sim_disk_destroy(d.sim);
     }
 }
@@ -203,7 +203,7 @@ static void F22_damage_in_a_sealed_segment_is_reported_and_repaired(void **state
     while (f->at[number] < SEGMENT)
         number++;
     struct fixture d = damaged_copy(f);
-    flip(&d, segment_path(1, "seg"), f->at[number] % SEGMENT + 32 + SAMPLE_HEAD + 3);
+    flip(&d, path_of_segment(1, "seg"), f->at[number] % SEGMENT + 32 + SAMPLE_HEAD + 3);
     start(&d); // bodies are checked when they are read
     assert_int_equal(sample_read(d.log, f->at[number], number, &right), MR_ECORRUPT);
     assert_non_null(strstr(error_text(), "millrace store repair"));
@@ -248,7 +248,7 @@ static void index_claim(struct fixture *f, const char *path, size_t offset, uint
 // reserved for it.
 static void U9_an_index_of_another_size_than_its_file_is_not_used(void **state) {
     struct fixture *f = *state;
-    const char *path = segment_path(0, "idx");
+    const char *path = path_of_segment(0, "idx");
     uint64_t size;
     enum { SIZE = 32 };
     start(f);
@@ -273,7 +273,7 @@ static void F17_missing_segments_are_repaired(void **state) {
     for (uint64_t n = 0; n <= 5; n++) {
         struct fixture d = damaged_copy(f);
         struct log_repair r;
-        sim_disk_remove(d.sim, segment_path(n, "seg"));
+        sim_disk_remove(d.sim, path_of_segment(n, "seg"));
         assert_int_equal(log_file_repair(dir, d.options.disk, &r), 0);
         assert_int_equal(r.missing, 1);
         assert_int_equal(open_only(&d), 0);
@@ -334,13 +334,13 @@ static void F22_a_repair_on_a_failing_disk_can_be_repeated(void **state) {
     for (int kind = 0; kind < 5; kind++) {
         struct fixture d = damaged_copy(f);
         if (kind == 0)
-            flip(&d, segment_path(1, "seg"), f->at[0] + 70);
+            flip(&d, path_of_segment(1, "seg"), f->at[0] + 70);
         else if (kind == 1)
-            flip(&d, segment_path(2, "seg"), 20);
+            flip(&d, path_of_segment(2, "seg"), 20);
         else if (kind == 2)
-            sim_disk_remove(d.sim, segment_path(2, "seg"));
-        else if (kind == 3 && sim_disk_file(d.sim, segment_path(1, "seg"), &size))
-            blank(&d, segment_path(1, "seg"), 0, size);
+            sim_disk_remove(d.sim, path_of_segment(2, "seg"));
+        else if (kind == 3 && sim_disk_file(d.sim, path_of_segment(1, "seg"), &size))
+            blank(&d, path_of_segment(1, "seg"), 0, size);
         else
             flip(&d, "store/store", 10);
         expect_repair_survives_faults(&d);
@@ -394,9 +394,9 @@ static void F23_every_byte_cut_or_flipped(void **state) {
     stop(f);
     for (uint64_t n = 0; n <= 2; n++)
         for (int cut = 0; cut < 2; cut++)
-            damage_every_byte(f, segment_path(n, "seg"), cut);
-    damage_every_byte(f, segment_path(0, "idx"), false);
-    damage_every_byte(f, segment_path(0, "idx"), true);
+            damage_every_byte(f, path_of_segment(n, "seg"), cut);
+    damage_every_byte(f, path_of_segment(0, "idx"), false);
+    damage_every_byte(f, path_of_segment(0, "idx"), true);
     damage_every_byte(f, "store/store", false);
     damage_every_byte(f, "store/store", true);
 }
@@ -411,8 +411,8 @@ static void F23_nothing_is_lost_silently_after_a_clean_end(void **state) {
     stop(f);
     for (uint64_t offset = f->at[0]; offset < end; offset++) {
         struct fixture d = damaged_copy(f);
-        flip(&d, segment_path(0, "seg"), offset);
-        expect_refused(&d, segment_path(0, "seg"));
+        flip(&d, path_of_segment(0, "seg"), offset);
+        expect_refused(&d, path_of_segment(0, "seg"));
         sim_disk_destroy(d.sim);
     }
 }

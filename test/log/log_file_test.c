@@ -52,13 +52,13 @@ static void an_index_is_rebuilt_when_missing_or_wrong(void **state) {
     start(f);
     fill(f, 5);
     stop(f);
-    assert_non_null(sim_disk_file(f->sim, segment_path(1, "idx"), &size));
-    sim_disk_remove(f->sim, segment_path(1, "idx"));
-    flip(f, segment_path(2, "idx"), size / 2);
-    sim_disk_cut(f->sim, segment_path(3, "idx"), size / 3);
+    assert_non_null(sim_disk_file(f->sim, path_of_segment(1, "idx"), &size));
+    sim_disk_remove(f->sim, path_of_segment(1, "idx"));
+    flip(f, path_of_segment(2, "idx"), size / 2);
+    sim_disk_cut(f->sim, path_of_segment(3, "idx"), size / 3);
     expect_numbers(f, 0, f->next);
     for (uint64_t n = 1; n <= 3; n++)
-        assert_non_null(sim_disk_file(f->sim, segment_path(n, "idx"), &size));
+        assert_non_null(sim_disk_file(f->sim, path_of_segment(n, "idx"), &size));
     stop(f);
     expect_numbers(f, 0, f->next);
 }
@@ -221,7 +221,7 @@ static void what_was_just_written_is_read_from_memory(void **state) {
     start(f);
     push(f, 1, 100);
     log_flush(f->log, false);
-    flip(f, segment_path(0, "seg"), f->at[0] + ENTRY_FRAME + 50);
+    flip(f, path_of_segment(0, "seg"), f->at[0] + ENTRY_FRAME + 50);
     for (int i = 0; i < 100; i++) {
         push(f, 1, i % 10 ? 100 : 100000);
         log_flush(f->log, false);
@@ -312,7 +312,7 @@ static uint8_t *written_bytes(struct fixture *f, uint64_t number, uint64_t *out_
         stop(f);
     }
     expect_numbers(f, 0, f->next);
-    uint8_t *bytes = sim_disk_file(f->sim, segment_path(number, "seg"), out_size);
+    uint8_t *bytes = sim_disk_file(f->sim, path_of_segment(number, "seg"), out_size);
     assert_non_null(bytes);
     uint8_t *copy = malloc(*out_size);
     memcpy(copy, bytes, *out_size);
@@ -517,7 +517,7 @@ static void start_small(struct fixture *f) {
 
 // Until the segment with this number is there, with a spare behind it.
 static void fill_upto(struct fixture *f, uint64_t number) {
-    while (!file_size(f, segment_path(number, "seg"))) {
+    while (!file_size(f, path_of_segment(number, "seg"))) {
         push(f, 1, 60);
         log_flush(f->log, true);
     }
@@ -530,7 +530,7 @@ static void files_of_a_new_store_are_small_and_double(void **state) {
     for (uint64_t n = 0; n < 7; n++) {
         uint64_t size = n < 4 ? SEGMENT << n : GROWN;
         fill_upto(f, n);
-        assert_int_equal(file_size(f, segment_path(n, "seg")), size);
+        assert_int_equal(file_size(f, path_of_segment(n, "seg")), size);
         assert_int_equal(look(f->log).last_size, size);
         assert_int_equal(look(f->log).segment_size, GROWN);
         if (n % 2)
@@ -550,7 +550,7 @@ static void a_group_that_is_larger_than_the_spare_makes_it_larger(void **state) 
     log_flush(f->log, true);
     push(f, 3, 2000);
     log_flush(f->log, true);
-    assert_int_equal(file_size(f, segment_path(1, "seg")), 8 * SEGMENT);
+    assert_int_equal(file_size(f, path_of_segment(1, "seg")), 8 * SEGMENT);
     assert_int_equal(try_push(f, 1, GROWN, ROOM_PUSH), MR_ETOOBIG);
     expect_after_power_cut(f, f->next);
 }
@@ -582,8 +582,8 @@ static void F25_files_stay_as_they_are_where_room_is_short(void **state) {
     f->options.max_bytes = 12 * SEGMENT;
     start_small(f);
     fill_upto(f, 3);
-    assert_int_equal(file_size(f, segment_path(2, "seg")), 4 * SEGMENT);
-    assert_int_equal(file_size(f, segment_path(3, "seg")), 4 * SEGMENT);
+    assert_int_equal(file_size(f, path_of_segment(2, "seg")), 4 * SEGMENT);
+    assert_int_equal(file_size(f, path_of_segment(3, "seg")), 4 * SEGMENT);
     assert_true(look(f->log).bytes <= 12 * SEGMENT + 4096); // and indexes
     expect_after_power_cut(f, f->next);
 }

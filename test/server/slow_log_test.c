@@ -396,6 +396,20 @@ static void pushes_wait_for_a_log_that_is_behind(void **state) {
     ask(d, 1, "TAKE t", "[[*\"d\"*]]");
 }
 
+// The thread of a loop waits for the disk only while no other client can notice.
+static void only_for_a_single_client_the_loop_writes(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    hang_up(d, 0);
+    assert_int_equal(plan.writes, 0);
+    push(d, "s b");
+    assert_int_equal(plan.writes, d->host.end - d->host.first == 1);
+    uint64_t writes = plan.writes;
+    connect_client(d, 0);
+    push(d, "s c");
+    assert_int_equal(plan.writes, writes);
+}
+
 #define SLOW(test)                                                                                 \
     { #test, test, slow_setup, slow_teardown, NULL }
 
@@ -416,6 +430,7 @@ int main(void) {
         SLOW(emits_are_sent_when_their_bodies_were_read),
         SLOW(the_cleaner_waits_for_what_it_scans),
         SLOW(pushes_wait_for_a_log_that_is_behind),
+        SLOW(only_for_a_single_client_the_loop_writes),
         SLOW(F50_a_client_may_go_while_something_is_read_for_it),
     };
     const struct CMUnitTest alone[] = {

@@ -113,7 +113,7 @@ static inline void expect_refused(struct fixture *f, const char *file) {
     assert_non_null(strstr(error_text(), "millrace store repair file:store"));
 }
 
-static const char *segment_path(uint64_t number, const char *suffix) {
+static inline const char *path_of_segment(uint64_t number, const char *suffix) {
     static char path[64];
     snprintf(path, sizeof path, "%s/%016llx.%s", dir, (unsigned long long)number, suffix);
     return path;

@@ -35,6 +35,11 @@ static void slow_flush(struct log *l, bool now) {
     log_flush(inner(l), now);
 }
 
+static void slow_flush_by(struct log *l, enum flush_by by) {
+    plan_of(l)->writes += by == FLUSH_BY_CALLER;
+    log_flush_by(inner(l), by);
+}
+
 static int slow_wait(struct log *l, uint64_t at) {
     plan_of(l)->unwanted += plan_of(l)->held;
     return log_wait(inner(l), at);
@@ -89,6 +94,7 @@ static const struct log_impl slow_log_impl = {
     .replay = slow_replay,
     .append = slow_append,
     .flush = slow_flush,
+    .flush_by = slow_flush_by,
     .wait = slow_wait,
     .read = slow_read,
     .read_now = slow_read_now,

@@ -14,6 +14,7 @@ struct slow_plan {
     bool gone;         // the next read finds that the entry was trimmed
     uint64_t unwanted; // reads and waits by the thread of the loop while cold or held
     uint64_t scans;    // that were answered with MR_EAGAIN
+    uint64_t writes;   // that the thread of the loop was willing to wait for
 };
 
 // For log_options.wrap, with a plan as its argument.
