@@ -67,8 +67,12 @@ class LoopBell:
             self._loop.call_soon_threadsafe(self._rung.set)
 
     async def wait(self, seconds: float) -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), seconds)
+        """Not with wait_for, which forgets a cancellation that comes together with a ring."""
+        timer = self._loop.call_later(seconds, self._rung.set)
+        try:
+            await self._rung.wait()
+        finally:
+            timer.cancel()
         self._rung.clear()
 
 
