@@ -159,7 +159,7 @@ refuses_options() { exits 2 $1 --nosuch && complains "no option '--nosuch'"; }
 each_command refuses_options
 ok "every command refuses an unknown option"
 takes_any='^\(work\|schedule\|retry\|drop\|due\|stage\)$'
-takes_none='^\(help\|schedule\|serve\|dev\|state\|bench\|stages\|workers\|epics\|auth list\|cluster status\|dead\|inbox .*\)$'
+takes_none='^\(help\|schedule\|serve\|dev\|state\|bench\|stages\|workers\|epics\|auth list\|cluster status\|dead\|why\|inbox .*\)$'
 is() { echo "$1" | grep -q "$2"; }
 refuses_more() {
     is "$1" "$takes_any" || { exits 2 $1 a b c d && complains "one argument too many\|is missing before"; }
