@@ -32,13 +32,6 @@ static inline void list_append(struct list *l, struct list *node) {
     l->prev = node;
 }
 
-// The node must be in no list.
-static inline void list_prepend(struct list *l, struct list *node) {
-    if (!l->next)
-        list_init(l);
-    list_append(l->next, node);
-}
-
 // Moves all nodes of another list to the end, in their order.
 static inline void list_append_all(struct list *l, struct list *from) {
     if (list_empty(from))

@@ -387,9 +387,6 @@ int core_take_wait(struct core *, const struct take *);
 // Checks the arguments of a take only: 0, or MR_EINVAL.
 int core_take_check(struct core *, const struct take *);
 void core_take_leave(struct core *, struct taker *);
-// While they are held, waiting takes are given nothing. When they are let go they share what has
-// become ready meanwhile, instead of one getting the first job alone.
-void core_hold_takes(struct core *, bool hold);
 
 struct done {
     uint64_t id;

@@ -405,7 +405,6 @@ struct core {
     struct link_end *links;        // by shard
     uint32_t link_count;
     uint32_t first_dirty, last_dirty;
-    bool holds_takes;  // see core_hold_takes
     uint32_t searches; // for cycles
     struct heap timers;
     struct out out;
@@ -871,9 +870,9 @@ uint64_t position_next(struct core *);
 void pushers_notify_room(struct core *, struct stage *); // those that fit now
 void settle_woken(struct core *);
 
-// Serves the waiting takes and pushes of every woken stage, unless they are held.
+// Serves the waiting takes and pushes of every woken stage.
 static inline void settle(struct core *c) {
-    if (c->first_dirty && !c->holds_takes)
+    if (c->first_dirty)
         settle_woken(c);
 }
 

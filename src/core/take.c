@@ -358,14 +358,6 @@ static void serve_spend(struct core *c, uint32_t jobs, uint64_t bytes) {
     c->steps += jobs * STEPS_SERVED + bytes / STEP_BYTES_SERVED;
 }
 
-// The most of a stage that a waiting take may be given: it leaves as many ready channels to each of
-// the takes that wait behind it.
-static uint32_t taker_share(const struct stage *s, const struct taker *t) {
-    uint64_t channels = (s->ready.count + s->taker_count - 1) / s->taker_count;
-    uint64_t jobs = channels * t->batch;
-    return jobs < t->count ? (uint32_t)jobs : t->count;
-}
-
 // Grants jobs to a waiting take, in the order of the stages it named.
 static int taker_give(struct core *c, struct taker *t) {
     struct grant *grants = grants_room(c, t->count);
@@ -379,9 +371,8 @@ static int taker_give(struct core *c, struct taker *t) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < t->entry_count && count < t->count; i++) {
         uint32_t more;
-        struct stage *s = c->stages[t->entries[i].stage];
-        uint32_t share = taker_share(s, t), left = t->count - count;
-        int err = take_start_some(c, s, &w, share < left ? share : left, grants + count, &more);
+        int err = take_start_some(c, c->stages[t->entries[i].stage], &w, t->count - count,
+                                  grants + count, &more);
         if (err < 0)
             break;
         count += more;
@@ -432,11 +423,6 @@ APART void settle_woken(struct core *c) {
         stage_serve(c, s);
         pushers_notify_room(c, s);
     }
-}
-
-void core_hold_takes(struct core *c, bool hold) {
-    c->holds_takes = hold;
-    settle(c);
 }
 
 // ---- The command ------------------------------------------------------------------------------
@@ -493,8 +479,6 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
         return err;
     if ((err = take_stages(c, t, stages)) < 0)
         return err;
-    if (c->first_dirty) // takes that wait are before it
-        settle_woken(c);
     struct take_request w = { .conn = t->conn,
                               .lease_ms = t->lease_ms,
                               .batch = t->batch ? t->batch : 1,

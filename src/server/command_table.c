@@ -95,10 +95,8 @@ const struct command command_table[] = {
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [SLOTS n]",
       "array of jobs: id" GRANT_OTHER_FIELDS(FIELD_LIST),
       "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the "
-      "stages in the order given; one that waits gets what requests that arrive together "
-      "make ready, shared with others that wait; a lease ends after LEASE, unless BEAT "
-      "extends it, and with the connection, unless it is DETACHED (a DETACHED lease, and one "
-      "in a stage with "
+      "stages in the order given; a lease ends after LEASE, unless BEAT extends it, and with "
+      "the connection, unless it is DETACHED (a DETACHED lease, and one in a stage with "
       "overlap never, is kept over a restart of the server); a connection may hold at most "
       "20000 jobs; SLOTS reports how many jobs this worker runs at once, for STAGES, WORKERS "
       "and the page" },

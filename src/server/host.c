@@ -461,13 +461,6 @@ static bool can_deliver(struct host *h) {
     return false;
 }
 
-// What a turn brings is given to waiting takes at its end, so that one which asked for many jobs
-// gets many.
-static void hold_takes(struct host *h, bool hold) {
-    for (uint32_t i = h->first; i < h->end; i++)
-        core_hold_takes(h->parts[i].core, hold);
-}
-
 static void begin_turn(struct host *h) {
     h->messages_delayed = false;
     if (h->clock)
@@ -477,7 +470,6 @@ static void begin_turn(struct host *h) {
         stop_all(h);
         stop_other_loops(h);
     }
-    hold_takes(h, true);
     if (h->watch)
         h->watch(h->watcher, h);
     if (h->max_bytes && !h->stopped)
@@ -611,7 +603,6 @@ void host_end(struct host *h) {
     budget_serve(h);
     do {
         resume_all(h);
-        hold_takes(h, false);
         fail_unreadable(h); // a caller may have waited for them
     } while (!list_empty(&h->resuming));
     end_parts(h);
@@ -726,13 +717,8 @@ static void on_granted(void *owner, struct taker *taker, const struct grant *gra
     struct session *s = session_of(taker->conn);
     shards_take_leave(s, taker);
     router_end_reservation(s);
-    if (!fetch_grants(s, grants, count))
-        return;
-    wait_answered(s);
-    if (list_empty(&s->of_touched))
-        return;
-    list_remove(&s->of_touched); // a grant is sent before the replies to pushes
-    list_prepend(&s->host->touched, &s->of_touched);
+    if (fetch_grants(s, grants, count))
+        wait_answered(s);
 }
 
 static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {

@@ -18,31 +18,6 @@ static void S10_as_many_wake_as_there_is_work(void **state) {
     assert_int_equal(look_stage(t, "s").takers, 1);
 }
 
-// Takes that are held get nothing; then they share what has become ready.
-static void S10_takes_that_were_held_share_the_work(void **state) {
-    struct core_fixture *t = *state;
-    wait_for_many(t, 0, "s", 10);
-    wait_for_many(t, 1, "s", 10);
-    core_hold_takes(t->core, true);
-    push(t, "", "a");
-    push(t, "", "b");
-    push(t, "", "c");
-    expect_events(t, "");
-    core_hold_takes(t->core, false);
-    expect_events(t, "taker 0: a\ntaker 0: b\ntaker 1: c\n");
-}
-
-// A take that comes later gets nothing before those that wait, also while these are held.
-static void S10_no_take_overtakes_one_that_is_held(void **state) {
-    struct core_fixture *t = *state;
-    wait_for_work(t, 0, "s");
-    core_hold_takes(t->core, true);
-    push(t, "", "a");
-    expect_no_work(t);
-    expect_events(t, "taker 0: a\n");
-    core_hold_takes(t->core, false);
-}
-
 static void S10_the_end_of_one_job_wakes_a_take_for_the_next(void **state) {
     struct core_fixture *t = *state;
     push(t, "k", "a");
@@ -925,8 +900,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CORE_TEST(S10_as_many_wake_as_there_is_work),
         CORE_TEST(S10_the_end_of_one_job_wakes_a_take_for_the_next),
-        CORE_TEST(S10_takes_that_were_held_share_the_work),
-        CORE_TEST(S10_no_take_overtakes_one_that_is_held),
         CORE_TEST(S10_a_taker_is_claimed_before_it_is_given_work),
         CORE_TEST(S10_a_cancelled_take_gets_no_job),
         CORE_TEST(A2_below_the_limit_work_starts_at_it_work_queues),

@@ -131,13 +131,6 @@ static void D2_as_many_takers_wake_as_there_is_work(void **state) {
     expect_reply(d, 3, "[[\"#2\" * \"b\" *]]");
     expect_no_reply(d, 4);
     expect_no_reply(d, 5);
-    send_line(d, 0, "TAKE s COUNT 10 WAIT -1");
-    send_bytes(d, 1, text("PUSH s c\r\nPUSH s d\r\nPUSH s e\r\nPUSH s f\r\n")); // one turn
-    expect_reply(d, 4, "[[* \"c\" *]]");
-    expect_reply(d, 5, "[[* \"d\" *]]");
-    expect_reply(d, 0, "[[* \"e\" *] [* \"f\" *]]");
-    for (int i = 0; i < 4; i++)
-        expect_reply(d, 1, "\"*\"");
 }
 
 static void D2_a_wait_ends_when_it_was_to(void **state) {

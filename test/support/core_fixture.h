@@ -184,7 +184,6 @@ size_t take_block(struct core_fixture *, uint32_t batch, struct taken *out);
 void expect_take(struct core_fixture *, const char *body); // takes it and ends it
 void expect_no_work(struct core_fixture *);
 void wait_for_work(struct core_fixture *, int taker, const char *stage);
-void wait_for_many(struct core_fixture *, int taker, const char *stage, uint32_t count);
 int try_done(struct core_fixture *, struct done);
 int done_again(struct core_fixture *, struct taken);
 void done(struct core_fixture *, struct taken);

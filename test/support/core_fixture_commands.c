@@ -239,22 +239,16 @@ void expect_no_work(struct core_fixture *t) {
         fail_msg("%s was there to take", taken.body);
 }
 
-void wait_for_many(struct core_fixture *t, int taker, const char *stage, uint32_t count) {
+void wait_for_work(struct core_fixture *t, int taker, const char *stage) {
     mr_bytes name = mr_str(stage);
     struct grant grant;
-    size_t granted;
+    size_t count;
     t->takers[taker] = (struct taker){ .conn = &t->conns[taker % FIXTURE_CONNS] };
-    struct take take = { .stages = &name,
-                         .stage_count = 1,
-                         .count = count,
-                         .conn = t->takers[taker].conn,
-                         .taker = &t->takers[taker] };
-    assert_int_equal(core_take(t->core, &take, &grant, &granted), MR_EAGAIN);
+    struct take take = {
+        .stages = &name, .stage_count = 1, .conn = t->takers[taker].conn, .taker = &t->takers[taker]
+    };
+    assert_int_equal(core_take(t->core, &take, &grant, &count), MR_EAGAIN);
     check_restart(t);
-}
-
-void wait_for_work(struct core_fixture *t, int taker, const char *stage) {
-    wait_for_many(t, taker, stage, 1);
 }
 
 int try_done(struct core_fixture *t, struct done d) {

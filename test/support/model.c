@@ -577,32 +577,14 @@ static int start_block(struct model *m, const struct command *c, int stage, int 
     return count;
 }
 
-static bool waits_at(const struct model_slot *slot, int stage) {
-    bool waits_here = false;
-    for (int i = 0; slot->waits && i < slot->command.stage_count; i++)
-        waits_here |= slot->command.stages[i] == stage;
-    return waits_here;
-}
-
-// Rule 2: the ready channels of a stage for one of the takes that wait, the others being behind it.
-static int share_of_ready(const struct model *m, int stage) {
-    int takers = 1;
-    for (int t = 0; t < SLOTS; t++)
-        takers += waits_at(&m->takers[t], stage);
-    return (m->stages[stage].ready_count + takers - 1) / takers;
-}
-
 int rule_take(struct model *m, const struct command *c, int taker) {
     int given = 0, count = c->count ? (int)c->count : 1, batch = c->batch ? (int)c->batch : 1;
-    for (int i = 0; i < c->stage_count; i++) {
-        int upto = taker < 0 ? count : given + share_of_ready(m, c->stages[i]) * batch;
-        upto = upto < count ? upto : count;
-        while (given < upto && may_start(m, c->stages[i]) && m->lease_count < MANY) {
-            int most = upto - given < batch ? upto - given : batch;
+    for (int i = 0; i < c->stage_count; i++)
+        while (given < count && may_start(m, c->stages[i]) && m->lease_count < MANY) {
+            int most = count - given < batch ? count - given : batch;
             given += start_block(m, c, c->stages[i], most, taker);
             mark_levels(m);
         }
-    }
     return given;
 }
 
@@ -610,7 +592,10 @@ static int first_taker(const struct model *m, int stage) {
     int first = -1;
     for (int t = 0; t < SLOTS; t++) {
         const struct model_slot *slot = &m->takers[t];
-        if (waits_at(slot, stage) && (first < 0 || slot->arrival < m->takers[first].arrival))
+        bool waits_here = false;
+        for (int i = 0; slot->waits && i < slot->command.stage_count; i++)
+            waits_here |= slot->command.stages[i] == stage;
+        if (waits_here && (first < 0 || slot->arrival < m->takers[first].arrival))
             first = t;
     }
     return first;
