@@ -330,6 +330,7 @@ APART static int taker_wait(struct core *c, const struct take *take, uint32_t *s
     if (t->conn)
         list_append(&t->conn->takers, &t->of_conn);
     for (uint32_t i = 0; i < t->entry_count; i++) {
+        assert(c->stages[stages[i]]->name_size);
         entries[i] = (struct taker_entry){ .taker = t, .stage = stages[i] };
         list_append(&c->stages[stages[i]]->takers, &entries[i].of_stage);
         c->stages[stages[i]]->taker_count++;
@@ -468,6 +469,8 @@ int core_take_check(struct core *c, const struct take *t) {
 APART static int take_nothing(struct core *c, const struct take *t, uint32_t *stages, int err) {
     if (!t->taker)
         return err < 0 ? err : MR_EAGAIN;
+    if (err == 0)
+        err = take_stages(c, t, stages); // again: serving others may have forgotten some
     return err < 0 ? err : taker_wait(c, t, stages);
 }
 
