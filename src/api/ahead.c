@@ -119,19 +119,23 @@ static int keep_block(mr *m, struct mr_job *rest, struct mr_job *out_already) {
     return 0;
 }
 
-static struct mr_job *after_block(struct mr_job *job) {
+// Cuts the chain behind the first block and returns the rest. Jobs of other blocks may end before
+// those of this one, and be jobs of any block then.
+static struct mr_job *cut_block(struct mr_job *job) {
     while (next_in_block(job))
         job = job->next;
-    return job->next;
+    struct mr_job *other = job->next;
+    job->next = NULL;
+    return other;
 }
 
 int ahead_keep(mr *m, mr_job *job) {
-    struct mr_job *rest = next_in_block(job), *other = after_block(job);
+    struct mr_job *rest = next_in_block(job), *other = cut_block(job);
     int err = rest ? keep_block(m, rest, job) : 0;
     if (err < 0)
         release_rest(job);
     for (struct mr_job *first; (first = other) != NULL;) {
-        other = after_block(first);
+        other = cut_block(first);
         if (err < 0 || keep_block(m, first, NULL) < 0)
             release_rest(first);
     }

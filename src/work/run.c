@@ -142,6 +142,8 @@ mr_job *runner_run(struct runner *r, mr_job *job) {
     uint64_t started_ns = worker_now(w);
     for (mr_job *next; job; job = next) {
         next = job->next;
+        if (next && !next->follows)
+            job->next = NULL; // another lease: that job may end first, and be another one then
         bool lost = job->follows && outcome < 0 && !MUTANT(block_goes_on_after_its_loss) &&
                     w->engine->impl->beat(job) < 0;
         if (lost || atomic_load(&w->stopping)) {

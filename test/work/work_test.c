@@ -673,6 +673,34 @@ static void C9_a_job_that_is_kept_again_is_waited_for_again(void **state) {
     must(mr_close(m));
 }
 
+// b was taken together with a, and ends first; what is in its place then belongs to another batch.
+static void C9_the_state_of_a_kept_job_stays_with_its_key(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct later l = { .lock = PTHREAD_MUTEX_INITIALIZER, .came = GATE };
+    mr_worker *w = NULL;
+    push(m, "s", "one", "a");
+    push(m, "s", "two", "b");
+    must(mr_work(m, "s", keep, &l, &(mr_work_options){ .jobs = 2, .batch = 4 }, &w));
+    gate_wait(&l.came, 2);
+    must(mr_done(kept_at(&l, 1)));
+    must(mr_stage_pause(m, "s"));
+    for (int i = 0; i < 4; i++)
+        push(m, "s", "three", "c");
+    must(mr_stage_resume(m, "s"));
+    for (int i = 2; i < 5; i++) {
+        gate_wait(&l.came, i + 1);
+        must(mr_done(kept_at(&l, i)));
+    }
+    gate_wait(&l.came, 6);
+    must(mr_job_set_state(kept_at(&l, 0), mr_str("of one")));
+    must(mr_done(kept_at(&l, 0)));
+    assert_int_equal(mr_job_state(kept_at(&l, 5)).size, 0);
+    must(mr_done(kept_at(&l, 5)));
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
 static int end_it_here(mr_job *job, void *arg) {
     (void)arg;
     must(mr_job_set_result(job, mr_str("by hand")));
@@ -871,6 +899,7 @@ int main(void) {
         cmocka_unit_test(X_a_kept_job_is_ended_by_any_thread_and_counts_as_in_flight),
         cmocka_unit_test(X_kept_jobs_of_a_batch_still_end_in_order),
         cmocka_unit_test(C9_a_job_that_is_kept_again_is_waited_for_again),
+        cmocka_unit_test(C9_the_state_of_a_kept_job_stays_with_its_key),
         cmocka_unit_test(X_a_handler_may_end_its_job_itself),
         cmocka_unit_test(X_handlers_and_callbacks_may_call_anything),
         cmocka_unit_test(X_on_stop_may_end_the_job),
