@@ -209,12 +209,13 @@ func (w *worker) taken(conn *conn, reply any) (err error) {
 				w.beats.Reset(job.lease / 3)
 			}
 		}
-		w.held = append(w.held, jobs...)
-		for n := least(len(w.held), w.level-w.active); n > 0; n-- {
+		w.held, w.looked = append(w.held, jobs...), -1
+		slots := least(len(w.held), w.level-w.active)
+		for n := slots; n > 0; n-- {
 			w.active++
 			go w.slot()
 		}
-		if len(w.held) > w.active {
+		if len(w.held) > slots {
 			w.looks.Reset(lookEvery)
 		}
 	})
@@ -272,11 +273,18 @@ func (w *worker) followLevel() {
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// slot runs jobs while some are held.
+// slot runs jobs while some are held. Another one takes its place if a handler ends its goroutine.
 func (w *worker) slot() {
+	over := false
+	defer func() {
+		if !over {
+			go w.slot()
+		}
+	}()
 	for job := w.next(); job != nil; job = w.next() {
 		w.run(job)
 	}
+	over = true
 }
 
 // next returns the next job for a slot, which ends if there is none.
@@ -303,7 +311,6 @@ func (w *worker) run(job *Job) {
 				string(stack[:least(len(stack), outputMost)]))
 		} else if answer == nil {
 			answer = job.command("FAIL", "the handler has ended its goroutine")
-			go w.slot() // instead of this one
 		}
 		if answer[0] == "FAIL" {
 			w.client.logf("%v failed: %v", job, answer[3])
