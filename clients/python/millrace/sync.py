@@ -83,7 +83,8 @@ class ThreadWire(Wire):
         # A TLS connection must not be written while it is read.
         self._receiving: Any = (self._sending if isinstance(sock, ssl.SSLSocket)
                                 else contextlib.nullcontext())
-        sock.settimeout(None)
+        # Half of a TLS record can be read only with the other half, however long that takes to come.
+        sock.settimeout(SILENCE_SECONDS if isinstance(sock, ssl.SSLSocket) else None)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
                         struct.pack("ll", int(SILENCE_SECONDS), 0))
 
