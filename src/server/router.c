@@ -503,6 +503,8 @@ bool router_must_wait(struct session *s, const mr_bytes *words, uint32_t count) 
     struct destination to = multi_queues(s, c) ? destination_loop(s->host, s->host->loop)
                                                : destination_of(s, c, words, count);
     bool same = to.kind == DESTINATION_LOOP && to.loop == r->shard_loop;
+    if (s->taking && s->host->loops->is_cluster && c && c->scope == SCOPE_STAGES)
+        return true; // one end of a TAKE is noted
     if (same && r->under_way < MOST_UNDER_WAY && r->bytes_under_way < MOST_BYTES_UNDER_WAY)
         return false;
     return true;
