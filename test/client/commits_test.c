@@ -363,12 +363,14 @@ static void stop_once(int fd, int number, void *arg) {
     struct stopping *s = arg;
     char text[1 << 16];
     size_t used = 0;
-    int takes = 0, ends = 0;
+    int takes = 0, ends = 0, unblocks = 0;
     (void)number;
     if (!fake_greet(fd))
         return;
     for (ssize_t size; (size = recv(fd, text + used, sizeof text - used - 1, 0)) > 0;) {
         text[used += (size_t)size] = 0;
+        for (; unblocks < count_text(text, "\r\nUNBLOCK\r\n"); unblocks++)
+            fake_say(fd, ":0\r\n");
         for (; takes < count_text(text, "\r\nTAKE\r\n"); takes++) {
             int before = atomic_fetch_add(&s->takes, 1);
             fake_say(fd, replies[before < 2 ? before : 2]);
