@@ -78,9 +78,11 @@ function unlock(secret) {
   stream.now();
 }
 
+// A form that waits for a token already is kept, with what was typed into it.
 function lock(refused) {
+  const isShown = view?.isLock && store.connection === 'locked' && store.refused === refused;
   change({ connection: 'locked', refused, stages: [], info: {} });
-  show();
+  if (!isShown) show();
 }
 
 // Called for every new connection, because the token or its roles can have changed. If the request fails, no
