@@ -78,7 +78,7 @@ static inline uint32_t map_find(const struct map *m, uint32_t hash, map_equal *e
     return value || !m->old.slots ? value : map_table_find(&m->old, hash, equal, owner, key);
 }
 
-// A search for this hash will come soon.
+// Prefetches the place of this hash.
 static inline void map_expect(const struct map *m, uint32_t hash) {
     __builtin_prefetch(&m->now.slots[map_home(&m->now, hash)]);
 }

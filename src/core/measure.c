@@ -5,7 +5,8 @@ static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
     uint32_t low = 0, high = 1, last = a->used - 1;
     if (at_ms >= a->slots[last].from_ms)
         return last;
-    while (high < last && at_ms >= a->slots[high].from_ms) { // old jobs end first: it is near
+    // Old jobs end first, so it is among the first.
+    while (high < last && at_ms >= a->slots[high].from_ms) {
         low = high;
         high = high * 2 < last ? high * 2 : last;
     }

@@ -30,7 +30,8 @@
 //     what was collected meanwhile is one batch.
 //   - One that must not wait for long (FLUSH_BY_CALLER: a loop with a single client), while the
 //     last QUICK_SYNCS writes and syncs, whichever thread made them, took at most QUICK_US each. So
-//     a disk that becomes slow delays it once.
+//     a disk that becomes slow delays it once. One that hangs stops the loop, signals included,
+//     until it answers: without a disk that client's commands would not be answered, either.
 //
 // Only one thread does the writer's work at a time. New segments, spares, trims and the end remain
 // the writer's.

@@ -391,7 +391,7 @@ static void request_all(struct session *s, uint64_t loops) {
     }
 }
 
-// Its shards answer after that time, if they are somewhere.
+// Reachable shards end the wait by themselves; this ends it for those that are not.
 static uint64_t take_until_ms(const struct session *s, const mr_bytes *words, uint32_t count) {
     const mr_bytes *wait = take_option(words, count, "WAIT");
     uint64_t ms = 0;

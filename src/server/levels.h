@@ -48,8 +48,8 @@ static inline bool levels_exist(const struct levels *l) {
 
 struct client_level *levels_find(const struct levels *, const struct level_key *); // NULL: none
 
-// Makes one that is not there; copies the names, of at most 64 KiB each. NULL: there is no memory.
-// May look at all that there are.
+// Makes one that is not there; copies the names, of fewer than 64 KiB each. NULL: there is no
+// memory. May look at all that there are.
 struct client_level *levels_make(struct levels *, const struct level_key *, uint64_t now_ms);
 
 #endif

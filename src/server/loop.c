@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 enum { OWNED_CHECK_MS = 1000 }; // how often a node checks that it still owns the store
+enum { NEWS_MESSAGES = 1, NEWS_DURABLE = 2, LOOP_SLEEPS = 4 }; // see "Waking"
 
 // ---- Turns ------------------------------------------------------------------------------------
 
@@ -33,7 +34,7 @@ bool has_lost_store(const struct loop *v) {
 void loop_flush(struct loop *v) {
     struct host *h = &v->host;
     if (atomic_load(&v->news) & NEWS_DURABLE)
-        atomic_fetch_and(&v->news, ~NEWS_DURABLE); // it is looked at now
+        atomic_fetch_and(&v->news, ~NEWS_DURABLE); // host_durable looks at it now
     host_durable(h);
     if (has_lost_store(v)) {
         stop_without_store(v);
@@ -140,6 +141,7 @@ static void on_timer(uv_timer_t *timer) {
     v->timer_at_ms = UINT64_MAX;
     receive_messages(v); // there may have been no memory for some
 }
+
 // ---- Waking -----------------------------------------------------------------------------------
 //
 // Other threads leave a bit in `news`, and wake the loop by its eventfd only if it sleeps: a loop
@@ -208,6 +210,7 @@ static void on_check(uv_check_t *check) {
 static void wake_loop(void *loop) {
     loop_wake(loop, NEWS_MESSAGES);
 }
+
 // ---- Reading bodies from disk -----------------------------------------------------------------
 
 static void read_fetch(uv_work_t *work) {
@@ -241,6 +244,7 @@ static int fetch(void *server, struct fetch *f) {
     v->fetching++;
     return 0;
 }
+
 void loop_set_fetch(struct loop *v) {
     host_set_fetch(&v->host, fetch, v);
 }
@@ -304,6 +308,7 @@ static void set_limits(struct loop *v) {
     v->host.clock = monotonic_ms;
     v->host.node = o->node;
 }
+
 void loop_destroy(struct loop *v) {
     if (!v)
         return;

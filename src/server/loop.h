@@ -23,8 +23,6 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-enum { NEWS_MESSAGES = 1, NEWS_DURABLE = 2, LOOP_SLEEPS = 4 };
-
 struct loop {
     struct server *server;
     uint32_t index;

@@ -170,8 +170,8 @@ static void choose_place(struct remote *r) {
 
 static void answer_empty(struct remote *);
 
-// A shard moves while a TAKE asks it for jobs: jobs of other shards do not wait until it is
-// somewhere.
+// A shard moves while a TAKE asks it for jobs: jobs of other shards do not wait until it has an
+// owner again.
 static bool skip_moving_shard(struct remote *r) {
     bool ready = place_is_ready(r->loops, r->shard_loop);
     if (!r->loops->is_cluster || r->is_made || !gather_does_without(r->client, ready))

@@ -51,6 +51,7 @@ static void reload_files(void *arg) {
         server->options.on_reload(server->options.arg);
     turn_end(v);
 }
+
 // ---- Loading the store ------------------------------------------------------------------------
 
 void server_group_options(struct server *server, struct loop *v, struct group_options *out) {
@@ -122,6 +123,7 @@ static void on_loaded(uv_work_t *work, int status) {
     host_begin(&v->host); // emits may have to be sent to other shards
     turn_end(v);
 }
+
 // ---- Starting ---------------------------------------------------------------------------------
 
 static void end_turn(void *loop) {
@@ -193,6 +195,7 @@ static int create_loops(struct server *server) {
         err = auth_copy(auth, &server->loop[i]->host.auth);
     return err;
 }
+
 // ---- Running ----------------------------------------------------------------------------------
 
 static int loop_start_threads(struct server *server) {
