@@ -21,7 +21,7 @@ int fallocate(int fd, int mode, off_t from, off_t size) {
     return -1;
 }
 
-enum { LARGE = 16 << 10, SMALL = 1 << 10, HOUR_MS = 3600000 };
+enum { LARGE = 16 << 10, SMALL = 1 << 10, HOUR_MS = 3600000, LEASE_MS = 3000 };
 
 static mr_job *take_ballast(mr *m) {
     mr_job *job = NULL;
@@ -163,7 +163,9 @@ static mr_worker *begin_refusals(struct refusals *r, mr *m, int way, int64_t lea
     return w;
 }
 
-// The worker's only thread goes on to the other key, whose lease is kept meanwhile.
+// The worker's only thread goes on to the other key, whose lease is kept meanwhile. The lease is so
+// long that beats keep it on a busy machine, too, and so short that the test need not wait for the
+// end of the first job's for long.
 static void C9_a_worker_begins_no_job_behind_one_that_could_not_be_ended(void **state) {
     (void)state;
     struct store s = store_make();
@@ -171,7 +173,7 @@ static void C9_a_worker_begins_no_job_behind_one_that_could_not_be_ended(void **
     mr_worker *workers[WAYS];
     mr *m = open_full(&s);
     for (int way = 0; way < WAYS; way++)
-        workers[way] = begin_refusals(&r[way], m, way, 50);
+        workers[way] = begin_refusals(&r[way], m, way, LEASE_MS);
     make_room(m);
     for (int way = 0; way < WAYS; way++) {
         gate_pass(&r[way].goes_on);
