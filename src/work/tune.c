@@ -1,16 +1,12 @@
 // The tuner in its worker: fed by the threads, one at a time; its level is read without a lock.
 #include "base/clock.h"
 #include "work/idle.h"
+#include "work/neighbours.h"
 #include "work/state.h"
 
 #include <unistd.h>
 
 enum { LOOKS = 2 }; // at the machine, in a row, that have to find it idle
-
-// Workers of this process that tune themselves, and what they have completed while there were
-// several: they share a machine, and each tuner is told what the others complete.
-static _Atomic uint32_t tuned_workers;
-static _Atomic uint64_t tuned_completed;
 
 static uint32_t processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -32,12 +28,12 @@ void worker_tune(struct worker *w) {
     if (!w->options.is_idle)
         w->options.is_idle = machine_is_idle;
     if (o->kind != TUNER_FIXED)
-        atomic_fetch_add(&tuned_workers, 1);
+        neighbours_join();
 }
 
 void worker_untune(struct worker *w) {
     if (w->tuner.options.kind != TUNER_FIXED)
-        atomic_fetch_sub(&tuned_workers, 1);
+        neighbours_leave();
 }
 
 uint32_t worker_level(const struct worker *w) {
@@ -52,13 +48,10 @@ void worker_limit(struct worker *w, uint32_t threads) {
 
 // Counts a completion for the other tuners, and theirs for this one.
 static void worker_meet_others(struct worker *w, struct tuner_event *e) {
-    uint32_t workers = atomic_load_explicit(&tuned_workers, memory_order_relaxed);
-    if (workers < 2 || e->kind != TUNER_COMPLETED)
-        return;
-    w->tuned_completed++;
-    e->others = workers - 1;
-    e->others_completed = atomic_fetch_add_explicit(&tuned_completed, 1, memory_order_relaxed) + 1;
-    e->others_completed -= w->tuned_completed;
+    uint64_t completed;
+    e->others = e->kind == TUNER_COMPLETED ? neighbours_count(e->now_ns / 1000000, &completed) : 0;
+    if (e->others > 0)
+        e->others_completed = completed - ++w->tuned_completed;
 }
 
 static void worker_feed_tuner(struct worker *w, struct tuner_event *e) {

@@ -282,6 +282,7 @@ int __wrap_clock_gettime(clockid_t, struct timespec *);
 ssize_t __wrap_getrandom(void *, size_t, unsigned);
 bool __wrap_machine_is_idle(void);
 long __wrap_sysconf(int);
+int __wrap_shm_open(const char *, int, mode_t);
 
 // The lock itself is the system's: only one thread of the system uses it, so it is free or busy.
 static void lock_wait(pthread_mutex_t *lock) {
@@ -396,6 +397,13 @@ ssize_t __wrap_getrandom(void *to, size_t size, unsigned flags) {
 
 bool __wrap_machine_is_idle(void) {
     return current ? chance(current->program, 2) : __real_machine_is_idle();
+}
+
+// What programs outside of the simulation do must not be seen.
+int __wrap_shm_open(const char *name, int flags, mode_t mode) {
+    (void)name, (void)flags, (void)mode;
+    errno = ENOSYS;
+    return -1;
 }
 
 long __wrap_sysconf(int name) {
