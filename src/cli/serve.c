@@ -308,6 +308,14 @@ static int read_loops(const struct input *in, struct server_options *o) {
     return read_count(in, "--loops", LOOPS_MOST, "it is a number from 1 to 64, or auto", &o->loops);
 }
 
+static int read_poll(const struct input *in, struct server_options *o) {
+    const char *value = serve_option_or(in, "--poll", "on");
+    o->no_polling = strcmp(value, "off") == 0;
+    if (!o->no_polling && strcmp(value, "on") != 0)
+        return input_refuse(in, "--poll", "it is on or off");
+    return 0;
+}
+
 static int read_values(struct input *in, struct serving *s) {
     uint64_t max_body = BODY_MOST;
     int err = read_log(in, s);
@@ -324,6 +332,8 @@ static int read_values(struct input *in, struct serving *s) {
                          &s->options.shards);
     if (err == 0)
         err = read_loops(in, &s->options);
+    if (err == 0)
+        err = read_poll(in, &s->options);
     if (err == 0)
         err = read_sync(in, &s->options);
     if (err == 0)

@@ -15,8 +15,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { OWNED_CHECK_MS = 1000 }; // how often a node checks that it still owns the store
@@ -164,11 +166,40 @@ static void on_wake(uv_poll_t *poll, int status, int events) {
     assert(got == sizeof count || errno == EAGAIN);
 }
 
+static void look_at_preemption(struct loop *v) {
+    struct rusage used;
+    int err = getrusage(RUSAGE_THREAD, &used);
+    assert(err == 0);
+    polling_look(&v->polling, (uint64_t)used.ru_nivcsw, monotonic_ns());
+}
+
+// Returns when a socket is readable or writable, another thread has left news, or it has taken too
+// long. Sockets that libuv has not added to its set yet are missed, which costs nothing but the
+// time.
+static void poll_sockets(struct loop *v) {
+    struct pollfd all = { .fd = uv_backend_fd(&v->uv), .events = POLLIN };
+    while (poll(&all, 1, 0) == 0 && monotonic_ns() - v->sleeps_ns < POLL_NS)
+        continue;
+    if (polling_polled(&v->polling))
+        look_at_preemption(v);
+}
+
 // With news the sockets are polled without waiting.
 static void on_prepare(uv_prepare_t *prepare) {
     struct loop *v = prepare->data;
-    if (atomic_fetch_or(&v->news, LOOP_SLEEPS))
+    if (atomic_fetch_or(&v->news, LOOP_SLEEPS)) {
         plan_idle(v, true);
+    } else if (!v->server->options.no_polling && uv_backend_timeout(&v->uv) != 0) {
+        v->sleeps_ns = monotonic_ns();
+        if (polling_pays(&v->polling, v->sleeps_ns))
+            poll_sockets(v);
+    }
+}
+
+static void note_sleep(struct loop *v) {
+    if (v->sleeps_ns)
+        polling_slept(&v->polling, monotonic_ns() - v->sleeps_ns);
+    v->sleeps_ns = 0;
 }
 
 // Called by the thread of a log; wakes the loop of its shard.
@@ -199,6 +230,7 @@ static void loop_read_news(struct loop *v) {
 
 static void on_check(uv_check_t *check) {
     struct loop *v = check->data;
+    note_sleep(v);
     loop_read_news(v);
     if (uv_is_closing((uv_handle_t *)check))
         return;

@@ -11,6 +11,7 @@
 #include "server/health.h"
 #include "server/listen.h"
 #include "server/node_link.h"
+#include "server/polling.h"
 #include "server/quota.h"
 #include "server/reload.h"
 #include "server/router.h"
@@ -43,6 +44,8 @@ struct loop {
     uv_prepare_t prepare;  // before the loop sleeps
     int wake_fd;           // an eventfd, or -1
     _Atomic unsigned news; // from other threads: see "Waking" in loop.c
+    struct polling polling;
+    uint64_t sleeps_ns; // when it began to; 0: it does not
     struct health health;
     struct list resting;    // connections with input that are not read until later turns
     struct list skipped;    // those without, which the next turn reads first

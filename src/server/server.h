@@ -49,6 +49,7 @@ struct server_options {
     struct store_url store_url;
     uint32_t shards; // 0: as many as the store has, 1 if it is new
     uint32_t loops;  // 0: 1; SERVER_LOOPS_AUTO: as many as there are processors
+    bool no_polling; // loops sleep as soon as nothing is to be done
     enum log_sync sync;
     uint32_t interval_ms;
     uint64_t max_bytes;        // of memory, see host_memory; 0: none

@@ -79,6 +79,7 @@ def a_wrong_value_is_refused_with_its_place():
     refused("listen = 0.0.0.0:0\n", "FILE:1: ", "--insecure")
     refused("store = x\n", "FILE:1: 'x' cannot be store", "file:DIR")
     refused("sync = often\n", "FILE:1: ", "interval:MS")
+    refused("poll = 50us\n", "FILE:1: ", "on or off")
     refused("max-body = lots\n", "FILE:1: ", "64k")
     refused("max-bytes = 0\n", "FILE:1: ", "64k")
     refused("max-clients = 0\n", "FILE:1: ", "from 1 to 1000000")
