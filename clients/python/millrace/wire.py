@@ -74,7 +74,8 @@ def to_bytes(value: Any, what: str = "body") -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     try:
-        return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return value.encode() if isinstance(value, str) else json.dumps(
+            value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise BadBody(f"the {what} cannot be turned into JSON or UTF-8: {error}; give bytes, a "
                       "string, or what json.dumps takes") from None

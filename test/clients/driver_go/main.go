@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -354,7 +355,7 @@ func (d *driver) handle(ctx context.Context, job *millrace.Job) (any, error) {
 		_, err := d.client.Push(ctx, body.Stage, body.Body, nil)
 		return nil, err
 	case "unencodable":
-		return map[string]any{"a": make(chan int)}, nil
+		return map[string]any{"a": math.NaN()}, nil
 	case "hang": // whatever is asked of it
 		<-d.gate(job.ID)
 		d.say(map[string]any{"event": "hung", "id": job.ID})
