@@ -118,6 +118,7 @@ async function scripted(answer) {
         return '$1\r\n7\r\n';
     });
     await assert.rejects(m.push('s', 'x'), millrace.Denied);
+    await assert.rejects(m.run({ grace: 5 }), /no option grace; it has signals/);
     assert.equal(await m.push('s', 'y'), '7');
     assert.equal(await m.push('s', 'z'), '7');
     const [[lost, n], [second, m1], [third, m2]] = pushed.map((words) => words.split(' '));

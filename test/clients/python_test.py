@@ -14,7 +14,7 @@ import threading
 sys.path.append(os.path.join(os.path.dirname(__file__), "../support"))
 LIBRARY = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../clients/python"))
 sys.path.insert(0, LIBRARY)
-from millrace import AsyncMillrace, Cancelled, Full, Millrace, Timeout, Unreachable
+from millrace import AsyncMillrace, BadBody, Cancelled, Full, Millrace, Timeout, Unreachable, Usage
 from millrace import sync
 from millrace.aio import LoopWire
 from millrace.wire import Push, Wire, address_of, encode
@@ -84,6 +84,31 @@ def addresses_are_read_and_bad_ones_refused():
             check("hidden" not in str(error), error)
             continue
         check(False, f"{bad} was taken")
+
+
+@case
+def wrong_options_are_refused_as_they_were_written():
+    m = Millrace("millrace://127.0.0.1:1")
+    worker = lambda **options: m.worker("s", **options)
+    push = lambda **options: m.push("s", "x", **options)
+    for call, options, reason in (
+            (push, {"delay": "5s"}, "delay is a number of seconds, not '5s'"),
+            (push, {"room": "5s"}, "room is a number of seconds, not '5s'"),
+            (push, {"deadline": float("nan")}, "deadline is a number of seconds, not nan"),
+            (push, {"delay": -5}, "delay is a number of seconds from 0 on, not -5"),
+            (push, {"often": 2}, "a push has no option often; it has "
+                                 "key once last delay deadline attempts room meta"),
+            (worker, {"lease": "1m"}, "lease is a number of seconds, not '1m'"),
+            (worker, {"concurrency": 0}, "concurrency is a number from 1 on, or 'auto', not 0"),
+            (worker, {"count": 2}, "a worker has no option count; it has concurrency lease grace")):
+        try:
+            check(False, f"{options} were taken: {call(**options)}")
+        except Usage as error:
+            equal(str(error), reason)
+    try:
+        check(False, m.push("s", {"a": float("nan")}))
+    except BadBody as error:
+        check("JSON" in str(error), error)
 
 
 @case

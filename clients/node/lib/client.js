@@ -27,7 +27,7 @@ function pushWords(options) {
   const words = [];
   for (const name of Object.keys(options)) {
     if (!Object.hasOwn(PUSH_OPTIONS, name)) {
-      throw new Usage(`there is no option ${name}; there are ${Object.keys(PUSH_OPTIONS).join(' ')}`);
+      throw new Usage(`a push has no option ${name}; it has ${Object.keys(PUSH_OPTIONS).join(' ')}`);
     }
     const [word, write] = PUSH_OPTIONS[name];
     if (options[name]) words.push(word, ...(write ? [write(options[name], name)] : []));
@@ -156,8 +156,10 @@ class Millrace {
     return worker;
   }
 
-  /** Works until SIGTERM, Ctrl-C or stop(). Throws what ended a worker before that. */
-  async run({ signals = true } = {}) {
+  /** Works until SIGTERM, Ctrl-C or stop(); a second signal ends the program. Throws what ended a worker before that. */
+  async run({ signals = true, ...rest } = {}) {
+    const [unknown] = Object.keys(rest);
+    if (unknown) throw new Usage(`run() has no option ${unknown}; it has signals`);
     if (!this.#workers.size) throw new Usage('there is no worker: call m.work(stage, handler) first');
     if (this.#runs) throw new Usage('run() is working already: stop() makes it return');
     this.#runs = true;

@@ -37,11 +37,10 @@ PAUSE_LEAST, PAUSE_MOST = 0.05, 2.0
 trace: contextvars.ContextVar[str | None] = contextvars.ContextVar("trace", default=None)
 
 # The options of a push: the word of the protocol, and what turns the value into the next word.
-OPTIONS: dict[str, tuple[str, Callable[[Any], Word]]] = {
-    "key": ("KEY", str), "once": ("ONCE", str), "last": ("LAST", bool),
+OPTIONS: dict[str, tuple[str, Callable[[Any, str], Word] | None]] = {
+    "key": ("KEY", None), "once": ("ONCE", None), "last": ("LAST", None),
     "delay": ("DELAY", milliseconds), "deadline": ("DEADLINE", milliseconds),
-    "attempts": ("ATTEMPTS", int), "room": ("ROOM", milliseconds),
-    "meta": ("META", lambda meta: to_bytes(meta, "metadata")),
+    "attempts": ("ATTEMPTS", None), "room": ("ROOM", milliseconds), "meta": ("META", to_bytes),
 }
 
 
@@ -53,10 +52,11 @@ def push_words(options: dict[str, Any]) -> list[Word]:
         options = {**options, "meta": {"traceparent": parent}}
     for name, value in options.items():
         if name not in OPTIONS:
-            raise TypeError(f"a push has no option {name!r}, but {', '.join(OPTIONS)}")
+            raise Usage(f"a push has no option {name}; it has {' '.join(OPTIONS)}")
         word, convert = OPTIONS[name]
         if value or (name == "meta" and value is not None):
-            words += (word,) if name == "last" else (word, convert(value))
+            words += (word,) if name == "last" else (
+                word, convert(value, name) if convert else value)
     return words
 
 
@@ -200,7 +200,7 @@ class Client:
         until = time.monotonic() + (timeout if timeout >= 0 else FOREVER_SECONDS)
         while True:
             wait = max(0, min(until - time.monotonic(), WAIT_SECONDS))
-            reply = await self._repeat(*words, "WAIT", milliseconds(wait), wait=wait)
+            reply = await self._repeat(*words, "WAIT", round(1000 * wait), wait=wait)
             if over(reply):
                 return reply
             if time.monotonic() >= until:
@@ -333,7 +333,7 @@ class Epic(EpicBase):
 
     async def forget(self, seconds: float) -> None:
         """Drops it so many seconds after its end: at least 1, or 0 to keep it."""
-        await self._ask("FORGET", milliseconds(seconds))
+        await self._ask("FORGET", milliseconds(seconds, "forget"))
 
     async def drop(self) -> None:
         """Removes the epic; its jobs stay."""

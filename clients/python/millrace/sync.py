@@ -24,7 +24,7 @@ from .aio import AsyncMillrace
 from .client import GREETING_SECONDS, Client, Commands, Epic, EpicBase
 from .errors import Usage
 from .wire import CHECK_SECONDS, SILENCE_SECONDS, OnPush, Wire
-from .worker import Job, Worker
+from .worker import Job, Worker, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -192,6 +192,8 @@ class Millrace(Client):
 
     def worker(self, stages: str | list[str], **options: Any) -> Callable[[Handler], Handler]:
         """Registers a handler for run(). Options: concurrency, lease, grace."""
+        check_options(**options)
+
         def register(handler: Handler) -> Handler:
             self._handlers.append((stages, handler, options))
             return handler

@@ -103,8 +103,15 @@ def readable(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def milliseconds(seconds: float) -> int:
-    return -1 if seconds < 0 else round(seconds * 1000)
+def milliseconds(seconds: float, what: str) -> int:
+    """A time of the protocol. Only a wait for room may be negative: for ever."""
+    try:
+        rounded = round(1000 * seconds)
+    except (TypeError, ValueError, OverflowError):
+        raise Usage(f"{what} is a number of seconds, not {seconds!r}") from None
+    if seconds < 0 and what != "room":
+        raise Usage(f"{what} is a number of seconds from 0 on, not {seconds!r}")
+    return -1 if seconds < 0 else rounded
 
 
 # ---- RESP3 ---------------------------------------------------------------------------------------

@@ -140,17 +140,28 @@ class Job:
                            traceback.format_exc()[-4096:])
 
 
+def check_options(concurrency: int | str = "auto", lease: float = 0, grace: float = 30,
+                  **unknown: Any) -> None:
+    """Refuses wrong options of a worker."""
+    for name in unknown:
+        raise Usage(f"a worker has no option {name}; it has concurrency lease grace")
+    if concurrency != "auto" and not (isinstance(concurrency, int) and concurrency > 0):
+        raise Usage(f"concurrency is a number from 1 on, or 'auto', not {concurrency!r}")
+    milliseconds(lease, "lease")
+    milliseconds(grace, "grace")
+
+
 class Worker:
     """Takes jobs of stages and runs a handler for each. `concurrency` is a number, or "auto": what
     the server has learned."""
 
     def __init__(self, client: Client, stages: str | list[str], handler: Callable[..., Any], *,
-                 concurrency: int | str = "auto", lease: float = 0, grace: float = 30) -> None:
-        if concurrency != "auto" and not (isinstance(concurrency, int) and concurrency > 0):
-            raise Usage(f"concurrency={concurrency!r} is neither a number from 1 nor 'auto'")
+                 concurrency: int | str = "auto", lease: float = 0, grace: float = 30,
+                 **unknown: Any) -> None:
+        check_options(concurrency, lease, grace, **unknown)
         self.stages = [stages] if isinstance(stages, str) else list(stages)
         self._client, self._handler, self._grace = client, handler, grace
-        self._lease: list[Word] = ["LEASE", milliseconds(lease)] if lease else []
+        self._lease: list[Word] = ["LEASE", milliseconds(lease, "lease")] if lease else []
         self._auto = concurrency == "auto"
         self.is_async = inspect.iscoroutinefunction(handler)
         self.level: int = 2 if self._auto else int(concurrency)
@@ -265,7 +276,7 @@ class Worker:
                 self._wire = await self._client._dial(self._pushed)
             ahead = min(AHEAD_MOST, int(AHEAD_SECONDS / self._average))
             take = encode_once("TAKE", *self.stages, "COUNT", max(1, self.free) + ahead, "WAIT",
-                               milliseconds(TAKE_SECONDS), "SLOTS", self.level, *self._lease)
+                               int(1000 * TAKE_SECONDS), "SLOTS", self.level, *self._lease)
             await self._wire.exchange([*self._requests(), (take, self._taken)],
                                       TAKE_SECONDS + SILENCE_SECONDS)
             self._pause, answered = 0.0, True
