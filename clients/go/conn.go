@@ -253,7 +253,9 @@ func (l *link) dial(ctx context.Context, node string) (*conn, error) {
 	err = l.client.greet(ctx, c)
 	switch {
 	case err == nil:
-		l.client.logf("millrace: connected to %s", node)
+		if l.client.quietUntil.Swap(0) != 0 {
+			l.client.logf("connected again to %s", node)
+		}
 		return c, nil
 	case ctx.Err() != nil:
 		err = failure(ErrUnreachable, "%s does not answer", node)
@@ -314,10 +316,20 @@ func (l *link) try(ctx context.Context, once func(*conn) (any, error)) (any, err
 		if !mayPass(err) || time.Now().Add(pause).After(until) {
 			return reply, err
 		}
-		l.client.logf("%v; trying again", err)
+		l.client.lost(err)
 		if !sleep(ctx, pause/2+jitter(pause/2)) {
 			return nil, err
 		}
+	}
+}
+
+// lost logs what is tried again: the first error of an outage.
+func (c *Client) lost(err error) {
+	var e *Error
+	now, until := time.Now().UnixNano(), c.quietUntil.Load()
+	if errors.As(err, &e) && now > until &&
+		c.quietUntil.CompareAndSwap(until, now+int64(repeatTime)) {
+		c.logf("%s; trying again", e.Reason)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,8 +48,9 @@ type Client struct {
 	ctx                context.Context // of the connections
 	end                context.CancelFunc
 	main               *link
-	calls              *link      // has no pushes, since refused ones can spoil a connection
-	lanes              chan *link // free connections for commands that wait
+	calls              *link        // has no pushes, since refused ones can spoil a connection
+	lanes              chan *link   // free connections for commands that wait
+	quietUntil         atomic.Int64 // ns of the clock: losses are not logged again before that
 
 	mu      sync.Mutex          // guards what follows
 	sources map[string][]source // by stage: those that no push uses

@@ -166,7 +166,7 @@ func (w *worker) takeAll() error {
 			if !mayPass(err) && !errors.Is(err, ErrFull) {
 				return err
 			}
-			w.client.logf("%v; trying again", err)
+			w.client.lost(err)
 			sleep(w.stop, pauseMost)
 		}
 	}
@@ -367,7 +367,7 @@ func (w *worker) look() {
 		w.commit(conn, false)
 		signal(conn.posted)
 	} else if w.work.Err() == nil {
-		w.client.logf("%v; trying again", err)
+		w.client.lost(err)
 		w.looks.Reset(pauseMost)
 	}
 }

@@ -276,6 +276,23 @@ def K7_no_server_another_server_and_a_wrong_token(language):
         holds("other", driver.fails("Denied", "push", "other", "x"))
 
 
+@case
+def a_server_that_is_away_is_logged_once_and_when_it_is_back(language):
+    server = memory_server()
+    server.kill()
+    driver = Driver(language, server.url)
+    pushes = [driver.begin("push", "s", {"n": n}) for n in range(20)]
+    wait_until(lambda: "trying again" in driver.log(), "a push is tried again")
+    server.start()
+    for push in pushes:
+        push()
+    log = driver.log()
+    holds("cannot connect to " + server.url.split("//")[1], log)
+    holds("connected again to " + server.url.split("//")[1], log)
+    check(log.count("trying again") <= 2, log)  # one attempt may fail just before another one succeeds
+    server.kill()
+
+
 class Fake:
     """A server that answers HELLO with this, and everything else with an error."""
 

@@ -23,6 +23,7 @@ class Links {
   #isClosed = false;
   #failure; // why the last attempt to connect has failed
   #node; // the next one to connect to
+  #quietUntil = 0; // losses are not logged again before that
 
   constructor(address, name, logger) {
     Object.assign(this, { address, name, logger });
@@ -45,7 +46,8 @@ class Links {
       this.#open.add(link);
       try {
         await link.open(this.address, node, this.name);
-        this.logger.debug?.(`connected to ${node.text}`);
+        if (this.#quietUntil) this.logger.warn?.(`connected again to ${node.text}`);
+        this.#quietUntil = 0;
         this.#failure = undefined;
         return link;
       } catch (error) {
@@ -54,6 +56,13 @@ class Links {
         if (!left || !isLoss(error)) throw error;
       }
     }
+  }
+
+  /** Logs what is tried again: the first error of an outage. */
+  lost({ reason }) {
+    if (now() < this.#quietUntil) return;
+    this.#quietUntil = now() + REPEAT_MS;
+    this.logger.warn?.(`${reason}; trying again`);
   }
 
   /** The main connection, if it is open. */
@@ -83,7 +92,7 @@ class Links {
 
   /** What `attempt()` returns, which is called again after each loss of its connection. An error that it throws has
    *  `wasLost` if the outcome of an attempt is unknown. */
-  async repeat(attempt, { limit = REPEAT_MS, stop, log = 'info' } = {}) {
+  async repeat(attempt, { limit = REPEAT_MS, stop } = {}) {
     let wasLost = false;
     let until = now() + limit;
     for (let pause = PAUSE_LEAST_MS; ; pause = Math.min(2 * pause, PAUSE_MOST_MS)) {
@@ -96,7 +105,7 @@ class Links {
         if (!isLoss(error) || error.isLasting || stop?.aborted || this.#isClosed || now() + pause > until) {
           throw wasLost ? Object.assign(error, { wasLost }) : error;
         }
-        this.logger[log]?.(`${error.reason}; trying again`);
+        this.lost(error);
       }
       await sleep(pause * (0.5 + Math.random() / 2));
     }

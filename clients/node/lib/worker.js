@@ -149,7 +149,7 @@ class Worker {
     try {
       await new Promise((resolve, reject) => {
         this.#over = (error) => (error ? reject(error) : resolve());
-        this.#links.repeat(() => this.#connect(), { limit: Infinity, log: 'warn' }).catch(reject);
+        this.#links.repeat(() => this.#connect(), { limit: Infinity }).catch(reject);
       });
     } catch (error) {
       this.#links.logger.warn?.(`the worker of ${this.stages.join(' ')} ends: ${error.message}`);
@@ -219,7 +219,7 @@ class Worker {
       this.#soon();
     } else if (this.#link.isOpen) { // otherwise another one is opened
       if (!isLoss(reply) && !(reply instanceof Full)) return void this.#over(reply);
-      this.#links.logger.warn?.(`${reply.message}; trying again`);
+      this.#links.lost(reply);
       setTimeout(() => this.#soon(), REFUSED_MS);
     }
   }

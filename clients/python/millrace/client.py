@@ -81,6 +81,7 @@ class Client:
         self._main: Wire | None = None
         self._idle: list[Wire] = []
         self._closed = False
+        self._quiet_until = 0.0  # losses are not logged again before that
         self._sources: dict[str, list[tuple[str, int]]] = {}  # names and numbers that were used
 
     async def _shared(self) -> Wire:
@@ -121,8 +122,16 @@ class Client:
             raise Incompatible(f"{where} does not speak the protocol of this library: {error}; "
                                "connect to a Millrace server of version 0.2 or later") from None
         wire.node = host, port
-        self._logger.debug("connected to %s", where)
+        if self._quiet_until:
+            self._logger.warning("connected again to %s", where)
+            self._quiet_until = 0
         return wire
+
+    def _lost(self, error: Exception) -> None:
+        """Logs what is tried again: the first error of an outage."""
+        if time.monotonic() > self._quiet_until:
+            self._quiet_until = time.monotonic() + REPEAT_SECONDS
+            self._logger.warning("%s; trying again", error)
 
     async def _greet(self, wire: Wire) -> None:
         user, secret = self._address.user, self._address.secret
@@ -169,7 +178,7 @@ class Client:
                 if (not is_loss or error.lasting
                         or time.monotonic() + pause > min(give_up, until or give_up)):
                     raise
-                self._logger.info("%s; trying again", error)
+                self._lost(error)
             await self._sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, PAUSE_MOST)
 

@@ -285,7 +285,7 @@ class Worker:
                 self._error = error
                 self.stop()
                 return
-            self._client._logger.warning("%s; trying again", error)
+            self._client._lost(error)
             self._pause = min(max(2 * self._pause, PAUSE_LEAST), PAUSE_MOST)
             await self._client._sleep(0 if self.stopping else self._pause)
         finally:
