@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	neturl "net/url"
 	"os"
@@ -69,7 +70,8 @@ func WithTLS(config *tls.Config) Option { return func(c *Client) { c.tls = confi
 // WithName gives the name that the server shows; it must be unique for each process.
 func WithName(name string) Option { return func(c *Client) { c.name = name } }
 
-// WithLog gives a function for messages, such as log.Printf; without it there are none.
+// WithLog gives a function for messages: lost connections, failed and dead jobs. By default it is
+// log.Printf.
 func WithLog(logf func(string, ...any)) Option { return func(c *Client) { c.logf = logf } }
 
 // Open makes a client. The URL is millrace://host:port with commas between several nodes,
@@ -77,8 +79,7 @@ func WithLog(logf func(string, ...any)) Option { return func(c *Client) { c.logf
 // millrace://127.0.0.1:7411.
 func Open(url string, options ...Option) (*Client, error) {
 	c := &Client{name: fmt.Sprintf("go-%d-%s", os.Getpid(), random(4)), user: "default",
-		logf: func(string, ...any) {}, lanes: make(chan *link, lanesMost),
-		sources: make(map[string][]source)}
+		logf: log.Printf, lanes: make(chan *link, lanesMost), sources: make(map[string][]source)}
 	for _, set := range options {
 		set(c)
 	}

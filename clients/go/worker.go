@@ -17,6 +17,7 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 )
@@ -102,6 +103,9 @@ func (c *Client) Work(ctx context.Context, stages []string, handler Handler,
 	go w.unblock(taking)
 	err := w.takeAll()
 	taken()
+	if err != nil {
+		c.logf("the worker of %s ends: %v", strings.Join(stages, " "), err)
+	}
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
 	}
@@ -235,9 +239,6 @@ func (w *worker) unblock(ctx context.Context) {
 	for ; err == nil; sleep(ctx, unblockEvery) {
 		_, err = via.send(ctx, 0, nil, "CLIENT", "UNBLOCK", conn.session)
 	}
-	if ctx.Err() == nil {
-		w.client.logf("ending a TAKE: %v", err)
-	}
 }
 
 // cancelled ends the contexts of the jobs with these ids.
@@ -258,11 +259,9 @@ func (w *worker) followLevel() {
 	for more := true; more; more = sleep(w.work, levelEvery) {
 		level := int64(0)
 		for _, stage := range w.stages {
-			n, err := as[int64](w.client.do(w.work, 0, "LEVEL", stage))
+			n, _ := as[int64](w.client.do(w.work, 0, "LEVEL", stage)) // 0 after an error
 			if n > level {
 				level = n
-			} else if err != nil && w.work.Err() == nil {
-				w.client.logf("asking for the level: %v", err)
 			}
 		}
 		if level > 0 {
@@ -307,13 +306,11 @@ func (w *worker) run(job *Job) {
 	defer func() {
 		if why := recover(); why != nil {
 			stack := debug.Stack()
-			answer = job.command("FAIL", fmt.Sprint("panic: ", why), "OUTPUT",
+			answer = job.failed("failed", fmt.Sprint("panic: ", why), "OUTPUT",
 				string(stack[:least(len(stack), outputMost)]))
+			w.client.logf("%s", stack)
 		} else if answer == nil {
-			answer = job.command("FAIL", "the handler has ended its goroutine")
-		}
-		if answer[0] == "FAIL" {
-			w.client.logf("%v failed: %v", job, answer[3])
+			answer = job.failed("failed", "the handler has ended its goroutine")
 		}
 		w.change(func() {
 			w.average += (time.Since(began) - w.average) / 8
@@ -418,10 +415,7 @@ func (w *worker) refused(job *Job, err error) {
 		_, err = w.client.do(w.work, 0, job.answer...)
 	}
 	if err != nil && !mayPass(err) && !errors.Is(err, ErrLeaseLost) && job.answer[0] != "FAIL" {
-		_, err = w.client.do(w.work, 0, job.outcome(nil, err)...)
-	}
-	if err != nil {
-		w.client.logf("%v: %v", job, err)
+		_, _ = w.client.do(w.work, 0, job.outcome(nil, err)...)
 	}
 	w.change(func() { delete(w.jobs, job) })
 }
@@ -454,9 +448,7 @@ func (w *worker) beat() {
 	}
 	w.mu.Unlock()
 	if len(words) > 1 {
-		if err := w.extend(w.work, words); err != nil {
-			w.client.logf("extending leases: %v", err)
-		}
+		_ = w.extend(w.work, words) // jobs whose leases are lost are cancelled
 	}
 }
 
@@ -559,11 +551,18 @@ func (j *Job) outcome(result any, err error) []any {
 	case errors.As(err, &later):
 		return j.command("RELEASE", "DELAY", time.Duration(later))
 	case errors.As(err, &final) || errors.Is(err, ErrBadBody):
-		return j.command("FAIL", err.Error(), "NEVER")
+		return j.failed("is dead", err.Error(), "NEVER")
 	case errors.Is(err, j.ctx.Err()): // it was asked to stop
 		return j.command("RELEASE")
 	}
-	return j.command("FAIL", err.Error())
+	return j.failed("failed", err.Error())
+}
+
+// failed logs how it has failed and returns the command.
+func (j *Job) failed(how, reason string, more ...any) []any {
+	reason = strings.TrimPrefix(reason, "millrace: ")
+	j.worker.client.logf("%v %s: %s", j, how, reason)
+	return j.command("FAIL", append([]any{reason}, more...)...)
 }
 
 func (j *Job) command(name string, more ...any) []any {

@@ -319,6 +319,7 @@ def K7_servers_of_another_kind_or_version(language):
         driver = Driver(language, Fake(hello).url)
         holds("version 0.2", driver.fails("Incompatible", "cancel", "1"))
         holds("version 0.2", driver.fails("Incompatible", "work", "s"))
+        holds("the worker of s ends: ", driver.log())
         driver.kill()
     driver = Driver(language, Fake(b"HTTP/1.1 400 Bad Request\r\n").url)
     driver.fails("Unreachable", "level", "s")
@@ -561,14 +562,21 @@ def the_reason_of_a_failure_is_kept(language):
         driver.begin("work", ["s", "text", "json"], concurrency=2)
         holds("half", driver.fails("Dead", "wait", odd))
         holds("no such street", driver.fails("Dead", "wait", job))
-        holds("JSON", driver.fails("Dead", "wait", bad))
+        check(driver.fails("Dead", "wait", bad).startswith("BadBody: "))
         holds("key", driver.fails("Dead", "wait", keyless))
         equal(driver.do("wait", text), "")
         holds("JSON", driver.fails("Dead", "wait", strict))
         equal(driver.do("job", strict)["attempt"], 1)
         driver.fails("Dead", "wait", shown)
+        final = driver.do("push", "s", {"act": "dead", "reason": "no such number"})
+        driver.fails("Dead", "wait", final)
+        log = driver.log()
+        for failed, how in ((job, "failed: "), (keyless, "failed: Usage: "), (bad, "is dead: BadBody: "),
+                            (final, "is dead: no such number")):
+            holds(f"job {failed} of s {how}", log)
+        holds(f"job {strict} of json is dead: BadBody: ", log)
         holds("no such town", json.dumps(driver.do("job", shown)["reasons"]))
-        starts = [driver.next()["body"] for _ in range(7)]
+        starts = [driver.next()["body"] for _ in range(8)]
         check("{no JSON" in starts, starts)
 
 
@@ -821,6 +829,7 @@ def a_commit_that_is_refused_is_a_failed_attempt(language):
         driver.begin("work", "s", concurrency=1)
         job = driver.do("push", "s", {"act": "emit", "stage": "other", "body": {}}, key="k", attempts=1)
         holds("other", driver.fails("Dead", "wait", job, timeout=TIMEOUT_S))
+        holds(f"job {job} of s failed: Denied: ", driver.log())
 
 
 def beats(proxy, job):

@@ -290,11 +290,15 @@ class Worker {
     const { id, token } = job;
     if (error instanceof Snooze) return ['RELEASE', id, token, 'DELAY', Math.ceil(error.ms) || 0];
     if (job.cancelled) return ['RELEASE', id, token];
-    if (error instanceof Dead) return ['FAIL', id, token, error.reason || 'dead', 'NEVER'];
     const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-    if (error instanceof BadBody) return ['FAIL', id, token, text, 'NEVER'];
-    this.#links.logger.warn?.(`job ${id} of ${job.stage} failed: ${text}`);
-    return ['FAIL', id, token, text, 'OUTPUT', String(error?.stack ?? text).slice(-4096)];
+    if (error instanceof Dead || error instanceof BadBody) {
+      const reason = error instanceof Dead ? error.reason || 'dead' : text;
+      this.#links.logger.warn?.(`job ${id} of ${job.stage} is dead: ${reason}`);
+      return ['FAIL', id, token, reason, 'NEVER'];
+    }
+    const stack = String(error?.stack ?? text);
+    this.#links.logger.warn?.(`job ${id} of ${job.stage} failed: ${text}\n${stack}`);
+    return ['FAIL', id, token, text, 'OUTPUT', stack.slice(-4096)];
   }
 
   #end(job, words) {
@@ -335,8 +339,8 @@ class Worker {
     this.#answering--;
     if (!(reply instanceof MillraceError)) return;
     const text = `${reply.name}: ${reply.message}`;
-    this.#links.logger[reply instanceof Usage ? 'warn' : 'info']?.(`job ${job.id} of ${job.stage}: ${text}`);
     const isFault = [Denied, Draining, Full, Usage].some((type) => reply instanceof type); // of the handler
+    this.#links.logger[isFault ? 'warn' : 'info']?.(`job ${job.id} of ${job.stage} failed: ${text}`);
     if (!isFault || words[0] === 'FAIL') return;
     this.#ended.push([job, ['FAIL', job.id, job.token, text]]);
     this.#soon();

@@ -131,13 +131,14 @@ class Job:
             return self.released("DELAY", error.milliseconds)
         if isinstance(error, asyncio.CancelledError):
             return self.released()
-        if isinstance(error, Dead) and not error.remote:
-            return self.failed(str(error) or "dead", "NEVER")
-        if isinstance(error, BadBody):
-            return self.failed(f"BadBody: {error}", "NEVER")
-        self._worker._client._logger.warning("job %s of %s failed: %r", self.id, self.stage, error)
-        return self.failed(f"{type(error).__name__}: {error}", "OUTPUT",
-                           traceback.format_exc()[-4096:])
+        reason, log = f"{type(error).__name__}: {error}", self._worker._client._logger.warning
+        is_dead = isinstance(error, Dead) and not error.remote
+        if is_dead or isinstance(error, BadBody):
+            reason = str(error) or "dead" if is_dead else reason
+            log("job %s of %s is dead: %s", self.id, self.stage, reason)
+            return self.failed(reason, "NEVER")
+        log("job %s of %s failed: %s", self.id, self.stage, reason, exc_info=error)
+        return self.failed(reason, "OUTPUT", traceback.format_exc()[-4096:])
 
 
 def check_options(concurrency: int | str = "auto", lease: float = 0, grace: float = 30,
@@ -282,7 +283,8 @@ class Worker:
             self._pause, answered = 0.0, True
         except Exception as error:
             if not isinstance(error, (Unreachable, Stopped, Full)) or error.lasting:
-                self._error = error
+                self._error, about = error, " ".join(self.stages)
+                self._client._logger.warning("the worker of %s ends: %s", about, error)
                 self.stop()
                 return
             self._client._lost(error)
@@ -353,9 +355,10 @@ class Worker:
             self._bell.ring()
         elif isinstance(reply, MillraceError):
             about = f"job {job.id} of {job.stage}" if job else words[0]
-            self._client._logger.log(logging.WARNING if isinstance(reply, Usage) else logging.INFO,
-                                     "%s: %s: %s", about, type(reply).__name__, reply)
-            if job and isinstance(reply, (Denied, Draining, Full, Usage)) and words[0] != "FAIL":
+            is_fault = isinstance(reply, (Denied, Draining, Full, Usage))  # of the handler
+            self._client._logger.log(logging.WARNING if is_fault else logging.INFO,
+                                     "%s failed: %s: %s", about, type(reply).__name__, reply)
+            if job and is_fault and words[0] != "FAIL":
                 self.answers.append((job, job.failed(f"{type(reply).__name__}: {reply}")))
 
     async def _flush(self) -> None:

@@ -46,7 +46,7 @@ type driver struct {
 }
 
 func main() {
-	options := []millrace.Option{millrace.WithLog(log.Printf)}
+	var options []millrace.Option
 	if path := os.Getenv("MILLRACE_CA"); path != "" {
 		pem, err := os.ReadFile(path)
 		if err != nil {
