@@ -96,8 +96,8 @@ export class Millrace {
     epic(stage: string, name: string): Epic;
     /** Starts a worker. */
     work(stages: string | string[], handler: Handler, options?: WorkOptions): Worker;
-    /** Works until SIGTERM, Ctrl-C or stop(); then what runs is finished. Throws what ended a
-     *  worker before that, such as Denied. */
+    /** Works until SIGTERM, Ctrl-C or stop(); then what runs is finished; a second signal ends the
+     *  program. Throws what ended a worker before that, such as Denied. */
     run(options?: { signals?: boolean }): Promise<void>;
     /** Makes run() finish: from now on nothing is taken. */
     stop(): void;

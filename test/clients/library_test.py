@@ -633,6 +633,36 @@ def K5_a_stop_drains(language):
         check(driver.events.empty())
 
 
+HANGING = {
+    "python": [sys.executable, "-c", """
+import threading
+from millrace import Millrace
+m = Millrace()
+m.worker("s")(lambda job: threading.Event().wait())
+m.run()
+"""],
+    "node": ["node", "-e", """
+const { Millrace } = require('./index.js');
+const m = new Millrace();
+m.work('s', () => new Promise(() => {}));
+m.run();
+"""]}
+
+
+@functools.partial(case, languages=("python", "node"))  # in Go, signals are the program's
+def K5_a_second_signal_ends_a_worker_at_once(language):
+    with memory_server() as server:
+        client = Client(server)
+        job = client.ask("PUSH", "s", "x")
+        worker = Running(*HANGING[language], text=True, cwd=os.path.join(HERE, "../../clients", language),
+                         env=dict(os.environ, MILLRACE_URL=server.url))
+        wait_until(lambda: as_map(client.ask("JOB", job))["status"] == "running", "it runs")
+        worker.signal(signal.SIGINT)
+        wait_until(lambda: "taking no more; what runs may finish (again to end it)" in worker.said(), "it says so")
+        worker.signal(signal.SIGINT)
+        equal(worker.end().code, -signal.SIGINT, worker.end())
+
+
 @case
 def K5_what_outlasts_the_grace_goes_back_uncounted(language):
     with memory_server() as server:

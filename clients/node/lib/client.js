@@ -163,9 +163,14 @@ class Millrace {
     if (!this.#workers.size) throw new Usage('there is no worker: call m.work(stage, handler) first');
     if (this.#runs) throw new Usage('run() is working already: stop() makes it return');
     this.#runs = true;
-    const stop = () => this.stop();
     const caught = signals ? ['SIGTERM', 'SIGINT'] : [];
-    for (const name of caught) process.once(name, stop);
+    const restore = () => caught.forEach((name) => process.off(name, interrupt));
+    const interrupt = () => {
+      restore();
+      this.#links.logger.warn?.('taking no more; what runs may finish (again to end it)');
+      this.stop();
+    };
+    for (const name of caught) process.on(name, interrupt);
     const ends = () => [...this.#workers].map((worker) => worker.done);
     try {
       await Promise.all(ends());
@@ -173,7 +178,7 @@ class Millrace {
       this.stop();
       await Promise.allSettled(ends());
       this.#runs = false;
-      for (const name of caught) process.off(name, stop);
+      restore();
     }
   }
 

@@ -201,16 +201,26 @@ class Millrace(Client):
 
     def run(self, *, signals: bool = True) -> None:
         """Works until SIGTERM, Ctrl-C or stop(): then what runs is finished, and nothing new is
-        taken. Raises what ended a worker before that, such as a wrong token."""
+        taken; a second signal ends the program. Raises what ended a worker before that, such as
+        a wrong token."""
         if not self._handlers:
             raise Usage("there is no handler: write @m.worker(\"stage\") above a function")
         if self._running:
             raise Usage("run() is working already: stop() makes it return")
         self._running, self._stopping = True, False
-        before = {}
+        before: dict[int, Any] = {}
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        def interrupt(*_: Any) -> None:
+            restore()
+            self._logger.warning("taking no more; what runs may finish (again to end it)")
+            self.stop()
         if signals and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                before[number] = signal.signal(number, lambda *_: self.stop())
+                before[number] = signal.signal(number, interrupt)
         try:
             ends: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
             for handler in self._handlers:
@@ -224,8 +234,7 @@ class Millrace(Client):
                 raise error
         finally:
             self._running, self._workers = False, []
-            for number, old in before.items():
-                signal.signal(number, old)
+            restore()
 
     def stop(self) -> None:
         """Makes run() finish, from any thread: from now on nothing is taken."""
