@@ -253,6 +253,9 @@ func errorOf(text string) *Error {
 	case !known:
 		kind = ErrUsage
 	}
+	if code == "NOAUTH" {
+		reason += "; give it with WithToken, in the URL, or in MILLRACE_TOKEN"
+	}
 	return &Error{Kind: kind, Reason: reason}
 }
 

@@ -271,6 +271,7 @@ def K7_no_server_another_server_and_a_wrong_token(language):
     with memory_server("--auth", tokens) as server:
         secret = made.stdout.split()[-1]
         Driver(language, server.url, token="wrong").fails("Denied", "push", "s", "x")
+        holds("MILLRACE_TOKEN", Driver(language, server.url).fails("Denied", "push", "s", "x"))
         driver = Driver(language, server.url.replace("://", f"://ci:{secret}@"))
         driver.do("push", "s", "x")
         holds("other", driver.fails("Denied", "push", "other", "x"))

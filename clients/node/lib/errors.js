@@ -60,7 +60,8 @@ function errorOf(text) {
   const [, code, reason] = /^(\S*) ?(.*)$/s.exec(text);
   if (code === 'ERR' && reason.startsWith('unknown command')) return new Incompatible(reason);
   if (reason.endsWith('connect again')) return new Unreachable(reason); // it accepts no more numbers on this connection
-  return new (Object.hasOwn(BY_CODE, code) ? BY_CODE[code] : Usage)(reason);
+  const advice = code === 'NOAUTH' ? '; give it with the option token, in the URL, or in MILLRACE_TOKEN' : '';
+  return new (Object.hasOwn(BY_CODE, code) ? BY_CODE[code] : Usage)(reason + advice);
 }
 
 /** Whether it is unknown what has become of the command. */

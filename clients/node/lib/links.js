@@ -4,7 +4,7 @@
 
 const { setTimeout: sleep } = require('node:timers/promises');
 const { Connection } = require('./connection.js');
-const { Timeout, Unreachable, isLoss } = require('./errors.js');
+const { MillraceError, Timeout, Unreachable, isLoss } = require('./errors.js');
 
 const REPEAT_MS = 25_000; // a server remembers the numbers of a source for a minute at least
 const SLACK_MS = 5000; // the server reports that time is over before its client gives up
@@ -103,6 +103,7 @@ class Links {
         wasLost ||= isLoss(error);
         if (error.wasAccepted) until = now() + limit; // a call, which may have waited for long
         if (!isLoss(error) || error.isLasting || stop?.aborted || this.#isClosed || now() + pause > until) {
+          if (error instanceof MillraceError) Error.captureStackTrace(error); // of the caller, not of the socket
           throw wasLost ? Object.assign(error, { wasLost }) : error;
         }
         this.lost(error);

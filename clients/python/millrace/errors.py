@@ -105,6 +105,8 @@ def error_of(text: str) -> MillraceError:
     code, _, reason = text.partition(" ")
     unknown = code == "ERR" and reason.startswith("unknown command")
     spoilt = reason.endswith("connect again")  # it accepts no more numbers on this connection
+    if code == "NOAUTH":
+        reason += "; give it with token=, in the URL, or in MILLRACE_TOKEN"
     error = (Incompatible if unknown else Unreachable if spoilt
              else _BY_CODE.get(code, Usage))(reason)
     error.remote = True
