@@ -297,7 +297,7 @@ class Worker {
       return ['FAIL', id, token, reason, 'NEVER'];
     }
     const stack = String(error?.stack ?? text);
-    this.#links.logger.warn?.(`job ${id} of ${job.stage} failed: ${text}\n${stack}`);
+    this.#links.logger.warn?.(`job ${id} of ${job.stage} failed: ${stack}`);
     return ['FAIL', id, token, text, 'OUTPUT', stack.slice(-4096)];
   }
 
