@@ -12,6 +12,7 @@
 #include "cli/interrupts.h"
 #include "cli/output.h"
 #include "cli/values.h"
+#include "work/stops.h"
 
 #include "millrace.h"
 
@@ -34,25 +35,36 @@ struct working {
     struct deliveries *deliveries; // NULL: commands are run
     int signals;
     struct interrupts interrupts;
-    _Atomic uint64_t done, failed;
-    atomic_bool ending;     // everything is to end at once
-    atomic_bool is_missing; // the command
+    _Atomic uint64_t done, failed, stopped; // jobs, attempts, jobs
+    atomic_bool ending;                     // everything is to end at once
+    atomic_bool is_missing;                 // the command
 };
 
 // ---- A job ------------------------------------------------------------------------------------
 
 // Fails the attempt. `printed` bytes of the reason are printed here, without what the command wrote
-// to stderr, which was shown already; 0 for a job that was stopped (cancelled, or its lease is
-// lost).
+// to stderr, which was shown already.
 static int fail(struct working *w, mr_job *job, const char *reason, int printed) {
     char plain[1024];
-    if (printed)
-        complain("work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job),
-                 mr_job_stage(job), mr_job_attempt(job),
-                 text_plain(plain, sizeof plain,
-                            (mr_bytes){ reason, strnlen(reason, (size_t)printed) }));
+    complain(
+        "work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job), mr_job_stage(job),
+        mr_job_attempt(job),
+        text_plain(plain, sizeof plain, (mr_bytes){ reason, strnlen(reason, (size_t)printed) }));
     mr_job_set_reason(job, reason);
     atomic_fetch_add(&w->failed, 1);
+    return FAILED;
+}
+
+// The engine has stopped the job: its deadline has passed, it was cancelled, or its lease is lost.
+// It knows that already, so what is answered here changes nothing. When a server is lost, the
+// leases of all jobs are: that is reported once, not for each of them.
+static int end_stopped(struct working *w, mr_job *job) {
+    char reason[200];
+    stop_describe(job, reason, sizeof reason);
+    if (!stop_is_loss(job))
+        complain("work: job %" PRIu64 " of %s was %s", mr_job_id(job), mr_job_stage(job), reason);
+    mr_job_set_reason(job, reason);
+    atomic_fetch_add(&w->stopped, 1);
     return FAILED;
 }
 
@@ -82,8 +94,8 @@ static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
     const struct exec_result *x = &run->result;
     if (exec_ended_well(x))
         return work_commit(w, job, run);
-    if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
-        return release(job, 0);
+    if (x->end == EXEC_STOPPED)
+        return atomic_load(&w->ending) ? release(job, 0) : end_stopped(w, job);
     if (exec_is_missing(x) && !w->template.varies) {
         if (!atomic_exchange(&w->is_missing, true))
             complain("work: %s", x->reason);
@@ -91,7 +103,7 @@ static int end_job(struct working *w, mr_job *job, struct job_exec *run) {
     }
     char words[LAST_WORDS_MOST];
     mr_job_set_output(job, (mr_bytes){ words, job_exec_last_words(x, words) });
-    return fail(w, job, x->reason, x->end == EXEC_STOPPED ? 0 : exec_how_size(x));
+    return fail(w, job, x->reason, exec_how_size(x));
 }
 
 static int work_run_command(struct working *w, mr_job *job) {
@@ -148,7 +160,7 @@ static int end_delivery(struct working *w, mr_job *job, struct delivery_result *
     case DELIVERY_DEAD:
         return fail_for_good(w, job, r);
     case DELIVERY_STOPPED:
-        return atomic_load(&w->ending) ? release(job, 0) : fail(w, job, r->reason, 0);
+        return atomic_load(&w->ending) ? release(job, 0) : end_stopped(w, job);
     case DELIVERY_FAILED:
         break;
     }
@@ -225,6 +237,15 @@ static void work_drain(struct working *w) {
     }
 }
 
+static void report_counts(const struct working *w) {
+    uint64_t failed = atomic_load(&w->failed), stopped = atomic_load(&w->stopped);
+    char more[40] = "";
+    if (stopped)
+        snprintf(more, sizeof more, ", %" PRIu64 " stopped", stopped);
+    complain("work: %" PRIu64 " done, %" PRIu64 " failed attempt%s%s", atomic_load(&w->done),
+             failed, failed == 1 ? "" : "s", more);
+}
+
 static enum cli_exit work_on(struct working *w) {
     while (!work_is_interrupted(w, LOOK_MS) && !atomic_load(&w->is_missing) &&
            !engine_is_lost(&w->engine))
@@ -242,8 +263,7 @@ static enum cli_exit work_on(struct working *w) {
     work_drain(w);
     if (atomic_load(&w->is_missing))
         return CLI_USAGE;
-    complain("work: %" PRIu64 " done, %" PRIu64 " failed attempts", atomic_load(&w->done),
-             atomic_load(&w->failed));
+    report_counts(w);
     return CLI_INTERRUPTED;
 }
 

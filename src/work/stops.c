@@ -96,11 +96,14 @@ void stops_ring_any(struct stops *s, const mr_job *job) {
     pthread_mutex_unlock(&s->lock);
 }
 
+bool stop_is_loss(const mr_job *job) {
+    return leased_job_stopped(job) == MR_ESTALE;
+}
+
 uint64_t stop_kill_at_ms(const mr_job *job, int64_t grace_ms) {
     uint64_t at_ms = monotonic_ms() + (uint64_t)grace_ms;
     uint64_t lease_ends_ms = job ? job->lease_from_ms + job->lease_ms : UINT64_MAX;
-    bool lost = job && leased_job_stopped(job) == MR_ESTALE;
-    return lost && lease_ends_ms < at_ms ? lease_ends_ms : at_ms;
+    return job && stop_is_loss(job) && lease_ends_ms < at_ms ? lease_ends_ms : at_ms;
 }
 
 void stop_describe(const mr_job *job, char *out, size_t size) {

@@ -42,6 +42,9 @@ void stops_ring_any(struct stops *, const mr_job *job);
 // lost, when that ends at the latest: then another worker may have the job.
 uint64_t stop_kill_at_ms(const mr_job *, int64_t grace_ms);
 
+// Whether the job was stopped because its lease is lost.
+bool stop_is_loss(const mr_job *);
+
 // "stopped: the job was cancelled"
 void stop_describe(const mr_job *, char *out, size_t size);
 

@@ -179,6 +179,27 @@ def _():
         worker.take("toiled")
 
 
+@case("work says why it ends a command whose job is stopped, which is no failed attempt")
+def _():
+    late = ok("push", "stopped", "x", "--deadline", "300ms").strip()
+    process = start("work", "stopped", "--jobs", "1", "--shell", "--", 'read x; [ "$x" = z ] && exit 3; exec sleep 60')
+    ended = mr("await", late, "--wait", "60s")
+    check(ended.code == 124 and b"deadline" in ended.err, ended)
+    cancelled = ok("push", "stopped", "y").strip()
+    failed = ok("push", "stopped", "z", "--attempts", "1").strip()
+    while read("job", cancelled)["status"] != "running":
+        pass
+    ok("cancel", cancelled)
+    equal([read("job", job)["attempt"] for job in (late, cancelled)], [0, 0])
+    fails(1, "exit code 3", "await", failed, "--wait", "60s")
+    process.send_signal(signal.SIGINT)
+    ended = Ended(process)
+    shown = ended.err.decode()
+    check(f"work: job {late} of stopped was stopped: the deadline has passed\n" in shown, ended)
+    check(f"work: job {cancelled} of stopped was stopped: the job was cancelled\n" in shown, ended)
+    check(shown.endswith("work: 0 done, 1 failed attempt, 2 stopped\n"), ended)
+
+
 @case("U13, G11: the end of the stderr of a failed attempt is kept with its reason, and shown once")
 def _():
     job = ok("push", "wordy", "x", "--attempts", "1").strip()

@@ -244,7 +244,7 @@ def a_busy_receiver_gets_the_job_again_when_it_says():
 
 @case
 def K3_a_cancelled_job_ends_its_request():
-    with working("cancelled") as (receiver, _):
+    with working("cancelled") as (receiver, worker):
         job = client.ask("PUSH", "cancelled", "x")
         request = receiver.next()
         equal(client.ask("CANCEL", job), 1)
@@ -252,6 +252,8 @@ def K3_a_cancelled_job_ends_its_request():
         equal(look(job)["status"], "cancelled")
         other = client.ask("PUSH", "cancelled", "y", "DEADLINE", 50)
         wait_status(other, "expired")
+        for stopped, why in (job, "the job was cancelled"), (other, "the deadline has passed"):
+            wait_until(lambda: f"job {stopped} of cancelled was stopped: {why}" in worker.said(), worker.said())
 
 
 @case
