@@ -89,9 +89,12 @@ test('reasons are folded: numbers, ids and hexadecimal digits are, codes of an e
         equal(fold(one), folded);
         equal(fold(other), folded);
     }
-    for (const text of ['exit 1', 'exited with status 127', 'signal 9', 'HTTP 503', 'status: 404', 'defaced'])
+    for (const text of ['exit 1', 'exited with status 127', 'signal 9', 'HTTP 503', 'status: 404', 'defaced', 'not UTF-8', 'no SHA-256.'])
         equal(fold(text), text);
-    equal(fold('x'.repeat(100_000)).length, 200);
+    equal(fold("'utf-8' codec: byte 7"), "'utf-8' codec: byte #");
+    equal(fold('order-4711, host-3:5432, range-1-9'), 'order-#, host-#, range-#-#');
+    equal(fold('x'.repeat(100_000)), `${'x'.repeat(199)}…`);
+    equal(fold('too long '.repeat(100)), `${'too long '.repeat(22)}…`);
     equal(fold(''), '');
     const job = (id, age, text, stage = 's') => ({ id, stage, 'age-ms': age, reasons: text && [{ text }] });
     const groups = groupByReason([
@@ -123,6 +126,7 @@ test('dead letters are grouped by reason; a group is shown, retried and dropped 
     equal(await groups.locator('td:nth-child(2)').allTextContents(), ['3', '2', '1']);
     equal(await groups.nth(0).locator('td:nth-child(1)').textContent(), 'lost packet #');
     await groups.nth(0).filter({ hasText: 'lost packet 100' }).waitFor(); // the example
+    equal(await groups.nth(2).textContent().then((text) => text.split('exit 7').length), 2); // not repeated
     await groups.nth(1).filter({ hasText: '<img src=x' }).waitFor();
     equal(await page.locator('main img').count(), 0);
     await page.shot('dead-groups');

@@ -6,7 +6,7 @@ import { look } from '../calls.js';
 import { button, el, field, fragment, needs, panel, select, setShown, setText } from '../dom.js';
 import { count, counted, duration, short } from '../format.js';
 import { poller } from '../poll.js';
-import { fold, groupByReason, lastReason } from '../reasons.js';
+import { fold, groupByReason, groupText, lastReason } from '../reasons.js';
 import { store } from '../store.js';
 import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
 
@@ -126,16 +126,18 @@ function groupButtons(shown, show, refresh) {
   };
 }
 
-// The newest job of a group, with its reason as it is.
+// The newest job of a group, with its reason as it is unless that is what stands for the group.
 function example() {
   const to = el('a'),
     text = el('span');
   return {
     node: el('span', to, ' ', text),
-    set({ newest }) {
+    set(group) {
+      const { newest } = group;
+      const reason = lastReason(newest);
       setText(to, newest.id);
       to.setAttribute('href', `#/job/${newest.id}`);
-      setText(text, short(lastReason(newest)));
+      setText(text, group.ids.length === 1 || reason === group.reason ? '' : short(reason));
     },
   };
 }
@@ -150,7 +152,7 @@ function groupTable(shown, show, refresh) {
     key: (g) => g.reason,
     empty: '', // the table of jobs says it
     columns: [
-      { head: 'Reason', wide: true, text: (g) => g.reason || '(none)' },
+      { head: 'Reason', wide: true, text: (g) => groupText(g) || '(none)' },
       { head: 'Jobs', number: true, text: (g) => count(g.ids.length) },
       { head: 'Newest', number: true, title: 'Dead for', text: (g) => duration(g.newest['age-ms']) },
       { head: 'Stages', text: stagesText },
