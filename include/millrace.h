@@ -177,7 +177,7 @@ typedef struct mr_push_options {
     mr_bytes key;        // jobs of one key run one after another, in order; empty: on its own
     mr_bytes once;       // a name: two pushes of one (stage, key) with the same name are one job
     int64_t delay_ms;    // joins its channel only then
-    int64_t deadline_ms; // from now; not started by then, it never is; 0: none
+    int64_t deadline_ms; // from now; not done by then, it is stopped and expires; 0: none
     int64_t room_ms;     // how long to wait while a limit is reached; 0: MR_EFULL at once
     uint32_t attempts;   // 0: as the stage says
     uint32_t last;       // 1, with `once`: debounces, see mr_push; not for calls and emits

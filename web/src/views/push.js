@@ -98,7 +98,7 @@ export function pushView(_, query) {
   const attempts = el('input', { type: 'number', min: 1, step: 1, inputmode: 'numeric' });
   const body = el('textarea', { spellcheck: 'false', rows: 6 });
   const delay = time('Delay', 'until it may start');
-  const deadline = time('Deadline', 'not started by then: it expires');
+  const deadline = time('Deadline', 'not done by then: it is stopped and expires');
   const send = needs('push', el('button.primary', { type: 'submit' }, 'Push'));
   const said = el('p', { role: 'status' });
   const hint = workerHint(),
