@@ -917,9 +917,25 @@ def _():
     write("there/step", "#!/bin/sh\nsed s/a/b/\n", True)
     write("there/plan.yaml", "flow: f\nsource: { lines: in.txt }\nsteps: [{ name: s, map: [./step] }]\n"
                              "sink: { file: out.txt }\n")
-    r = flow("--journal", "here", "there/plan.yaml")
+    r = flow("--journal", "here", "--progress", "there/plan.yaml")
     equal((r.code, read("there/out.txt")), (0, "b\n"), r)
+    check("1 line read, 1 written to there/out.txt in " in r.err, r)
     equal(sorted(os.listdir(".")), ["here", "there"])
+
+
+@case("the summary names the sinks, unless they are many")
+def _():
+    write("in.txt", "a\n")
+    sinks = [f"{{ name: s{i}, file: {os.path.join(top, f'out{i}') if i == 1 else f'out{i}'} }}" for i in range(3)]
+    plan(f"flow: f\nsource: {{ lines: in.txt }}\nsink: [{', '.join(sinks)}]\n")
+    r = flow("--progress", "plan.yaml")
+    check(f" written to out0, {top}/out1, out2 in " in r.err, r)
+    plan(f"flow: f\nsource: {{ lines: in.txt }}\nsink: [{', '.join(sinks)}, {{ name: t, stdout: }}]\n")
+    r = flow("--progress", "plan.yaml")
+    equal((r.code, r.out), (0, "a\n"), r)
+    check(" written to 4 sinks in " in r.err, r)
+    plan("flow: f\nsource: { lines: in.txt }\nsink: stdout\n")
+    check(" written to stdout in " in flow("--progress", "plan.yaml").err)
 
 
 @case("another journal, one that is none, and one in use are refused")
@@ -1055,7 +1071,8 @@ def _():
     equal(sorted(re.findall(r"got \w \d", read("got"))), ["got x 1", "got x 2", "got y 3"])
     check(read("got").index("x 1") < read("got").index("x 2"), "of one key in order")
     r.signal(signal.SIGINT)
-    equal(r.end().code, 130)
+    ended = r.end()
+    check(ended.code == 130 and " 3 written to stage done in " in ended.err, ended)
     server.stop()
 
 
@@ -1286,7 +1303,7 @@ def _():
         if not piece:
             break
     equal(r.end().code, 0)
-    check(b"flow simple has finished: 200 lines read, 200 written" in seen, seen)
+    check(re.search(rb"flow simple has finished: 200 lines read, 200 written to \S+ in ", seen), seen)
     os.close(main)
 
 

@@ -35,6 +35,8 @@ static bool enter_folder(struct flow *f, struct input *in) {
     // too.
     struct stat about;
     bool is_file = stat(f->plan->file.path, &about) == 0 && S_ISREG(about.st_mode);
+    const char *last = strrchr(f->plan->file.path, '/');
+    f->folder_size = is_file && last ? (size_t)(last + 1 - f->plan->file.path) : 0;
     const char *folder = is_file ? dirname(copy) : ".";
     if (chdir(folder) == 0) {
         snprintf(room, sizeof room, "%s.journal", f->plan->name);

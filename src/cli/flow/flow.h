@@ -67,6 +67,7 @@ struct flow {
     struct interrupts interrupts;
     bool draws; // its progress
     uint64_t begun_us;
+    size_t folder_size;   // of the flow's file: as much of its path leads to files that it names
     uint64_t before[2];   // lines read and written by earlier runs of the journal
     uint64_t counted_us;  // when they were last kept with those of this run
     atomic_bool ending;   // what runs is being ended …

@@ -82,7 +82,8 @@ static void add_head(struct progress_text *t, const struct flow *f) {
     struct read_so_far r = read_so_far(f);
     double seconds = (double)(monotonic_us() - f->begun_us) / 1e6, rate = (double)r.lines / seconds;
     if (!r.total) {
-        progress_add(t, "%" PRIu64 " lines read  %.0f lines/s", r.lines, rate);
+        progress_add(t, "%" PRIu64 " line%s read  %.0f lines/s", r.lines, r.lines == 1 ? "" : "s",
+                     rate);
         return;
     }
     double share = share_done(f, &r);
@@ -122,6 +123,8 @@ void flow_draw(struct flow *f) {
 
 // ---- The summary ------------------------------------------------------------------------------
 
+enum { SINKS_NAMED = 3 };
+
 struct totals {
     uint64_t read, written, dead, failed;
 };
@@ -147,12 +150,44 @@ void flow_count(struct flow *f) {
         complain("flow: %s", mr_error());
 }
 
+// Where the lines of a sink go, as the person who started the flow would name it.
+static void print_sink(const struct flow *f, const struct flow_node *sink) {
+    char text[LINE_SHOWN];
+    line_shown(text, mr_str(sink->text ? sink->text : ""));
+    if (sink->verb == VERB_FILE)
+        fprintf(stderr, "%.*s%s", text[0] == '/' ? 0 : (int)f->folder_size, f->plan->file.path,
+                text);
+    else if (sink->verb == VERB_PUSH)
+        fprintf(stderr, "stage %s", text);
+    else
+        fprintf(stderr, "%s", sink->verb == VERB_STDOUT ? "stdout" : "nothing");
+}
+
+static void print_sinks(const struct flow *f) {
+    size_t count = 0;
+    for (size_t i = 0; i < f->plan->count; i++)
+        count += f->plan->nodes[i].kind == KIND_SINK;
+    if (count > SINKS_NAMED) {
+        fprintf(stderr, " to %zu sinks", count);
+        return;
+    }
+    const char *before = " to ";
+    for (size_t i = 0; i < f->plan->count; i++)
+        if (f->plan->nodes[i].kind == KIND_SINK) {
+            fputs(before, stderr);
+            print_sink(f, &f->plan->nodes[i]);
+            before = ", ";
+        }
+}
+
 static void flow_progress_print_words(const struct flow *f, bool over) {
     struct totals t = totals_of(f);
     double seconds = (double)(monotonic_us() - f->begun_us) / 1e6;
-    fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " line%s read, %" PRIu64 " written in %.1f s",
+    fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " line%s read, %" PRIu64 " written",
             f->plan->name, over ? "has finished" : "is not finished", t.read,
-            t.read == 1 ? "" : "s", t.written, seconds);
+            t.read == 1 ? "" : "s", t.written);
+    print_sinks(f);
+    fprintf(stderr, " in %.1f s", seconds);
     if (f->before[0])
         fprintf(stderr, " (%" PRIu64 " and %" PRIu64 " of them by earlier runs)", f->before[0],
                 f->before[1]);
