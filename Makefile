@@ -33,9 +33,12 @@ BUILD := build
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
 .PHONY: all pgo fuzz mutants soak configured setup setup-build demo cluster run test bench lint check install deb npm dist docs format acceptance protocol records clean help
 
-# A build takes minutes: on a terminal ninja shows how far it is.
+# A build takes minutes: on a terminal ninja shows how far it is. Only `make` itself says what came of it.
 all: configured
-	@if [ -t 1 ]; then ninja -C $(BUILD); else ninja -C $(BUILD) --quiet; fi
+	@before=$$(stat -c %y $(BUILD)/millrace 2>/dev/null); \
+	if [ -t 1 ]; then ninja -C $(BUILD); else ninja -C $(BUILD) --quiet; fi || exit; \
+	[ -n "$(filter-out all,$(MAKECMDGOALS))" ] || [ "$$before" = "$$(stat -c %y $(BUILD)/millrace)" ] || \
+	echo "built $(BUILD)/millrace; try $(BUILD)/millrace dev, or make install"
 
 pgo: configured
 	@tools/pgo $(BUILD)-pgo
@@ -99,6 +102,7 @@ install: all
 	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --quiet >$(BUILD)/install.log || { cat $(BUILD)/install.log; exit 1; }
 	@echo "installed into $(DESTDIR)$(PREFIX)"
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
+	@[ -n "$(DESTDIR)" ] || tools/installed "$(PREFIX)"
 
 deb: all
 	@tools/setup package
