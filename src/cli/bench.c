@@ -190,7 +190,7 @@ static void bench_print_words(const struct bench *b) {
            ", workers: %" PRIu64 ", ",
            b->jobs, size_words(size, b->body), b->producers, b->window, b->workers);
     if (b->keys)
-        printf("%" PRIu64 " keys\n", b->keys);
+        printf("%" PRIu64 " key%s\n", b->keys, b->keys == 1 ? "" : "s");
     else
         printf("no keys\n");
     printf("pushed      %9.0f/s\n", per_s(b->jobs, b->begun_us, b->accepted_us));

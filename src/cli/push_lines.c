@@ -172,7 +172,7 @@ static enum cli_exit report_dropped(const struct pushing *p) {
 
 static enum cli_exit refuse_changed(const struct pushing *p, uint64_t number) {
     char at[ADDRESS_OPTION];
-    complain("push: the first %" PRIu64 " lines are not those that epic %s has begun with; "
+    complain("push: the lines up to %" PRIu64 " are not those that epic %s has begun with; "
              "push them under another name, or forget it: millrace epic%s %s %s --drop",
              number, p->epic.name, address_option(p->in, at), push_lines_stage_of(p), p->epic.name);
     return CLI_USAGE;
@@ -188,8 +188,8 @@ static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
     case SUMS_OTHER:
         return refuse_changed(p, line->number);
     case SUMS_UNKNOWN:
-        complain("push: whether the first %" PRIu64
-                 " lines are those that were pushed is not known "
+        complain("push: whether the lines up to %" PRIu64
+                 " are those that were pushed is not known "
                  "here; they are not compared",
                  line->number);
         sums_keep(&p->sums, line->number, line->number);

@@ -298,7 +298,7 @@ static int client_check_unused(const struct client *c) {
     if (client_has_worker(c))
         return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
     if (c->leased_count)
-        return error_set(MR_EBUSY, "%u jobs are leased: end them first", c->leased_count);
+        return error_set(MR_EBUSY, "jobs are leased: %u; end them first", c->leased_count);
     if (c->started)
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
     if (pthread_equal(pthread_self(), c->notifier))

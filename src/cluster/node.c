@@ -652,8 +652,8 @@ static int node_find_shards(struct node *n) {
         err = error_set(MR_EINVAL, "the cluster has %u shards: a node can serve at most %d",
                         n->cluster.shards, SERVER_SHARDS);
     if (err == 0 && n->server.shards && n->server.shards != n->cluster.shards)
-        err = error_set(MR_EINVAL, "the cluster has %u shards, not %u", n->cluster.shards,
-                        n->server.shards);
+        err = error_set(MR_EINVAL, "the cluster has %u shard%s, not %u", n->cluster.shards,
+                        n->cluster.shards == 1 ? "" : "s", n->server.shards);
     return err;
 }
 

@@ -141,14 +141,16 @@ static const char *quota_way_out(enum quota_kind kind) {
 APART static int quota_refuse(const struct core *c, enum quota_kind kind, uint64_t used,
                               uint64_t more) {
     const struct maker_quota *q = c->quota;
+    const char *word = quota_word(kind);
+    int word_size = (int)strlen(word) - (used == 1); // without its plural s
     char adds[48] = "";
     if (kind == QUOTA_BYTES)
         snprintf(adds, sizeof adds, ", this job has %" PRIu64, more);
     return error_set(MR_EFULL,
-                     "token '%.*s' has %" PRIu64 " %s%s, and its max-%s is %" PRIu64
+                     "token '%.*s' has %" PRIu64 " %.*s%s, and its max-%s is %" PRIu64
                      ": %s, or raise it in the server's file of tokens",
-                     (int)q->token.size, (const char *)q->token.data, used, quota_word(kind), adds,
-                     quota_word(kind), q->most.of[kind], quota_way_out(kind));
+                     (int)q->token.size, (const char *)q->token.data, used, word_size, word, adds,
+                     word, q->most.of[kind], quota_way_out(kind));
 }
 
 int quota_check(const struct core *c, enum quota_kind kind, uint64_t more) {

@@ -362,9 +362,9 @@ static int push_check_limits(struct core *c, const struct push_plan *plan) {
         const struct channel *ch = channel_at(c, ref);
         if (ch->jobs.count >= policy->max_channel)
             return error_set(MR_EFULL,
-                             "this channel of stage %.*s holds %u jobs, which is its "
+                             "this channel of stage %.*s holds %u job%s, which is its "
                              "max-channel",
-                             s->name_size, s->name, ch->jobs.count);
+                             s->name_size, s->name, ch->jobs.count, ch->jobs.count == 1 ? "" : "s");
     }
     int err = memory_check(c, entry_size(HEAD_MAX, push_size(plan->push)));
     if (err < 0)
@@ -378,8 +378,8 @@ static int push_check_limits(struct core *c, const struct push_plan *plan) {
 static int push_check_room(struct core *c, const struct push_plan *plan) {
     struct stage *s = c->stages[plan->stage];
     if (!stage_has_room(s))
-        return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
-                         s->name_size, s->name, stage_jobs(s));
+        return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " job%s, which is its max-jobs",
+                         s->name_size, s->name, stage_jobs(s), stage_jobs(s) == 1 ? "" : "s");
     return push_check_limits(c, plan);
 }
 

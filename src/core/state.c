@@ -84,8 +84,8 @@ int state_reserve(struct core *c, chan ref, bool sets) {
     if (ch->state || !sets)
         return 0;
     if (s->policy.max_states && s->states.count >= s->policy.max_states)
-        return error_set(MR_EFULL, "stage %.*s keeps %u states, which is its max-states",
-                         s->name_size, s->name, s->states.count);
+        return error_set(MR_EFULL, "stage %.*s keeps %u state%s, which is its max-states",
+                         s->name_size, s->name, s->states.count, s->states.count == 1 ? "" : "s");
     return slab_reserve(&c->states, 1);
 }
 

@@ -218,7 +218,7 @@ static int check_unused(const struct local_shard *s) {
     if (has_worker(s))
         return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
     if (s->jobs.count)
-        return error_set(MR_EBUSY, "%u jobs are leased: end them first", s->jobs.count);
+        return error_set(MR_EBUSY, "jobs are leased: %u; end them first", s->jobs.count);
     if (!list_empty(&s->started))
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
     if (pthread_equal(pthread_self(), s->engine->notifier))

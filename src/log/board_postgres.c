@@ -110,9 +110,9 @@ static uint64_t row_age_ms(struct row_seen *s, bool is_known, uint64_t written, 
 
 static int rows_check(struct postgres_board *b, const PGresult *r, uint32_t shards) {
     if (shards > b->checked.shards)
-        return error_set(MR_EINVAL, "%s: cluster '%s' has %u shards, not %u",
+        return error_set(MR_EINVAL, "%s: cluster '%s' has %u shard%s, not %u",
                          postgres_place(b->session), b->cluster, (unsigned)b->checked.shards,
-                         (unsigned)shards);
+                         b->checked.shards == 1 ? "" : "s", (unsigned)shards);
     int rows = PQntuples(r);
     for (uint32_t i = 0; i < shards; i++)
         if ((int)i >= rows || postgres_number(r, (int)i, SHARD_STATE_COLUMNS) != i)

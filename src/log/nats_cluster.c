@@ -257,9 +257,10 @@ static int cluster_fits(struct nats_session *s, const char *cluster, uint32_t sh
     uint32_t asked = nats_session_replicas(s);
     if (c->shards != shards)
         return error_set(MR_EINVAL,
-                         "%s: cluster '%s' was made with %u shards, which cannot be changed; name "
+                         "%s: cluster '%s' was made with %u shard%s, which cannot be changed; name "
                          "that number, or another cluster",
-                         nats_session_place(s), cluster, (unsigned)c->shards);
+                         nats_session_place(s), cluster, (unsigned)c->shards,
+                         c->shards == 1 ? "" : "s");
     if (asked && asked != c->replicas)
         return error_set(
             MR_EINVAL,

@@ -187,9 +187,10 @@ static int cluster_compare(struct postgres *p, const char *name, uint32_t shards
         return err;
     if (there.cluster.shards != shards)
         return error_set(MR_EINVAL,
-                         "%s: cluster '%s' was made with %u shards, which cannot be changed; name "
+                         "%s: cluster '%s' was made with %u shard%s, which cannot be changed; name "
                          "that number, or another cluster",
-                         postgres_place(p), name, (unsigned)there.cluster.shards);
+                         postgres_place(p), name, (unsigned)there.cluster.shards,
+                         there.cluster.shards == 1 ? "" : "s");
     *out = there.version < SCHEMA_VERSION ? STORE_UPGRADED : STORE_THERE;
     return *out == STORE_UPGRADED ? cluster_upgrade(p, name) : postgres_do(p, "COMMIT");
 }

@@ -102,9 +102,9 @@ static int nats_stream_ready(struct nats_stream *s) {
     if (!err && !s->store->is_filling)
         err = nats_cluster_usable(s->session, cluster, &found);
     if (!err && s->shard >= found.cluster.shards)
-        err = error_set(MR_EINVAL, "%s: cluster '%s' has %u shards, there is no shard %u",
+        err = error_set(MR_EINVAL, "%s: cluster '%s' has %u shard%s, there is no shard %u",
                         nats_session_place(s->session), cluster, (unsigned)found.cluster.shards,
-                        (unsigned)s->shard);
+                        found.cluster.shards == 1 ? "" : "s", (unsigned)s->shard);
     if (err)
         return err;
     uint32_t asked = nats_session_replicas(s->session);

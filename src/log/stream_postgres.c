@@ -140,9 +140,9 @@ static int shard_check(struct postgres_stream *s) {
     int err = schema_check(s->session, s->cluster, &s->checked);
     if (err || s->shard < s->checked.shards)
         return err;
-    return error_set(MR_EINVAL, "%s: cluster '%s' has %u shards, there is no shard %u",
+    return error_set(MR_EINVAL, "%s: cluster '%s' has %u shard%s, there is no shard %u",
                      postgres_place(s->session), s->cluster, (unsigned)s->checked.shards,
-                     (unsigned)s->shard);
+                     s->checked.shards == 1 ? "" : "s", (unsigned)s->shard);
 }
 
 static int stream_run(struct postgres_stream *s, int statement, const struct postgres_arguments *a,

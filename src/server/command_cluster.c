@@ -39,7 +39,7 @@ static bool link_fits(struct session *s, const mr_bytes *words) {
     else if (!bytes_equal(words[3], mr_str(h->node->cluster)))
         session_usage(s, "this is a node of cluster %s", h->node->cluster);
     else if (!numbers || shards != h->shards)
-        session_usage(s, "this cluster has %u shards", h->shards);
+        session_usage(s, "this cluster has %u shard%s", h->shards, h->shards == 1 ? "" : "s");
     else
         return true;
     return false;

@@ -95,7 +95,8 @@ void connection_close(struct connection *c) {
     if (c->tls)
         connection_write_end(c);
     if (c->session && c->session->refusals)
-        notice(NOTICE_WARN, "%u wrong secrets from %s", c->session->refusals, c->address);
+        notice(NOTICE_WARN, "%u wrong secret%s from %s", c->session->refusals,
+               c->session->refusals == 1 ? "" : "s", c->address);
     if (c->session && c->session->reply.err)
         write_overflow(c);
     host_begin(&c->loop->host);
@@ -586,9 +587,10 @@ static void note_evicted(struct loop *v, const struct connection *c) {
     if (uv_now(&v->uv) < server->evicted_notice_ms)
         return;
     notice(NOTICE_WARN,
-           "%" PRIu64 " unauthenticated connections were closed in favour of newer ones, "
+           "%" PRIu64 " unauthenticated connection%s closed in favour of newer ones, "
            "the last of them from %s",
-           server->evicted_unreported, c->address);
+           server->evicted_unreported, server->evicted_unreported == 1 ? " was" : "s were",
+           c->address);
     server->evicted_unreported = 0;
     server->evicted_notice_ms = uv_now(&v->uv) + EVICTED_NOTICE_MS;
 }

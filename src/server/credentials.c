@@ -63,7 +63,8 @@ void credentials_note_exceeded(struct host *h) {
                quota_word(kind), e->quota.most.of[kind]);
     }
     if (exceeded > OVER_QUOTA_NOTICES)
-        notice(NOTICE_WARN, "%zu more tokens exceed their quotas", exceeded - OVER_QUOTA_NOTICES);
+        notice(NOTICE_WARN, "tokens that exceed their quotas as well: %zu",
+               exceeded - OVER_QUOTA_NOTICES);
 }
 
 bool credentials_reload(struct credentials *c, struct host *h) {
@@ -73,7 +74,8 @@ bool credentials_reload(struct credentials *c, struct host *h) {
     if (c->auth && !loaded)
         notice(NOTICE_ERROR, "the old tokens stay in use: %s", error_text());
     else if (loaded)
-        notice(NOTICE_INFO, "reloaded %zu tokens of %s", auth_count(h->auth), c->auth);
+        notice(NOTICE_INFO, "reloaded %zu token%s of %s", auth_count(h->auth),
+               auth_count(h->auth) == 1 ? "" : "s", c->auth);
     if (loaded)
         credentials_note_exceeded(h);
     if (c->context && load_tls(c) < 0)

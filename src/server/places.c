@@ -221,8 +221,8 @@ static void on_leave_over(uv_timer_t *timer) {
     uint64_t leases = host_leases(&v->host);
     if (leases)
         notice(NOTICE_WARN,
-               "shard %" PRIu32 " leaves: %" PRIu64
-               " jobs are still running, and go back to their channels",
+               "shard %" PRIu32
+               " leaves; jobs that are still running go back to their channels: %" PRIu64,
                shard_of_loop(v), leases);
     v->leaving = GIVES_BACK;
     host_begin(&v->host);

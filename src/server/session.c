@@ -536,9 +536,9 @@ static int count_connection(struct session *s, const struct auth_entry *who) {
         return 0;
     }
     return error_set(MR_EFULL,
-                     "token '%.*s' has %" PRIu64 " connections, and %s is %" PRIu64
+                     "token '%.*s' has %" PRIu64 " connection%s, and %s is %" PRIu64
                      ": close some, or raise %s",
-                     (int)who->name.size, (const char *)who->name.data, has,
+                     (int)who->name.size, (const char *)who->name.data, has, has == 1 ? "" : "s",
                      by_quota ? "its max-connections" : "half of the server's max-clients", most,
                      by_quota ? "it in the server's file of tokens" : "max-clients");
 }

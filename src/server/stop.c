@@ -194,7 +194,7 @@ static void on_drain_over(uv_timer_t *timer) {
         stop_if_drained(&server->loop[0]->host, server);
         return;
     }
-    notice(NOTICE_WARN, "%" PRIu64 " jobs are still running: they go back to their channels",
+    notice(NOTICE_WARN, "jobs that are still running go back to their channels: %" PRIu64,
            leases_of_all(server));
     stop_close_all(server);
 }
@@ -266,6 +266,11 @@ static uint64_t count_leases(const struct server *server) {
     return leases;
 }
 
+static void note_drain(const char *signal, uint64_t running) {
+    notice(NOTICE_INFO, "%s: accepting no more connections; waiting for %" PRIu64 " running job%s",
+           signal, running, running == 1 ? "" : "s");
+}
+
 void stop_on_signal(uv_signal_t *signal, int number) {
     struct server *server = signal->data;
     if (server->stopping || server->loading_now) {
@@ -276,9 +281,7 @@ void stop_on_signal(uv_signal_t *signal, int number) {
     if (server->loops.is_cluster)
         notice(NOTICE_INFO, "%s: accepting no more connections; handing over shards", name);
     else
-        notice(NOTICE_INFO,
-               "%s: accepting no more connections; waiting for %" PRIu64 " running jobs", name,
-               count_leases(server));
+        note_drain(name, count_leases(server));
     stop_drain(server);
 }
 

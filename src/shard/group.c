@@ -32,8 +32,8 @@ static int group_find_replicated(const struct group_options *o, struct layout *o
     if (err < 0)
         return err;
     if (out->shards > SHARDS_MOST || (o->shards && o->shards != out->shards))
-        return error_set(MR_EINVAL, "the cluster has %u shards, not %u", out->shards,
-                         o->shards ? o->shards : SHARDS_MOST);
+        return error_set(MR_EINVAL, "the cluster has %u shard%s, not %u", out->shards,
+                         out->shards == 1 ? "" : "s", o->shards ? o->shards : SHARDS_MOST);
     return 0;
 }
 

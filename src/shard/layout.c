@@ -174,8 +174,8 @@ int layout_check(const struct disk *d, const char *dir, const struct layout *lay
     for (uint32_t i = 0; !layout->making && i < layout->shards; i++) {
         layout_path(shard, dir, layout->shards, i);
         if (!has_file(d, shard, "store"))
-            return error_set(MR_ECORRUPT, "%s says %u shards, but there is no store in %s", dir,
-                             layout->shards, shard);
+            return error_set(MR_ECORRUPT, "%s says %u shard%s, but there is no store in %s", dir,
+                             layout->shards, layout->shards == 1 ? "" : "s", shard);
     }
     return 0;
 }

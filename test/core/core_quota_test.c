@@ -254,7 +254,7 @@ static void G13_schedules_have_a_quota_and_their_jobs_count(void **state) {
     core_act_for(t->core, ACME, &q);
     schedule(t, "a", "", "x", 1000);
     refused(MR_EFULL, try_schedule(t, (struct schedule_spec){ .name = mr_str("b") }, 1000));
-    assert_non_null(strstr(error_text(), "token 'acme' has 1 schedules, and its max-schedules"));
+    assert_non_null(strstr(error_text(), "token 'acme' has 1 schedule, and its max-schedules"));
     core_act_for(t->core, 0, NULL);
     run_tick(t, 1000, (struct tick){ true, 1000, 2000, false });
     run_tick(t, 2000, (struct tick){ true, 2000, 3000, false }); // beyond the quota of jobs

@@ -320,7 +320,7 @@ def _():
         fails(4, "no token has", "work", "mail", "--at", url, "--", "true", MILLRACE_TOKEN="no")
         fails(4, "does not include the stage 'sms'", "work", "sms", "--at", url, "--", "true", MILLRACE_TOKEN=secret)
         said = server.stop()
-        check("wrong secrets from 127.0.0.1:" in said and secret not in said, said)
+        check(" 1 wrong secret from 127.0.0.1:" in said and secret not in said, said)
 
 
 def of_process(process, what):
@@ -417,7 +417,7 @@ def _():
         # Loops accept connections at the same time, so the oldest need not be the first one made.
         check(served.LOOPS or closed[0] is unauthenticated[0].socket)
         unauthenticated = [wire for wire in unauthenticated if wire.socket is not closed[0]]
-        server.wait_notice("1 unauthenticated connections were closed in favour of newer ones")
+        server.wait_notice("1 unauthenticated connection was closed in favour of newer ones")
         check(b"rejected_connections:1\r" in known[0].ask("INFO", "stats"))
         equal(unauthenticated[0].ask("PING")[:7], b"-NOAUTH")
         for wire in known:
@@ -439,7 +439,7 @@ def _():
         equal(idle[0][0].file.read(), b"")  # the oldest were closed in their favour
         for wire in known:
             equal(wire.ask("PING"), b"+PONG")
-        check("were closed in favour of newer ones" in server.stop())
+        check("closed in favour of newer ones" in server.stop())
 
 
 @case("U8: connections that are closed for newer ones are counted in one notice a second")
@@ -450,7 +450,7 @@ def _():
         idle = [come(server, 128) for _ in range(4)]
         equal(come(server, 1, "AUTH", secret)[0].receive(), b"+OK")  # all before it were accepted
         equal(sum(map(len, idle)), 512)
-        said = re.findall(r"\d+ unauthenticated connections were closed in favour of newer", server.stop())
+        said = re.findall(r"\d+ unauthenticated connections? (?:was|were) closed in favour of newer", server.stop())
         took = time.monotonic() - began
         check(1 <= len(said) <= took + 1, f"{len(said)} notices in {took} s")
 

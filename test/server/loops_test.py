@@ -117,7 +117,7 @@ def U10_tokens_are_reloaded_in_every_loop():
                 clients[-1].receive()
         subprocess.run([MILLRACE, "auth", "remove", "leaves", "--auth", path("reload")], check=True, capture_output=True)
         server.signal(signal.SIGHUP)
-        server.wait_notice("reloaded 1 tokens")
+        server.wait_notice("reloaded 1 token ")
         for client in closed:
             equal(client.file.read(), b"")
         for i in range(LOOPS):

@@ -162,7 +162,7 @@ def U11_the_service_reads_its_credentials_unprivileged():
                            env=dict(os.environ, MILLRACE_TOKEN=secret), capture_output=True, check=False)
     equal((asked.returncode, asked.stdout), (0, b"1\n"), asked)
     server.signal(signal.SIGHUP)
-    server.wait_notice("reloaded 1 tokens")
+    server.wait_notice("reloaded 1 token ")
     server.stop()
     if os.getuid():
         return None

@@ -103,12 +103,12 @@ static void G13_every_quota_is_refused_by_its_name(void **state) {
         "-FULL token 'acme' has 2 bytes, this job has 1023, and its max-bytes is "
         "1024: *");
     ask(d, ACME, "PUSH a 1 SOURCE s 1", "\"*\"");
-    ask(d, ACME, "PUSH b 1 SOURCE t 1", "-FULL token 'acme' has 1 sources, and its max-sources*");
+    ask(d, ACME, "PUSH b 1 SOURCE t 1", "-FULL token 'acme' has 1 source, and its max-sources*");
     ask(d, ACME, "PUSH a 1 EPIC e 1", "\"*\"");
-    ask(d, ACME, "PUSH b 1 EPIC f 1", "-FULL token 'acme' has 1 epics, and its max-epics is 1*");
+    ask(d, ACME, "PUSH b 1 EPIC f 1", "-FULL token 'acme' has 1 epic, and its max-epics is 1*");
     ask(d, ACME, "SCHEDULE a n CRON '0 3 * * *' PUSH x", "+OK");
     ask(d, ACME, "SCHEDULE b n CRON '0 3 * * *' PUSH x",
-        "-FULL token 'acme' has 1 schedules, and its max-schedules is 1*");
+        "-FULL token 'acme' has 1 schedule, and its max-schedules is 1*");
     come_as(d, OPERATOR, "acme");
     connect_client(d, MORE);
     ask(d, MORE, "AUTH acme acmeacme",

@@ -195,7 +195,7 @@ def _():
     first.sendall(b"PUSH mail one\r\n")
     equal(first.recv(100), b"$1\r\n1\r\n")
     said = connect(file).recv(1000)
-    check(said.startswith(b"-FULL token 'self' has 1 connections, and its max-connections is 1"), said)
+    check(said.startswith(b"-FULL token 'self' has 1 connection, and its max-connections is 1"), said)
     reload(server)
     first.sendall(b"PUSH mail two\r\n")
     equal(first.recv(100), b"$1\r\n2\r\n")

@@ -155,8 +155,9 @@ static void copy_print(const struct input *in, const struct copy *c) {
     char size[SIZE_WORDS];
     const char *from = c->from.name, *to = c->target.name;
     if (!input_option(in, "--json")) {
-        printf("%" PRIu64 " entries (%s) copied from %s to %s.\n", c->reshard.copied,
-               size_words(size, c->reshard.bytes), from, to);
+        printf("%" PRIu64 " %s (%s) copied from %s to %s.\n", c->reshard.copied,
+               c->reshard.copied == 1 ? "entry" : "entries", size_words(size, c->reshard.bytes),
+               from, to);
         return;
     }
     struct json j = { 0 };

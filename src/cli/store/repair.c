@@ -64,7 +64,7 @@ static void done_print(const char *dir, const struct shard_repair *r) {
         printf("  %016" PRIx64 ".seg, offset %" PRIu64 ": %s given up\n", l->place[i].segment,
                l->place[i].offset, size_words(size, l->place[i].size));
     if (l->places > LOG_REPAIR_PLACES)
-        printf("  … and %" PRIu64 " places more\n", l->places - LOG_REPAIR_PLACES);
+        printf("  … and places more: %" PRIu64 "\n", l->places - LOG_REPAIR_PLACES);
     if (l->segments)
         printf("  %" PRIu64 " segment%s changed, as before in %s/NUMBER.seg.damaged\n", l->segments,
                l->segments == 1 ? "" : "s", dir);
