@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
     uint64_t repeats = argument(argc, argv, 4, 3), a_turn = argument(argc, argv, 5, 1);
     uint64_t groups = argument(argc, argv, 6, 0);
     struct run r = { .keys = keys_make(argument(argc, argv, 1, 0)) };
-    struct shard_options o = { 0 };
+    struct shard_options o = { .never_replayed = true }; // as `mem:` is opened
     try(shard_open(&o, &r.shard), "open");
     r.core = shard_core(r.shard);
     core_join(r.core, &r.conn);

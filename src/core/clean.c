@@ -17,10 +17,8 @@ static int write_copy(struct core *c, struct record *r, mr_bytes body) {
     return out_commit(c, ROOM_CLEAN);
 }
 
-static int clean_job(struct core *c, uint64_t at, mr_bytes body, uint32_t number) {
+static int clean_job(struct core *c, mr_bytes body, uint32_t number) {
     struct job *j = job_at(c, number);
-    if (j->at != at)
-        return 0;
     struct record r = record_of_job(c, j);
     r.copy = true;
     int err = slab_reserve(&c->attrs, 1);
@@ -68,17 +66,23 @@ static int clean_spent(struct core *c, uint64_t at, const struct record *old) {
 }
 
 // Memory does not have the key of an ended job: it comes from the old record.
-static int clean_end(struct core *c, uint64_t at, mr_bytes body, const struct record *old) {
-    uint32_t number = job_find(c, old->id);
-    if (!number || job_at(c, number)->at != at)
-        return clean_spent(c, at, old);
+static int copy_ended(struct core *c, uint32_t number, mr_bytes body, const struct record *old) {
     struct job *j = job_at(c, number);
     struct record r = record_of_job(c, j);
     r.key = old->key;
     int err = write_copy(c, &r, body);
-    if (err == 0)
-        job_set_home(c, j, c->out.at[0], out_size(c, 0));
-    return err;
+    if (err < 0)
+        return err;
+    job_set_home(c, j, c->out.at[0], out_size(c, 0));
+    j->flags &= (uint8_t)~JOB_END_UNWRITTEN;
+    return 0;
+}
+
+static int clean_end(struct core *c, uint64_t at, mr_bytes body, const struct record *old) {
+    uint32_t number = job_find(c, old->id);
+    if (!number || job_at(c, number)->at != at)
+        return clean_spent(c, at, old);
+    return copy_ended(c, number, body, old);
 }
 
 int clean_fail_record(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
@@ -285,7 +289,11 @@ static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body
 
 int clean_job_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
     uint32_t number = job_find(c, r->id);
-    return number ? clean_job(c, at, body, number) : 0;
+    const struct job *j = number ? job_at(c, number) : NULL;
+    if (!j || j->at != at)
+        return 0;
+    return j->status == JOB_DONE ? copy_ended(c, number, (mr_bytes){ 0 }, r)
+                                 : clean_job(c, body, number);
 }
 
 int clean_end_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {

@@ -239,7 +239,7 @@ struct core_config {
     uint32_t shard, shards;     // which of how many this is: 0 of 1 when both are 0
     uint64_t first_id, id_step; // ids of this shard: 0 means shard + 1 and shards
     uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
-    bool never_replayed;        // nor copied: the end of a job that leaves nothing is not written
+    bool never_replayed;        // nor copied: an end that leaves nothing is not written (done.c)
 };
 
 // ---- Creation, replay, time -------------------------------------------------------------------
@@ -731,6 +731,7 @@ struct job_info {
     const struct conn *conn; // that holds its lease; NULL: none, or it is gone
     uint32_t shard;          // whose log the positions below are in
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
+    bool no_result;          // it is done, and `at` is the entry of its body still
     uint32_t meta_size;      // bytes of META behind its body
     uint64_t maker;          // whom it counts for (core_act_for); 0: no maker
     uint64_t state_at;       // the entry of its channel's state; 0: none

@@ -16,7 +16,7 @@ struct done_plan {
     uint64_t position;
     size_t end; // the index of the END record in the group
     bool writes_state;
-    bool unwritten; // it leaves nothing, and no records are written
+    bool unwritten; // it leaves nothing, and no records are written: see leaves_nothing
 };
 
 static int done_check(const struct core *c, const struct done *d) {
@@ -129,14 +129,21 @@ static void stage_note_run(struct core *c, const struct stage *s, struct lease *
     l->began_ms = c->now_ms;
 }
 
-// Whether the job is forgotten with its end, and its commit has nothing that stays.
+// A job that is retained is looked up with its key, which the record of its push has as well as
+// that of its end. So a small one may stay in the log instead.
+enum { PUSH_KEPT_MOST = 256 };
+
+static bool push_may_stay(const struct core *c, const struct job *j) {
+    const struct policy *policy = &stage_of(c, j)->policy;
+    return j->size <= PUSH_KEPT_MOST || !policy->retention_ms || !policy->retention_count;
+}
+
+// Whether the commit says no more than that the job has ended, which no restart needs to know.
 static bool leaves_nothing(const struct core *c, const struct done_plan *m) {
     const struct done *d = m->done;
     const struct job *j = job_at(c, m->job);
-    const struct policy *policy = &stage_of(c, j)->policy;
-    return c->config.never_replayed && !(policy->retention_ms && policy->retention_count) &&
-           !d->result.size && !d->set_state && !d->emit_count && !job_has_attrs(j) &&
-           !lease_at(c, m->lease)->record;
+    return c->config.never_replayed && push_may_stay(c, j) && !d->result.size && !d->set_state &&
+           !d->emit_count && !job_has_attrs(j) && !lease_at(c, m->lease)->record;
 }
 
 static void done_apply(struct core *c, struct done_plan *m) {
@@ -188,7 +195,9 @@ APART HOT int core_done(struct core *c, const struct done *d) {
     if ((err = done_check(c, d)) < 0)
         return err;
     m.unwritten = leaves_nothing(c, &m);
-    if (!m.unwritten && (err = done_record(c, &m)) < 0)
+    if (m.unwritten)
+        m.position = position_next(c);
+    else if ((err = done_record(c, &m)) < 0)
         return err;
     done_apply(c, &m);
     settle(c);

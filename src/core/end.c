@@ -17,7 +17,7 @@ struct outcome outcome_of(const struct core *c, const struct job *j) {
     struct outcome o = { .id = j->id,
                          .status = (enum job_status)j->status,
                          .shard = c->config.shard };
-    if (j->status == JOB_DONE)
+    if (j->status == JOB_DONE && !(j->flags & JOB_END_UNWRITTEN))
         o.at = j->at;
     const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
     if (j->status == JOB_DEAD && reasons)
@@ -146,7 +146,9 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     if (s->groups)
         group_leave(c, s, j);
     j->owner = s->number;
-    job_set_home(c, j, at, size);
+    j->flags = (uint8_t)((j->flags & ~JOB_END_UNWRITTEN) | (at ? 0 : JOB_END_UNWRITTEN));
+    if (at)
+        job_set_home(c, j, at, size);
     if (job_has_attrs(j))
         drop_ended_attrs(c, j);
     job_line_add(c, &s->ended, number, AT_TAIL);

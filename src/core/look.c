@@ -299,6 +299,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .conn = lease ? lease->conn : NULL,
         .shard = c->config.shard,
         .at = j->at,
+        .no_result = j->status == JOB_DONE && j->flags & JOB_END_UNWRITTEN,
         .meta_size = job_meta_size(c, j),
         .maker = job_maker(c, j),
         .reasons_at = reasons ? reasons->value : 0,

@@ -56,6 +56,7 @@ enum job_flag {
     JOB_RELEASED = 1 << 5, // parked because it was released again and again: not recorded
     JOB_HALTS = 1 << 6,    // dead, and its channel does not go past it
     JOB_UNREAD = 1 << 7,   // its body could not be read: next time it starts a block; not recorded
+    JOB_END_UNWRITTEN = JOB_UNREAD, // done, and its home is the record of its push still: done.c
 };
 
 struct job {
@@ -901,7 +902,7 @@ void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);
 
 // Ends a job as cancelled or expired: records it and notifies callers and worker.
 int job_end(struct core *, uint32_t job, enum job_status);
-// Applies an end that was recorded at `at`.
+// Applies an end that was recorded at `at`; 0: it was not recorded, and the job's home stays.
 void job_ended(struct core *, uint32_t job, enum job_status, uint64_t at, uint32_t size);
 void job_forget(struct core *, uint32_t job);
 int job_grace_over(struct core *, uint32_t job);

@@ -278,6 +278,10 @@ static void write_ended(struct session *s, enum code code, uint64_t id, const ch
 // MR_EAGAIN: it has to be fetched.
 static int answer_result(struct session *s, struct outcome *o) {
     size_t before = s->reply.out->size;
+    if (!o->at) {
+        reply_bulk(&s->reply, (mr_bytes){ 0 });
+        return 0;
+    }
     int err = answer_entry(s, o->shard, o->at, 0, NULL);
     if (err == MR_EGONE && outcome_find(s, o)) {
         s->reply.out->size = before;

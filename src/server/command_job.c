@@ -80,6 +80,8 @@ static void write_body(void *arg) {
     const struct job_info *i = job->info;
     if (i->status != JOB_DEAD && i->status > JOB_DONE)
         reply_null(&job->session->reply);
+    else if (i->no_result)
+        reply_bulk(&job->session->reply, (mr_bytes){ 0 });
     else if (answer_body(job->session, i->shard, i->at, i->meta_size, job->meta))
         job->meta_size = i->meta_size;
 }

@@ -65,6 +65,7 @@ void server_group_options(struct server *server, struct loop *v, struct group_op
                                          .max_unwritten = LOG_UNWRITTEN,
                                          .on_durable = loop_log_is_durable },
                                 .limits = { .max_body = o->max_body, .max_memory = o->max_bytes },
+                                .never_replayed = o->store_url.scheme == STORE_IN_MEMORY,
                                 .cancel = &server->cancel_load };
     host_group_options(&v->host, out);
 }

@@ -297,12 +297,67 @@ static void X_the_end_of_a_job_that_leaves_nothing_is_not_written(void **state) 
     must(mr_close(m));
 }
 
-static void R16_with_retention_an_ended_job_is_known(void **state) {
+static int expect_done_k(const mr_job_info *info, void *arg) {
+    (void)arg;
+    assert_string_equal(info->status, "done");
+    assert_true(bytes_equal(info->key, mr_str("k")));
+    return 0;
+}
+
+// What a job without a result leaves, wherever its record is.
+static void expect_retained(mr *m, const char *stage, mr_id id) {
+    mr_result result;
+    must(mr_await(m, id, 0, &result));
+    assert_int_equal(result.body.size, 0);
+    mr_result_free(&result);
+    must(mr_jobs(m, stage, &(mr_job_filter){ .status = "done" }, expect_done_k, NULL));
+    must(mr_check(m));
+}
+
+static uint64_t log_head(mr *m, const char *stage) {
+    struct log_state log;
+    shard_look(shard_of_stage(m->engine, mr_str(stage))->shard, &log);
+    return log.head;
+}
+
+// Pushes and ends jobs of another stage until the cleaner has passed a position.
+static void clean_beyond(mr *m, uint64_t at) {
+    static char large[1 << 16];
+    memset(large, 'x', sizeof large - 1);
+    while (log_head(m, "other") <= at) {
+        push(m, "other", "", large);
+        take_and_end(m, "other", large);
+    }
+}
+
+static void R16_a_retained_job_keeps_the_record_of_its_push(void **state) {
     (void)state;
     mr *m = open_mem();
-    mr_id id = push(m, "s", "k", "x");
-    take_and_end(m, "s", "x");
-    must(mr_await(m, id, 0, NULL));
+    must(push_plain(m, "other", "", "makes the stage"));
+    take_and_end(m, "other", "makes the stage");
+    mr_id id = push(m, "s", "k", "a body that is no result");
+    uint64_t pushed = last_record(m, "s");
+    take_and_end(m, "s", "a body that is no result");
+    assert_int_equal(last_record(m, "s"), pushed);
+    expect_retained(m, "s", id);
+    clean_beyond(m, pushed);
+    expect_retained(m, "s", id);
+    clean_beyond(m, last_record(m, "s"));
+    expect_retained(m, "s", id);
+    must(mr_close(m));
+}
+
+// Else ended jobs would take as much memory as waiting ones.
+static void R16_a_large_body_is_not_retained(void **state) {
+    (void)state;
+    static char large[1000];
+    memset(large, 'x', sizeof large - 1);
+    mr *m = open_mem();
+    mr_id id = push(m, "s", "k", large);
+    uint64_t pushed = last_record(m, "s");
+    take_and_end(m, "s", large);
+    assert_true(last_record(m, "s") > pushed);
+    expect_retained(m, "s", id);
     must(mr_close(m));
 }
 
@@ -319,7 +374,8 @@ int main(void) {
         cmocka_unit_test(T_a_stage_is_not_empty_while_a_job_is_in_the_inbox),
         cmocka_unit_test(C7_jobs_from_many_threads_keep_their_order_through_the_inbox),
         cmocka_unit_test(X_the_end_of_a_job_that_leaves_nothing_is_not_written),
-        cmocka_unit_test(R16_with_retention_an_ended_job_is_known),
+        cmocka_unit_test(R16_a_retained_job_keeps_the_record_of_its_push),
+        cmocka_unit_test(R16_a_large_body_is_not_retained),
     };
     return run_here(tests, sizeof tests / sizeof *tests);
 }

@@ -624,6 +624,21 @@ static void A3_JOB_shows_a_job(void **state) {
     ask(d, 0, "JOB x", "-ERR *");
 }
 
+// R16: in memory its record is still that of its push.
+static void R16_a_job_without_a_result_shows_none(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "HELLO 3", "{*}");
+    push(d, "s body KEY k");
+    struct job job = take(d, 0, "s");
+    send_linef(d, 1, "AWAIT 1 WAIT -1");
+    send_linef(d, 0, "DONE %s %s", job.id, job.token);
+    expect_reply(d, 0, "+OK");
+    expect_reply(d, 1, "\"\"");
+    ask(d, 1, "AWAIT 1", "\"\"");
+    ask(d, 0, "JOB 1 BODY", "{*\"key\" \"k\" \"status\" \"done\"*\"result\" \"\"}");
+    ask(d, 0, "JOBS s STATUS done", "[{*\"key\" \"k\" \"status\" \"done\"*}]");
+}
+
 // G11: progress is shown while the lease lasts.
 static void G11_PROGRESS_is_shown_and_extends_the_lease(void **state) {
     struct dialogue *d = *state;
@@ -1593,6 +1608,7 @@ int main(void) {
         DIALOGUE(E4_DONE_with_its_options),
         DIALOGUE(E4_DONE_with_options_of_what_it_emits),
         DIALOGUE(A3_JOB_shows_a_job),
+        DIALOGUE(R16_a_job_without_a_result_shows_none),
         DIALOGUE(G12_META_reaches_the_worker_unchanged),
         DIALOGUE(G10_PUSH_with_LAST_debounces),
         DIALOGUE(G11_PROGRESS_is_shown_and_extends_the_lease),

@@ -78,6 +78,7 @@ struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
                  .segment_size = 64 << 10 },
         .limits = limits,
         .world = { clock_wall, clock_boot, no_chance, d },
+        .never_replayed = !d->disk,
     };
     make_hosts(d);
     if (store != STORE_LATER)
