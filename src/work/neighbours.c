@@ -40,13 +40,15 @@ static int open_file(void) {
     return shm_open(name, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR);
 }
 
-// Whether nobody else may write there, and it is as large as needed.
+// Whether nobody else may write there.
 static bool file_is_ours(int fd) {
     struct stat s;
-    if (fstat(fd, &s) < 0 || !S_ISREG(s.st_mode) || s.st_uid != geteuid() || s.st_mode & 077)
-        return false;
-    return s.st_size >= (off_t)sizeof(struct neighbours) ||
-           ftruncate(fd, sizeof(struct neighbours)) == 0;
+    return fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_uid == geteuid() && !(s.st_mode & 077);
+}
+
+// Not ftruncate(): writing to a page that the file system has no room for would end the process.
+static bool file_has_room(int fd) {
+    return fallocate(fd, 0, 0, sizeof(struct neighbours)) == 0;
 }
 
 static struct neighbours *map_file(int fd) {
@@ -86,7 +88,8 @@ static struct neighbour *claim_place(int fd, struct neighbours *b) {
 static void share(void) {
     tried = true;
     int fd = open_file();
-    struct neighbours *b = fd >= 0 && file_is_ours(fd) ? map_file(fd) : NULL;
+    bool is_usable = fd >= 0 && file_is_ours(fd) && file_has_room(fd);
+    struct neighbours *b = is_usable ? map_file(fd) : NULL;
     struct neighbour *place = b ? claim_place(fd, b) : NULL;
     if (place) {
         file_fd = fd;

@@ -6,22 +6,30 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static char path[64]; // instead of the file in /dev/shm
+static bool is_full;  // its file system
 
 int shm_open(const char *name, int flags, mode_t mode) {
     (void)name;
     return open(path, flags | O_CLOEXEC, mode);
+}
+
+int fallocate(int fd, int mode, off_t from, off_t size) {
+    errno = ENOSPC;
+    return is_full ? -1 : (int)syscall(SYS_fallocate, fd, mode, from, size);
 }
 
 static int make_file(void **state) {
@@ -185,6 +193,15 @@ static void X_a_file_that_others_may_write_is_not_used(void **state) {
     expect_alone();
 }
 
+// A page of the file for which there is no room could be mapped, but not written to.
+static void X_a_full_file_system_leaves_a_process_alone(void **state) {
+    (void)state;
+    is_full = true;
+    assert_int_equal(truncate(path, 1 << 16), 0); // it is large enough, and empty
+    expect_alone();
+    is_full = false;
+}
+
 static void X_without_the_file_a_process_is_alone(void **state) {
     (void)state;
     path[0] = 'x'; // no folder
@@ -217,6 +234,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(X_a_process_that_was_killed_does_not_count, make_file,
                                         remove_file),
         cmocka_unit_test_setup_teardown(X_a_file_that_others_may_write_is_not_used, make_file,
+                                        remove_file),
+        cmocka_unit_test_setup_teardown(X_a_full_file_system_leaves_a_process_alone, make_file,
                                         remove_file),
         cmocka_unit_test_setup_teardown(X_without_the_file_a_process_is_alone, make_file,
                                         remove_file),
