@@ -28,7 +28,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the next ones
 static int file_fd = -1;
 static bool tried; // to open it
 
-static struct neighbour alone; // of a process that shares none
+static struct neighbour alone;   // of a process that shares none
+static _Atomic uint32_t workers; // of this process
 static _Atomic(struct neighbours *) shared;
 static _Atomic(struct neighbour *) own = &alone;
 static _Atomic uint32_t elsewhere; // workers of other processes, when last looked
@@ -84,9 +85,27 @@ static struct neighbour *claim_place(int fd, struct neighbours *b) {
     return NULL;
 }
 
+// In a child that the process forks: it has neither its parent's workers nor the place for them.
+static void forget(void) {
+    struct neighbours *b = atomic_load(&shared);
+    atomic_store(&shared, NULL);
+    atomic_store(&own, &alone);
+    atomic_store(&workers, 0);
+    atomic_store(&elsewhere, 0);
+    atomic_store(&look_at_ms, 0);
+    if (b)
+        (void)munmap(b, sizeof *b);
+    if (file_fd >= 0)
+        (void)close(file_fd);
+    file_fd = -1;
+    tried = false;
+    pthread_mutex_init(&lock, NULL);
+}
+
 // With the lock. The file stays open and mapped: other threads may count at any time.
 static void share(void) {
     tried = true;
+    (void)pthread_atfork(NULL, NULL, forget);
     int fd = open_file();
     bool is_usable = fd >= 0 && file_is_ours(fd) && file_has_room(fd);
     struct neighbours *b = is_usable ? map_file(fd) : NULL;
@@ -107,26 +126,28 @@ void neighbours_join(void) {
     pthread_mutex_lock(&lock);
     if (!tried)
         share();
-    atomic_fetch_add(&atomic_load(&own)->workers, 1);
+    atomic_store(&atomic_load(&own)->workers, atomic_fetch_add(&workers, 1) + 1);
     pthread_mutex_unlock(&lock);
 }
 
 void neighbours_leave(void) {
-    atomic_fetch_sub(&atomic_load(&own)->workers, 1);
+    pthread_mutex_lock(&lock);
+    atomic_store(&atomic_load(&own)->workers, atomic_fetch_sub(&workers, 1) - 1);
+    pthread_mutex_unlock(&lock);
 }
 
 static void look(struct neighbours *b, const struct neighbour *mine) {
-    uint32_t workers = 0;
+    uint32_t sum = 0;
     for (uint32_t n = 0; n < places_used(b); n++) {
         struct neighbour *t = &b->places[n];
         uint32_t count = atomic_load(&t->workers);
         if (t != mine && count > 0 && is_alive(file_fd, n))
-            workers += count;
+            sum += count;
     }
-    atomic_store(&elsewhere, workers);
+    atomic_store(&elsewhere, sum);
 }
 
-static uint64_t sum(struct neighbours *b) {
+static uint64_t completed_by_all(struct neighbours *b) {
     uint64_t completed = 0;
     for (uint32_t n = 0; n < places_used(b); n++)
         completed += atomic_load_explicit(&b->places[n].completed, memory_order_relaxed);
@@ -140,11 +161,11 @@ uint32_t neighbours_count(uint64_t now_ms, uint64_t *out_completed) {
     if (b && now_ms >= due_ms &&
         atomic_compare_exchange_strong(&look_at_ms, &due_ms, now_ms + LOOK_MS))
         look(b, mine);
-    uint32_t others = atomic_load_explicit(&mine->workers, memory_order_relaxed) +
+    uint32_t others = atomic_load_explicit(&workers, memory_order_relaxed) +
                       atomic_load_explicit(&elsewhere, memory_order_relaxed) - 1;
     if (others == 0)
         return 0;
     uint64_t completed = atomic_fetch_add_explicit(&mine->completed, 1, memory_order_relaxed) + 1;
-    *out_completed = b ? sum(b) : completed;
+    *out_completed = b ? completed_by_all(b) : completed;
     return others;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -46,7 +47,7 @@ static int remove_file(void **state) {
 
 // ---- Members ----------------------------------------------------------------------------------
 
-enum request { JOIN, LEAVE, COUNT };
+enum request { JOIN, LEAVE, COUNT, FORK };
 
 struct question {
     enum request request;
@@ -56,6 +57,7 @@ struct question {
 struct answer {
     uint32_t others;
     uint64_t completed;
+    pid_t pid;
 };
 
 struct member {
@@ -74,6 +76,11 @@ static struct answer obey(struct question q) {
         break;
     case COUNT:
         a.others = neighbours_count(q.now_ms, &a.completed);
+        break;
+    case FORK: // its child goes on instead
+        if (fork() != 0)
+            _exit(0);
+        a.pid = getpid();
         break;
     }
     return a;
@@ -176,6 +183,27 @@ static void X_a_process_that_was_killed_does_not_count(void **state) {
     member_kill(&c);
 }
 
+// As a program does that becomes a daemon.
+static void X_a_child_has_none_of_the_workers_of_its_parent(void **state) {
+    (void)state;
+    struct member a = member_start(), b = member_start();
+    ask(&a, JOIN, 0);
+    ask(&a, JOIN, 0);
+    ask(&b, JOIN, 0);
+    expect_count(&b, 0, 2, 1);
+    pid_t parent = a.pid;
+    a.pid = ask(&a, FORK, 0).pid;
+    assert_int_equal(waitpid(parent, NULL, 0), parent);
+    expect_count(&b, 1000, 0, 0);
+    ask(&a, JOIN, 0);
+    expect_count(&a, 0, 1, 2);
+    expect_count(&b, 2000, 1, 3);
+    ask(&a, LEAVE, 0);
+    expect_count(&b, 3000, 0, 0);
+    member_kill(&a);
+    member_kill(&b);
+}
+
 static void expect_alone(void) {
     struct member a = member_start(), b = member_start();
     ask(&a, JOIN, 0);
@@ -233,6 +261,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(X_workers_that_end_do_not_count, make_file, remove_file),
         cmocka_unit_test_setup_teardown(X_a_process_that_was_killed_does_not_count, make_file,
                                         remove_file),
+        cmocka_unit_test_setup_teardown(X_a_child_has_none_of_the_workers_of_its_parent, make_file,
+                                        remove_file),
         cmocka_unit_test_setup_teardown(X_a_file_that_others_may_write_is_not_used, make_file,
                                         remove_file),
         cmocka_unit_test_setup_teardown(X_a_full_file_system_leaves_a_process_alone, make_file,
@@ -242,5 +272,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(X_a_file_with_anything_in_it_is_survived, make_file,
                                         remove_file),
     };
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) // a child whose parent has ended becomes one of this
+        return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
