@@ -501,10 +501,17 @@ static void give_up(struct tuner *t, uint64_t now_ns) {
         trial_lost(t, HOPELESS_GAIN, true);
 }
 
-static void completed(struct tuner *t, const struct tuner_event *e) {
-    struct tuner_probe *p = &t->probe;
+// What they completed before they were seen, or while they were not, belongs to no round.
+static void see_others(struct tuner_probe *p, const struct tuner_event *e) {
+    if ((e->others > 0) != (p->others > 0))
+        p->others_began = e->others_completed;
     p->others = e->others;
     p->others_completed = e->others_completed;
+}
+
+static void completed(struct tuner *t, const struct tuner_event *e) {
+    struct tuner_probe *p = &t->probe;
+    see_others(p, e);
     p->since_move++;
     if (is_hopeless(t, e)) {
         give_up(t, e->now_ns);

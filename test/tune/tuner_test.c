@@ -445,6 +445,49 @@ static void B5_tuners_that_share_processors_do_not_push_each_other_up(void **sta
     }
 }
 
+// A tuner that sees another one for 2 s, then none for 2 s, and so on. The other completes 1,000
+// jobs a second, and what it completes unseen is counted or not.
+struct sometimes {
+    struct tuner tuner;
+    bool counts_unseen;
+};
+
+static uint32_t sometimes_level(const void *tuner) {
+    return tuner_level(&((const struct sometimes *)tuner)->tuner);
+}
+
+static void sometimes_feed(void *tuner, const struct tuner_event *e, uint64_t waited_ns) {
+    struct sometimes *s = tuner;
+    struct tuner_event seen = *e;
+    (void)waited_ns;
+    uint64_t now_ms = e->now_ns / 1000000, seen_ms = now_ms / 4000 * 2000;
+    seen.others = now_ms % 4000 >= 2000;
+    if (seen.others)
+        seen_ms += now_ms % 2000;
+    if (!s->counts_unseen)
+        seen.others_completed = seen_ms;
+    else if (seen.others)
+        seen.others_completed = 1000000000000 + now_ms;
+    tuner_feed(&s->tuner, &seen);
+}
+
+static double run_sometimes(bool counts_unseen, uint64_t seed) {
+    struct zoo z = { "knee", { { ZOO_KNEE, 8, .004 } }, 1, .010, .5, 100, 1024, .rate = 0 };
+    struct sometimes s = { .counts_unseen = counts_unseen };
+    struct zoo_run r;
+    tuner_init(&s.tuner, &(struct tuner_options){ .first = 2 });
+    zoo_run(&z, (struct zoo_tuner){ &s, sometimes_level, sometimes_feed, NULL }, seed, &r);
+    double level = zoo_level(&r, 0, z.seconds);
+    zoo_run_free(&r);
+    return level;
+}
+
+static void B5_what_others_complete_unseen_does_not_matter(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 8; seed++)
+        assert_true(run_sometimes(false, seed) == run_sometimes(true, seed));
+}
+
 // ---- The tuner of a server --------------------------------------------------------------------
 
 static uint32_t climb_level(const void *tuner) {
@@ -662,6 +705,7 @@ int main(void) {
         cmocka_unit_test(B5_idle_processors_are_no_reason_once_jobs_have_ended),
         cmocka_unit_test(B5_jobs_that_compute_settle_within_a_hundred),
         cmocka_unit_test(B5_tuners_that_share_processors_do_not_push_each_other_up),
+        cmocka_unit_test(B5_what_others_complete_unseen_does_not_matter),
         cmocka_unit_test(K6_a_client_gets_nearly_the_best_level_from_completions_alone),
         cmocka_unit_test(K6_a_change_is_noticed),
         cmocka_unit_test(K6_little_work_does_not_raise_the_level),
