@@ -6,7 +6,7 @@ enum {
     SHORT_ALL = 1 << 16,
     SHORT_ENOUGH = SHORT_ALL / 4 * 3,
     REMEMBERED = 16, // sleeps, about
-    POLLS_EACH = 64, // between looks
+    POLLS_EACH = 64, // between the two looks at what they cost
     PREEMPTED_FEW = 4,
 };
 static const uint64_t rest_least_ns = 10000000, rest_most_ns = 1000000000;
@@ -22,14 +22,18 @@ void polling_slept(struct polling *p, uint64_t ns) {
 }
 
 bool polling_polled(struct polling *p) {
-    return ++p->polls >= POLLS_EACH;
+    p->polls++;
+    return p->polls == 1 || p->polls >= POLLS_EACH;
 }
 
+// How often the thread was preempted before the first of these polls, as in a rest, does not count.
 // The rests get longer while other threads go on to need the processor.
 void polling_look(struct polling *p, uint64_t preempted, uint64_t now_ns) {
     uint64_t times = preempted - p->preempted;
-    p->polls = 0;
     p->preempted = preempted;
+    if (p->polls < POLLS_EACH)
+        return;
+    p->polls = 0;
     if (times <= PREEMPTED_FEW) {
         p->rest_ns = 0;
         return;

@@ -18,8 +18,8 @@ enum { POLL_NS = 50000 };
 // Zero is a valid start.
 struct polling {
     uint32_t short_share;   // of the last sleeps, those shorter than POLL_NS: of SHORT_ALL
-    uint32_t polls;         // since the last look at what they cost
-    uint64_t preempted;     // the count of the thread at that look
+    uint32_t polls;         // since the cost of the last ones was known
+    uint64_t preempted;     // the count of the thread at the last look
     uint64_t rest_until_ns; // does not poll until then
     uint64_t rest_ns;       // how long the last rest was
 };
