@@ -105,6 +105,8 @@ def wrong_options_are_refused_as_they_were_written():
             check(False, f"{options} were taken: {call(**options)}")
         except Usage as error:
             equal(str(error), reason)
+    for right in {"grace": float("inf")}, {"lease": None}, {"concurrency": 1, "lease": 0.5, "grace": 0}:
+        worker(**right)
     try:
         check(False, m.push("s", {"a": float("nan")}))
     except BadBody as error:

@@ -148,8 +148,8 @@ def check_options(concurrency: int | str = "auto", lease: float = 0, grace: floa
         raise Usage(f"a worker has no option {name}; it has concurrency lease grace")
     if concurrency != "auto" and not (isinstance(concurrency, int) and concurrency > 0):
         raise Usage(f"concurrency is a number from 1 on, or 'auto', not {concurrency!r}")
-    milliseconds(lease, "lease")
-    milliseconds(grace, "grace")
+    milliseconds(lease or 0, "lease")
+    milliseconds(0 if grace == float("inf") else grace, "grace")
 
 
 class Worker:
