@@ -62,7 +62,7 @@ static const struct cli_command work_commands[] = {
                      { "--loops", "N|auto",
                        "threads for connections and shards; auto: one per CPU (1)" },
                      { "--poll", "WHEN",
-                       "on: wait awake for up to 50 us if commands come that fast; or off (on)" },
+                       "poll 50 us before sleeping if commands come that fast: on or off (on)" },
                      { "--http", "HOST:PORT", "page, metrics and API, or off (" CLI_HTTP ")" },
                      { "--http-name", "NAMES", "other names of this server in browsers" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },

@@ -41,7 +41,7 @@ static int open_file(void) {
     return shm_open(name, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR);
 }
 
-// Whether nobody else may write there.
+// Whether no other user may write there.
 static bool file_is_ours(int fd) {
     struct stat s;
     return fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_uid == geteuid() && !(s.st_mode & 077);

@@ -5,7 +5,8 @@
 //     /dev/shm/millrace-tuners-1-UID:   used │ place │ place │ place │ …     one a process
 //
 // A process has a place as long as it holds the lock on its byte of the file, which ends with the
-// process however that ends. Where the file cannot be used, the process knows only its own workers.
+// process however that ends. Where the file cannot be used, or has no place left, a process knows
+// only its own workers.
 #ifndef WORK_NEIGHBOURS_H
 #define WORK_NEIGHBOURS_H
 
