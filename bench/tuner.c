@@ -5,6 +5,7 @@
 //     tuner start [JOBS [SEEDS]]      short runs from the start, as times of the best level
 //     tuner rivals [CURVES [SEED [FILE]]]   beside published algorithms, in the zoo and on random
 //                                     curves; FILE: a plot; see tuner_rivals.c
+//     tuner several [SEEDS [FIRST]]   two and three tuners on one machine; see tuner_several.c
 //     tuner cost [EVENTS]             time to feed it a completion
 //     tuner real [SECONDS [NAME]]     real workloads beside fixed levels, SECONDS (10) a tuned run:
 //                                     nine in 18 minutes; see tuner_real.c
@@ -17,6 +18,7 @@
 #include "bench/santa.h"
 #include "bench/tuner_real.h"
 #include "bench/tuner_rivals.h"
+#include "bench/tuner_several.h"
 #include "tools/plot.h"
 #include "tune/climb.h"
 
@@ -25,7 +27,7 @@
 #include <string.h>
 
 enum { SEEDS = 32, FIRST_SEED = 70000, COST_EVENTS = 20000000, REAL_SECONDS = 10 };
-enum { CURVES = 200, CURVES_SEED = 20261118 };
+enum { SEVERAL_SEEDS = 16, CURVES = 200, CURVES_SEED = 20261118 };
 
 #define ASK_NS 250000000
 #define CONVERGED_WITHIN 10000.0
@@ -365,10 +367,14 @@ int main(int argc, char **argv) {
     if (strcmp(what, "rivals") == 0)
         return tuner_rivals((uint32_t)argument(argc, argv, 2, CURVES),
                             argument(argc, argv, 3, CURVES_SEED), argc > 4 ? argv[4] : NULL);
+    if (strcmp(what, "several") == 0)
+        return tuner_several(argument(argc, argv, 2, SEVERAL_SEEDS),
+                             argument(argc, argv, 3, FIRST_SEED));
     if (strcmp(what, "cost") == 0)
         return cost(argument(argc, argv, 2, COST_EVENTS));
     if (strcmp(what, "real") == 0)
         return tuner_real(argument(argc, argv, 2, REAL_SECONDS), argc > 3 ? argv[3] : "");
-    fprintf(stderr, "tuner zoo|plot|start|rivals|cost|real: see the head of bench/tuner.c\n");
+    fprintf(stderr,
+            "tuner zoo|plot|start|rivals|several|cost|real: see the head of bench/tuner.c\n");
     return 2;
 }

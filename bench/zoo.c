@@ -1,5 +1,6 @@
 // The simulator: a heap of events. At a shared station all jobs in flight advance at the same
-// speed, so a heap by work done orders them whatever that speed is; at a lock it is a heap by time.
+// speed, so a heap by work done orders them whatever that speed is; at a lock it is a heap by time,
+// and so is that of jobs which wait before they come to the station.
 #include "bench/zoo.h"
 
 #include <assert.h>
@@ -171,12 +172,20 @@ struct event {
     bool locks; // it asks for the lock; else the job is completed
 };
 
+struct heap {
+    struct event events[2 * TUNER_MOST];
+    size_t count;
+};
+
 // A tuner with its jobs.
 struct party {
     struct zoo_tuner tuner;
     struct zoo_run *run;
     uint32_t in_flight;
-    double begins_s, times; // of the length of jobs
+    double begins_s;
+    double work_from_s, work_until_s; // it has work then; when that is over, from later on
+    double times;                     // of the length of jobs
+    double waits_s;                   // a job, before it comes to the station
 };
 
 struct sim {
@@ -185,12 +194,12 @@ struct sim {
     uint32_t party_count;
     uint64_t random;
     double now_s, work;
-    uint32_t phase, in_flight;
+    uint32_t phase;
+    uint32_t running;              // at the station
     double shares[TUNER_MOST + 1]; // of the phase's best throughput, by level
     uint32_t cheapest;             // the lowest with 97 % of it
     double factor, next_noise_s;   // of the speed
-    struct event heap[2 * TUNER_MOST];
-    size_t events;
+    struct heap station, waiters;
     bool locked;
     struct event queue[TUNER_MOST]; // for the lock; a ring
     size_t queue_first, queue_count;
@@ -201,24 +210,24 @@ struct sim {
     double next_arrival_s, burst_ends_s;
 };
 
-static void heap_push(struct sim *s, struct event e) {
-    assert(s->events < sizeof s->heap / sizeof *s->heap);
-    size_t at = s->events++;
-    for (; at > 0 && s->heap[(at - 1) / 2].at > e.at; at = (at - 1) / 2)
-        s->heap[at] = s->heap[(at - 1) / 2];
-    s->heap[at] = e;
+static void heap_push(struct heap *h, struct event e) {
+    assert(h->count < sizeof h->events / sizeof *h->events);
+    size_t at = h->count++;
+    for (; at > 0 && h->events[(at - 1) / 2].at > e.at; at = (at - 1) / 2)
+        h->events[at] = h->events[(at - 1) / 2];
+    h->events[at] = e;
 }
 
-static struct event heap_pop(struct sim *s) {
-    struct event first = s->heap[0], last = s->heap[--s->events];
+static struct event heap_pop(struct heap *h) {
+    struct event first = h->events[0], last = h->events[--h->count];
     size_t at = 0;
-    for (size_t child; (child = 2 * at + 1) < s->events; at = child) {
-        child += child + 1 < s->events && s->heap[child + 1].at < s->heap[child].at;
-        if (s->heap[child].at >= last.at)
+    for (size_t child; (child = 2 * at + 1) < h->count; at = child) {
+        child += child + 1 < h->count && h->events[child + 1].at < h->events[child].at;
+        if (h->events[child].at >= last.at)
             break;
-        s->heap[at] = s->heap[child];
+        h->events[at] = h->events[child];
     }
-    s->heap[at] = last;
+    h->events[at] = last;
     return first;
 }
 
@@ -227,15 +236,19 @@ static bool has_lock(const struct sim *s) {
 }
 
 static double speed(const struct sim *s) {
-    return s->factor * (has_lock(s) ? 1 : curve_speed(&s->zoo->curves[s->phase], s->in_flight));
+    return s->factor * (has_lock(s) ? 1 : curve_speed(&s->zoo->curves[s->phase], s->running));
 }
 
 static bool has_begun(const struct sim *s, const struct party *p) {
     return s->now_s >= p->begins_s;
 }
 
+static bool has_work(const struct sim *s, const struct party *p) {
+    return s->now_s >= p->work_from_s;
+}
+
 static uint32_t level_of(const struct sim *s, const struct party *p) {
-    return has_begun(s, p) ? p->tuner.level(p->tuner.tuner) : 0;
+    return has_work(s, p) ? p->tuner.level(p->tuner.tuner) : 0;
 }
 
 static uint32_t level_of_all(const struct sim *s) {
@@ -335,22 +348,37 @@ static double draw_size(struct sim *s, const struct party *p) {
     return z->sigma > 0 ? random_lognormal(&s->random, mean_s, z->sigma) : mean_s;
 }
 
+static void come_to_station(struct sim *s, struct event e) {
+    e.at = s->work + draw_size(s, &s->parties[e.party]);
+    e.locks = has_lock(s);
+    heap_push(&s->station, e);
+    s->running++;
+}
+
+static void start_job(struct sim *s, uint32_t party, double arrived_s) {
+    struct party *p = &s->parties[party];
+    struct event e = { .started_s = s->now_s, .arrived_s = arrived_s, .party = party };
+    p->in_flight++;
+    if (p->waits_s == 0) {
+        come_to_station(s, e);
+        return;
+    }
+    e.at = s->now_s + random_lognormal(&s->random, p->waits_s, s->zoo->sigma);
+    heap_push(&s->waiters, e);
+}
+
 static void start_jobs(struct sim *s, uint32_t party) {
     struct party *p = &s->parties[party];
     double arrived_s;
-    while (p->in_flight < level_of(s, p) && next_job(s, &arrived_s)) {
-        heap_push(s, (struct event){ s->work + draw_size(s, p), s->now_s, arrived_s, party,
-                                     has_lock(s) });
-        p->in_flight++;
-        s->in_flight++;
-    }
+    while (p->in_flight < level_of(s, p) && next_job(s, &arrived_s))
+        start_job(s, party, arrived_s);
 }
 
 static void pass_lock(struct sim *s, struct event e) {
     s->locked = true;
     e.locks = false;
     e.at = s->work + random_exponential(&s->random, s->zoo->curves[0].a);
-    heap_push(s, e);
+    heap_push(&s->station, e);
 }
 
 static void complete(struct sim *s, const struct event *e) {
@@ -362,8 +390,9 @@ static void complete(struct sim *s, const struct event *e) {
                                      .ran_ns = (uint64_t)((s->now_s - e->started_s) * 1e9) },
                (uint64_t)((e->started_s - e->arrived_s) * 1e9));
     p->in_flight--;
-    s->in_flight--;
-    if (s->zoo->rate > 0 && s->waiting_count == 0 && p->in_flight < level_of(s, p))
+    s->running--;
+    bool lacks_work = s->zoo->rate > 0 ? s->waiting_count == 0 : !has_work(s, p);
+    if (lacks_work && p->in_flight < p->tuner.level(p->tuner.tuner))
         feed_tuner(s, p, (struct tuner_event){ .kind = TUNER_STARVED }, 0);
 }
 
@@ -387,8 +416,8 @@ static void handle(struct sim *s, struct event e) {
 // The processors are idle while fewer are in flight than a knee allows.
 static bool feed_idle(struct sim *s, double until_s) {
     const struct zoo *z = s->zoo;
-    if (z->idle_s == 0 || s->now_s + z->idle_s > until_s || s->in_flight < level_of_all(s) ||
-        s->in_flight > z->curves[s->phase].a / 2)
+    if (z->idle_s == 0 || s->now_s + z->idle_s > until_s || s->running < level_of_all(s) ||
+        s->running > z->curves[s->phase].a / 2)
         return false;
     s->work += z->idle_s * speed(s);
     s->now_s += z->idle_s;
@@ -399,7 +428,7 @@ static bool feed_idle(struct sim *s, double until_s) {
 
 // Lets time pass in which nothing ends.
 static void pass(struct sim *s, double until_s) {
-    s->work += s->events ? (until_s - s->now_s) * speed(s) : 0;
+    s->work += s->station.count ? (until_s - s->now_s) * speed(s) : 0;
     s->now_s = until_s;
 }
 
@@ -408,21 +437,31 @@ static void change_speed(struct sim *s) {
     s->next_noise_s += random_exponential(&s->random, s->zoo->noise_s);
 }
 
-// When a tuner begins next.
-static double next_begin_s(const struct sim *s) {
+// When a tuner has work again.
+static double next_work_s(const struct sim *s) {
     double next_s = INFINITY;
     for (uint32_t i = 0; i < s->party_count; i++)
-        if (!has_begun(s, &s->parties[i]))
-            next_s = fmin(next_s, s->parties[i].begins_s);
+        if (!has_work(s, &s->parties[i]))
+            next_s = fmin(next_s, s->parties[i].work_from_s);
     return next_s;
+}
+
+static double next_waiter_s(const struct sim *s) {
+    return s->waiters.count > 0 ? s->waiters.events[0].at : INFINITY;
 }
 
 // Moves to the next thing that happens. The station's speed holds until then.
 static void advance(struct sim *s) {
-    double end_s = s->events ? s->now_s + (s->heap[0].at - s->work) / speed(s) : INFINITY;
-    double begin_s = next_begin_s(s);
-    if (fmin(begin_s, s->next_noise_s) < end_s) {
-        pass(s, fmin(begin_s, s->next_noise_s));
+    const struct event *first = s->station.events;
+    double end_s = s->station.count ? s->now_s + (first->at - s->work) / speed(s) : INFINITY;
+    double change_s = fmin(next_work_s(s), s->next_noise_s);
+    if (next_waiter_s(s) < fmin(change_s, end_s)) {
+        pass(s, next_waiter_s(s));
+        come_to_station(s, heap_pop(&s->waiters));
+        return;
+    }
+    if (change_s < end_s) {
+        pass(s, change_s);
         if (s->now_s == s->next_noise_s)
             change_speed(s);
         return;
@@ -435,8 +474,8 @@ static void advance(struct sim *s) {
     if (feed_idle(s, end_s))
         return;
     s->now_s = end_s;
-    s->work = s->heap[0].at;
-    handle(s, heap_pop(s));
+    s->work = first->at;
+    handle(s, heap_pop(&s->station));
 }
 
 static void begin_phase(struct sim *s, uint32_t phase) {
@@ -444,7 +483,16 @@ static void begin_phase(struct sim *s, uint32_t phase) {
     s->cheapest = zoo_shares(s->zoo, phase, .97, s->shares);
 }
 
+static void plan_work(const struct sim *s, struct party *p) {
+    if (s->now_s < p->work_until_s)
+        return;
+    p->work_from_s = p->work_until_s + s->zoo->second_off_s;
+    p->work_until_s = p->work_from_s + s->zoo->second_on_s;
+}
+
 static void start_and_note(struct sim *s) {
+    for (uint32_t i = 0; i < s->party_count; i++)
+        plan_work(s, &s->parties[i]);
     for (uint32_t i = 0; i < s->party_count; i++)
         start_jobs(s, i);
     for (uint32_t i = 0; i < s->party_count; i++)
@@ -463,10 +511,16 @@ static struct sim *sim_create(const struct zoo *z, const struct zoo_tuner *tuner
     s->next_noise_s = z->noise > 0 ? 0 : INFINITY;
     for (uint32_t i = 0; i < count; i++) {
         out[i] = (struct zoo_run){ .seconds = z->seconds };
-        s->parties[i] = (struct party){ .tuner = tuners[i], .run = &out[i], .times = 1 };
+        s->parties[i] = (struct party){
+            .tuner = tuners[i], .run = &out[i], .work_until_s = INFINITY, .times = 1
+        };
     }
-    s->parties[1].begins_s = z->second_s;
-    s->parties[1].times = z->second_times > 0 ? z->second_times : 1;
+    struct party *second = &s->parties[1];
+    second->begins_s = second->work_from_s = z->second_s;
+    if (z->second_on_s > 0)
+        second->work_until_s = z->second_s + z->second_on_s;
+    second->times = z->second_times > 0 ? z->second_times : 1;
+    second->waits_s = z->second_waits_s;
     return s;
 }
 

@@ -44,6 +44,9 @@ struct zoo {
     uint32_t loaded;       // the lowest level that keeps the processors busy; 0: none does
     double second_times;   // jobs of the second tuner are so many times as long; 0: as long
     double second_s;       // when the second tuner begins
+    double second_on_s;    // it has work for so long,
+    double second_off_s;   // then none for so long, and so on; 0: it always has
+    double second_waits_s; // its jobs wait for so long on average before they come to the station
     bool apart;            // tuners of different processes: they know nothing of each other
 };
 
