@@ -31,6 +31,7 @@
 #define OTHERS_COUNT 8.0         // completions of others that are evidence
 #define OTHERS_ERRORS 0.3        // by which they must have changed
 #define OTHERS_MOST 2            // of them count: many may be idle, and noise counts as often
+#define SPARED_ERRORS 1.5        // by which they must lose less than half of what is expected
 
 // ---- Noise ------------------------------------------------------------------------------------
 
@@ -210,18 +211,49 @@ struct difference evidence_compare(struct evidence *e, uint32_t place_a, const s
     return e->mistrust ? by_count(e, a, b) : by_time(e, place_a, a, place_b, b);
 }
 
+// What the others complete at b beside a. Both have completions of others.
+static struct difference others_compare(const struct arm *a, const struct arm *b) {
+    return (struct difference){ log(b->others / b->seconds) - log(a->others / a->seconds),
+                                sqrt(1 / a->others + 1 / b->others) };
+}
+
+static double others_counted(uint32_t others) {
+    return others < OTHERS_MOST ? others : OTHERS_MOST;
+}
+
 // Of tuners that share a machine evenly, one that doubles its level gains as much as all others
 // lose together: relative gains add up, theirs as often as there are of them.
 struct difference evidence_joint(struct difference own, uint32_t others, const struct arm *a,
                                  const struct arm *b) {
     if (others == 0 || a->others < OTHERS_COUNT || b->others < OTHERS_COUNT)
         return own;
-    double gain = log(b->others / b->seconds) - log(a->others / a->seconds);
-    double error = sqrt(1 / a->others + 1 / b->others);
-    if (fabs(gain) <= OTHERS_ERRORS * error || gain * own.gain >= 0)
+    struct difference d = others_compare(a, b);
+    if (fabs(d.gain) <= OTHERS_ERRORS * d.error || d.gain * own.gain >= 0)
         return own;
-    double times = others < OTHERS_MOST ? others : OTHERS_MOST;
-    double joint = log(fmax(exp(own.gain) + times * (exp(gain) - 1), 1e-3));
+    double joint = log(fmax(exp(own.gain) + others_counted(others) * (exp(d.gain) - 1), 1e-3));
     own.gain = own.gain > 0 ? fmin(fmax(joint, 0), own.gain) : fmax(fmin(joint, 0), own.gain);
+    return own;
+}
+
+// Whether the others are idle, or lose at the higher level clearly less than half of `expected`.
+static bool others_are_spared(double expected, double levels, const struct arm *a,
+                              const struct arm *b) {
+    if (a->others < OTHERS_COUNT || b->others < OTHERS_COUNT)
+        return a->others < OTHERS_COUNT && b->others < OTHERS_COUNT;
+    struct difference d = others_compare(a, b);
+    double apart = d.gain - expected / 2;
+    return (levels > 0 ? apart : -apart) > SPARED_ERRORS * d.error;
+}
+
+// Of r times as many jobs that complete e^g times as much, each takes r / e^g times as long. Jobs
+// of the others that share what slows these down take as much longer, so that each other tuner
+// gains g - ln r, and the mean of all n is g - (n - 1) / n * ln r. That is less noisy than what the
+// others are seen to complete, since the own jobs are counted better, and others try levels, too.
+struct difference evidence_mean(struct difference own, double levels, uint32_t others,
+                                const struct arm *a, const struct arm *b) {
+    if (others == 0 || others_are_spared(own.gain - levels, levels, a, b))
+        return own;
+    double n = others_counted(others) + 1;
+    own.gain -= (n - 1) / n * levels;
     return own;
 }

@@ -72,6 +72,12 @@ struct difference evidence_compare(struct evidence *, uint32_t place_a, const st
 struct difference evidence_joint(struct difference own, uint32_t others, const struct arm *a,
                                  const struct arm *b);
 
+// The mean of what this tuner and `others` gain at b, whose level is e^levels times that of a. The
+// others are taken to be slowed down as much as this one, unless they are idle or it is clear from
+// their completions that they are not.
+struct difference evidence_mean(struct difference own, double levels, uint32_t others,
+                                const struct arm *a, const struct arm *b);
+
 // The standard error of a measurement of so many completions.
 double evidence_error(const struct evidence *, double count);
 // How widely times in flight are spread: the variance of their logarithm, as far as it is known.

@@ -229,10 +229,16 @@ static void trial_lost(struct tuner *t, double gain, bool sure) {
     search_next(t);
 }
 
-// Compares b, at its place, with a, for all tuners.
+// Compares b, at its place, with a. What this tuner loses to others that try levels, too, is no
+// change of its own one.
 static struct difference compare(struct tuner_probe *p, uint32_t place_a, const struct arm *a,
                                  uint32_t place_b, const struct arm *b) {
     return evidence_joint(evidence_compare(&p->evidence, place_a, a, place_b, b), p->others, a, b);
+}
+
+static double trial_levels(const struct tuner_probe *p) {
+    const uint32_t *levels = p->evidence.levels;
+    return log((double)levels[p->trial] / levels[p->choice]);
 }
 
 // The level on trial beside that of choice. What others complete may change for reasons of their
@@ -241,7 +247,7 @@ static struct difference compare_trial(struct tuner_probe *p, const struct arm *
                                        const struct arm *latest) {
     struct evidence *e = &p->evidence;
     struct difference d = evidence_compare(e, p->choice, &e->arms[p->choice], p->trial, trial);
-    d = evidence_joint(d, p->others, &p->beside, latest);
+    d = evidence_mean(d, trial_levels(p), p->others, &p->beside, latest);
     d.error = hypot(d.error, REMAINS * evidence_spread(e) / p->rounds);
     return d;
 }
@@ -252,8 +258,7 @@ static bool lacks_beside(const struct tuner_probe *p) {
 }
 
 static double price(const struct tuner_probe *p) {
-    const uint32_t *levels = p->evidence.levels;
-    return PRICE * log((double)levels[p->trial] / levels[p->choice]);
+    return PRICE * trial_levels(p);
 }
 
 // A gross difference needs no whole block.
