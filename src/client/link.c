@@ -132,6 +132,16 @@ void link_unuse(struct client_link *l) {
     close_if_unused(l);
 }
 
+bool link_is_at(const struct client_link *l, const struct client_link *other) {
+    size_t count = l->client->address_count;
+    return l->state == LINK_UP && l->address % count == other->address % count;
+}
+
+void link_pin(struct client_link *l, const struct client_link *other) {
+    l->pinned = true;
+    l->address = other->address;
+}
+
 // ---- Losing it --------------------------------------------------------------------------------
 
 static uint64_t pause_ms(struct client_link *l) {
@@ -201,8 +211,9 @@ void link_lose(struct client_link *l, int err, const char *format, ...) {
     buffer_finish(&l->out);
     buffer_finish(&l->in);
     unsend(l);
-    if (link_is_lost(l))
+    if (link_is_lost(l) || l->pinned)
         fail_unsent(l);
+    l->pinned = false;
     if (!MUTANT(call_not_made_again))
         calls_resend(l);
     if (!MUTANT(jobs_go_on_without_connection))
@@ -434,10 +445,11 @@ static void link_connect(struct client_link *l, uint64_t now_ms) {
     find_again(l->client, l, now_ms);
     l->probing = false;
     l->give_up_ms = monotonic_ms() + (unreachable_ms < GREETING_MS ? unreachable_ms : GREETING_MS);
-    l->address = l->client->address;
-    l->host = address_host(l->client);
+    if (!l->pinned)
+        l->address = l->client->address;
+    l->host = address_host(l->client, l->address);
     l->state = LINK_CONNECTING;
-    l->fd = socket_connect(address_next(l->client));
+    l->fd = socket_connect(address_at(l->client, l->address));
     if (l->fd < 0) {
         int failed = -l->fd;
         l->fd = -1;

@@ -138,10 +138,10 @@ void addresses_renew(struct client *c, uint64_t now_ms) {
     c->address_count = count;
 }
 
-const struct server_address *address_next(const struct client *c) {
-    return &c->addresses[c->address % c->address_count];
+const struct server_address *address_at(const struct client *c, size_t number) {
+    return &c->addresses[number % c->address_count];
 }
 
-const char *address_host(const struct client *c) {
-    return c->nodes[address_next(c)->node].host;
+const char *address_host(const struct client *c, size_t number) {
+    return c->nodes[address_at(c, number)->node].host;
 }

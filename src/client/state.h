@@ -99,6 +99,7 @@ struct client_link {
     uint64_t owned_ms;            // of a node: see HELLO; 0: the server is none
     struct client_puller *puller; // whose own it is: it then waits for the server for ever
     bool lane, closing;
+    bool pinned;   // connects to `address` only, until it is lost
     bool lent;     // to a client_connection: what is requested there may make the server wait
     uint32_t uses; // jobs leased with it, and calls whose ends arrive on it: it must stay open
     uint64_t down_since_ms; // 0: it is up
@@ -287,7 +288,11 @@ void link_destroy(struct client_link *);
 struct client_link *
 lane_borrow(struct client *); // an idle one or a new one; NULL: MR_ENOMEM was noted
 void lane_return(struct client_link *);
-void link_unuse(struct client_link *);           // one of its `uses` has ended
+void link_unuse(struct client_link *); // one of its `uses` has ended
+// Whether it is up and connected to the node that the other one is connected to; and to connect a
+// new one there.
+bool link_is_at(const struct client_link *, const struct client_link *other);
+void link_pin(struct client_link *, const struct client_link *other);
 struct response_value *link_values_create(void); // as many as an answer may have; NULL: no memory
 
 // I/O thread, with the lock, which sending and receiving give up meanwhile.
@@ -308,10 +313,11 @@ struct server_address;
 // The addresses of all nodes, one node after another. MR_ENET: no node has any. They are the
 // caller's to free with mem_free.
 int addresses_find(const struct client *, struct server_address **out, size_t *out_count);
-const char *address_host(const struct client *);   // the name of the node of address_next
 int socket_connect(const struct server_address *); // a descriptor that is connecting, or -errno
 int socket_error(int fd);                          // of the connecting: 0 or -errno
-const struct server_address *address_next(const struct client *); // of those that take turns
+// The addresses take turns: any number names one.
+const struct server_address *address_at(const struct client *, size_t number);
+const char *address_host(const struct client *, size_t number); // the name of its node
 // I/O thread, with the lock, which it gives up: a host may have moved. What was known stays if it
 // cannot be found now.
 void addresses_renew(struct client *, uint64_t now_ms);

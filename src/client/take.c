@@ -276,6 +276,22 @@ static void unblock_hook(struct client *c, struct exchange *x, const struct resp
     pthread_cond_broadcast(&x->puller->changed);
 }
 
+// Another node has other sessions: sent there, it would end the TAKE of a stranger.
+static struct client_link *link_to_node_of(const struct client_puller *p) {
+    struct client *c = client_of_puller(p);
+    if (link_is_at(c->main, p->link))
+        return c->main;
+    for (struct list *at = c->idle.next; at != &c->idle; at = at->next)
+        if (link_is_at(list_entry(at, struct client_link, of_idle), p->link))
+            return list_entry(at, struct client_link, of_idle);
+    struct client_link *lane = link_create(c, true);
+    if (!lane)
+        return NULL;
+    link_pin(lane, p->link);
+    lane_return(lane);
+    return lane;
+}
+
 // The server may read this before it has read the TAKE; then it is sent again.
 static void unblock_take(struct client_puller *p, uint64_t now_ms) {
     if (!p->pending_take->sent) {
@@ -284,8 +300,8 @@ static void unblock_take(struct client_puller *p, uint64_t now_ms) {
     }
     if (p->unblocking || now_ms < p->unblock_at_ms)
         return;
-    struct client *c = client_of_puller(p);
-    struct exchange *x = exchange_new("CLIENT");
+    struct client_link *link = link_to_node_of(p);
+    struct exchange *x = link ? exchange_new("CLIENT") : NULL;
     p->unblock_at_ms = now_ms + UNBLOCK_AGAIN_MS;
     if (!x)
         return;
@@ -293,7 +309,8 @@ static void unblock_take(struct client_puller *p, uint64_t now_ms) {
     exchange_number(x, p->link->session);
     x->hook = unblock_hook;
     x->puller = p;
-    p->unblocking = exchange_send(c->main, x) >= 0;
+    x->fails_if_lost = true;
+    p->unblocking = exchange_send(link, x) >= 0;
     if (!p->unblocking)
         exchange_free(x);
 }

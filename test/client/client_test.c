@@ -170,6 +170,44 @@ static void X_a_lost_node_is_replaced_by_the_next_one_of_the_url(void **state) {
     serving_end(&second, SIGKILL);
 }
 
+static int never_run(mr_job *job, void *arg) {
+    (void)job, (void)arg;
+    fail_msg("there is no job");
+    return 0;
+}
+
+static void wait_for_a_worker(const char *url) {
+    mr *m = open_at(url);
+    mr_stage_info info = { 0 };
+    while (mr_stage_look(m, "s", &info) < 0 || strcmp(info.held_by, "no-worker") == 0)
+        sched_yield();
+    must(mr_close(m));
+}
+
+// The worker's TAKE waits at the second node, since the first one has no room for it.
+static void greets_the_first(int fd, int number, void *arg) {
+    if (number == 0)
+        fake_greets(fd, number, arg);
+}
+
+static void X_a_worker_at_another_node_than_its_client_stops_at_once(void **state) {
+    (void)state;
+    struct fake first;
+    struct serving second = { 0 };
+    char url[160];
+    fake_start(&first, greets_the_first, NULL);
+    serving_start(&second, "mem:", 0);
+    snprintf(url, sizeof url, "%s,127.0.0.1:%u", first.url, second.port);
+    mr *m = open_at(url);
+    mr_worker *w = NULL;
+    must(mr_work(m, "s", never_run, NULL, NULL, &w));
+    wait_for_a_worker(second.url);
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+    fake_stop(&first);
+    serving_end(&second, SIGKILL);
+}
+
 static void has_room_for_the_third(int fd, int number, void *arg) {
     if (number < 2)
         fake_says(fd, number, "-FULL too many are connected\r\n");
@@ -964,6 +1002,7 @@ int main(void) {
         cmocka_unit_test(X_promised_times_hold_though_the_server_is_silent),
         cmocka_unit_test(X_a_lost_server_is_MR_ENET_after_a_while),
         cmocka_unit_test(X_a_lost_node_is_replaced_by_the_next_one_of_the_url),
+        cmocka_unit_test(X_a_worker_at_another_node_than_its_client_stops_at_once),
         cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_repeated_with_its_number),
         cmocka_unit_test(F2_pushes_whose_replies_are_lost_are_repeated_in_their_order),
         cmocka_unit_test(U22_a_number_is_not_repeated_when_its_source_may_be_removed),
