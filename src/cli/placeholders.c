@@ -355,7 +355,7 @@ static bool is_program(const char *path, size_t size, const char *name) {
     return used < (int)sizeof whole && access(whole, X_OK) == 0;
 }
 
-bool command_is_there(const char *name) {
+static bool command_is_there(const char *name) {
     if (strchr(name, '/'))
         return is_program("", 0, name);
     const char *path = getenv("PATH");
@@ -368,4 +368,12 @@ bool command_is_there(const char *name) {
             break;
     }
     return false;
+}
+
+int program_find(const char *name) {
+    if (command_is_there(name))
+        return 0;
+    if (strchr(name, '/') && access(name, F_OK) == 0)
+        return error_set(MR_EINVAL, "'%.200s' is not executable", name);
+    return error_set(MR_EINVAL, "there is no command '%.200s'", name);
 }

@@ -56,7 +56,8 @@ int template_fill(const struct template *, const struct parts *, const char *var
 
 void filled_finish(struct filled *);
 
-// Whether there is such a command, in PATH unless it has a slash. Starting it may still fail.
-bool command_is_there(const char *name);
+// Looks for a command, in PATH unless it has a slash. Starting it may still fail. MR_EINVAL: there
+// is none, or it is not executable.
+int program_find(const char *name);
 
 #endif

@@ -310,7 +310,9 @@ static bool work_read_options(const struct input *in, struct working *w, mr_work
         }
     }
     const char *const *words = input_option(in, "--shell") ? shell : in->words;
-    if (template_open(words, true, &w->template) >= 0)
+    const char *name = words[0]; // one with a placeholder differs from job to job
+    if (template_open(words, true, &w->template) >= 0 &&
+        (w->template.varies || program_find(name) >= 0))
         return true;
     complain("work: %s", mr_error());
     return false;

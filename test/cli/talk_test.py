@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -285,11 +286,29 @@ def _():
         equal(Ended(working).code, 130)
 
 
-@case("work reports once that there is no such command, and gives the job back")
+@case("work reports before it takes a job that there is no such command")
 def _():
     job = ok("push", "untoiled", "x").strip()
-    fails(2, "not found: ./nosuch", "work", "untoiled", "--", "./nosuch")
+    for name, said in (("nosuch", "no command 'nosuch'"), ("./nosuch", "no command './nosuch'"),
+                       ("/etc/passwd", "'/etc/passwd' is not executable")):
+        fails(2, said, "work", "untoiled", "--", name)
+        fails(2, said, "work", "empty", "--", name)
     equal(read("job", job)["status"], "waiting")
+
+
+@case("work reports once that its command is gone, and gives the job back")
+def _():
+    gone = os.path.join(top, "gone")
+    shutil.copy("/bin/cat", gone)
+    process = start("work", "untoiled", "--", gone)
+    equal(ok("call", "untoiled", "x"), "x")
+    os.unlink(gone)
+    job = ok("push", "untoiled", "y").strip()
+    ended = Ended(process)
+    equal(ended.code, 2, ended)
+    equal(ended.err.count(f"not found: {gone}\n".encode()), 1, ended)
+    equal(read("job", job)["status"], "waiting")
+    ok("cancel", job)
     fails(2, "one word", "work", "untoiled", "--shell", "--", "a", "b")
 
 

@@ -342,13 +342,8 @@ static void check_placeholders(struct plan *p, const struct flow_node *n) {
 
 static void check_program(struct plan *p, const struct flow_node *n) {
     check_placeholders(p, n);
-    const char *name = n->words[0];
-    if (command_is_there(name))
-        return;
-    if (strchr(name, '/') && access(name, F_OK) == 0)
-        yaml_refuse(&p->file, n->words_at[0], "'%.200s' is not executable", name);
-    else
-        yaml_refuse(&p->file, n->words_at[0], "there is no command '%.200s'", name);
+    if (program_find(n->words[0]) < 0)
+        yaml_refuse(&p->file, n->words_at[0], "%s", error_text());
 }
 
 bool plan_check_world(struct plan *p) {

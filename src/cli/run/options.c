@@ -106,16 +106,13 @@ static bool run_options_is_script(const struct run_options *o) {
 
 bool command_check(const struct run_options *o) {
     const char *name = o->template.words[0].text;
-    if ((o->template.varies && !run_options_is_script(o)) || command_is_there(name))
+    bool script = run_options_is_script(o);
+    if ((o->template.varies && !script) || program_find(name) >= 0)
         return true;
-    if (run_options_is_script(o))
-        complain("run: there is no command '%.200s'; a script is run by a shell, the line is its "
-                 "$1: millrace run -- sh -c 'SCRIPT' sh",
-                 name);
-    else if (strchr(name, '/') && access(name, F_OK) == 0)
-        complain("run: '%.200s' is not executable", name);
-    else
-        complain("run: there is no command '%.200s'", name);
+    complain("run: %s%s", mr_error(),
+             script ? "; a script is run by a shell, the line is its $1: millrace run -- sh -c "
+                      "'SCRIPT' sh"
+                    : "");
     return false;
 }
 
