@@ -246,6 +246,9 @@ static size_t head_size(const uint8_t *data, size_t size, size_t *searched) {
 
 ptrdiff_t http_request_read(const uint8_t *data, size_t size, size_t *searched,
                             struct http_request *out) {
+    if (size && *data == '*') // refused at once, since a RESP client sends no empty line
+        return request_refuse(HTTP_BAD, "this address speaks HTTP, not the protocol of Redis: "
+                                        "clients connect to the address of --listen");
     size_t head = data ? head_size(data, size, searched) : 0;
     if (head > WEB_HEAD || (!head && size >= WEB_HEAD))
         return request_refuse(HTTP_HEAD_TOO_BIG,

@@ -922,6 +922,15 @@ def F41_a_request_may_come_in_any_pieces():
     web.stop()
 
 
+@case
+def a_client_of_redis_is_answered_at_once():
+    web = Web()
+    received = web.raw(b"*1\r\n$4\r\nPING\r\n", whole=False)
+    equal(status_of(received), 400)
+    check(b"the address of --listen" in received, received)
+    web.stop()
+
+
 # F42: one byte a second keeps a connection for ten seconds.
 @case
 def F42_slow_requests_time_out():
