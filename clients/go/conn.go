@@ -250,6 +250,7 @@ func (l *link) dial(ctx context.Context, node string) (*conn, error) {
 	c.ctx, c.end = context.WithCancel(l.ctx)
 	go c.read()
 	go c.write()
+	var lost *Error
 	err = l.client.greet(ctx, c)
 	switch {
 	case err == nil:
@@ -259,6 +260,9 @@ func (l *link) dial(ctx context.Context, node string) (*conn, error) {
 		return c, nil
 	case ctx.Err() != nil:
 		err = failure(ErrUnreachable, "%s does not answer", node)
+	case errors.As(err, &lost) && lost.Kind == ErrUnreachable:
+		err = failure(ErrUnreachable, "%s does not answer as a Millrace server does: %s; "+
+			"is it the address of --listen?", node, lost.Reason)
 	case errors.Is(err, ErrUsage) || errors.Is(err, ErrIncompatible):
 		err = failure(ErrIncompatible, "%s does not speak the protocol of this library: %v; "+
 			"connect to a Millrace server of version 0.2 or later", node, err)

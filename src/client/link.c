@@ -359,6 +359,12 @@ static void receive_reply(struct client_link *l, const struct response_value *v,
     }
 }
 
+static void lose_unlike_server(struct client_link *l) {
+    link_lose(l, MR_ENET,
+              "%s does not answer as a Millrace server does; is it the address of --listen?",
+              l->client->where);
+}
+
 static void receive_replies(struct client_link *l) {
     size_t at = 0;
     while (at < l->in.size) {
@@ -366,8 +372,11 @@ static void receive_replies(struct client_link *l) {
         ptrdiff_t used = response_read(&l->reader, &limits, l->in.data + at, l->in.size - at,
                                        l->client->values, &count);
         if (used < 0) {
-            link_lose(l, MR_ENET, "%s does not follow the protocol: %s", l->client->where,
-                      error_text());
+            if (l->state == LINK_GREETING)
+                lose_unlike_server(l);
+            else
+                link_lose(l, MR_ENET, "%s does not follow the protocol: %s", l->client->where,
+                          error_text());
             return;
         }
         if (used == 0)
@@ -542,9 +551,7 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
     case LINK_GREETING:
         if (now_ms < l->give_up_ms)
             break;
-        link_lose(l, MR_ENET,
-                  "%s does not answer as a Millrace server does; is it the address of --listen?",
-                  l->client->where);
+        lose_unlike_server(l);
         break;
     case LINK_LOADING:
         if (now_ms < l->due_ms)

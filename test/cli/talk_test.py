@@ -1087,6 +1087,18 @@ def _():
                 interrupted(process)
 
 
+@case("a server that speaks HTTP is named at once, and the address that was meant")
+def _():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        process = start("push", "s", "body", url=f"millrace://{where}")
+        with listener.accept()[0] as connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            ended = Ended(process)
+        said = f"push: {where} does not answer as a Millrace server does; is it the address of --listen?"
+        check(ended.code == 3 and said in ended.err.decode(), ended)
+
+
 @case("a secret is sent, and never printed")
 def _():
     with socket.socket() as listener:

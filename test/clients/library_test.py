@@ -323,7 +323,7 @@ def K7_servers_of_another_kind_or_version(language):
         holds("the worker of s ends: ", driver.log())
         driver.kill()
     driver = Driver(language, Fake(b"HTTP/1.1 400 Bad Request\r\n").url)
-    driver.fails("Unreachable", "level", "s")
+    holds("is it the address of --listen?", driver.fails("Unreachable", "level", "s"))
 
 
 class Scripted(Fake):

@@ -43,7 +43,7 @@ function nodeOf(url, text) {
 }
 
 /** Why a connection to this node could not be opened, and what to do about it. */
-function explained(error, { text }, socket) {
+function explained(error, { text }, socket, isConnected) {
   if (error instanceof Usage || error instanceof Incompatible) {
     return new Incompatible(`${text} does not speak the protocol of this library: ${error.reason}; connect to a ` +
       'Millrace server of version 0.2 or later');
@@ -53,6 +53,10 @@ function explained(error, { text }, socket) {
     const reason = `the certificate of ${text} is refused: ${error.message}; give the authority that signed it with ` +
       'the option tls: { ca }';
     return Object.assign(new Unreachable(reason), { isLasting: true });
+  }
+  if (isConnected) {
+    return new Unreachable(`${text} does not answer as a Millrace server does: ${error.message}; is it the address ` +
+      'of --listen?');
   }
   return new Unreachable(`cannot connect to ${text}: ${error.message || error.code}; a server is started with: ` +
     `millrace serve --listen ${text}`);
@@ -77,17 +81,19 @@ class Connection {
 
   async open(address, node, name) {
     this.node = node;
-    const timer = setTimeout(() => this.close('it does not answer'), GREETING_MS);
+    const timer = setTimeout(() => this.close('no answer'), GREETING_MS);
+    let isConnected = false;
     try {
       const connected = this.#connect(address, node);
       this.socket.on('error', (error) => this.close(error.message || error.code));
       this.socket.on('close', () => this.close('the server closed the connection'));
       await once(this.socket, connected);
+      isConnected = true;
       this.socket.setNoDelay(true).unref();
       await this.#greet(address, name);
     } catch (error) {
       this.close(error.message || error.code);
-      throw explained(error, node, this.socket);
+      throw explained(error, node, this.socket, isConnected);
     } finally {
       clearTimeout(timer);
     }

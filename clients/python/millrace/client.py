@@ -117,6 +117,9 @@ class Client:
             await self._greet(wire)
         except BaseException as error:
             wire.close()
+            if isinstance(error, Unreachable):
+                raise Unreachable(f"{where} does not answer as a Millrace server does: {error}; "
+                                  "is it the address of --listen?") from None
             if not isinstance(error, (Usage, Incompatible)):
                 raise
             raise Incompatible(f"{where} does not speak the protocol of this library: {error}; "

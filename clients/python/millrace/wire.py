@@ -159,8 +159,10 @@ def parse(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
         return data[at:end], end + 2
     if kind in SIMPLE:
         return SIMPLE[kind](line), at
-    if kind not in b"*>~%" or depth == REPLY_DEPTH:
-        raise ValueError(f"{chr(kind)!r} is not RESP3 of {REPLY_DEPTH} levels")
+    if kind not in b"*>~%":
+        raise ValueError(f"{chr(kind)!r} is not RESP3")
+    if depth == REPLY_DEPTH:
+        raise ValueError(f"it has more than {REPLY_DEPTH} levels")
     values = Push() if kind == 0x3e else []
     for _ in range(bounded(line, REPLY_VALUES) * (2 if kind == 0x25 else 1)):
         value, at = parse(data, at, depth + 1)
