@@ -31,7 +31,7 @@ type Data string
 // this error makes its job dead.
 func (d Data) JSON(v any) error {
 	if err := json.Unmarshal([]byte(d), v); err != nil {
-		return failure(ErrBadBody, "it is not the JSON that is expected: %v", err)
+		return failure(ErrBadBody, "the data is not the JSON that is expected: %v", err)
 	}
 	return nil
 }
