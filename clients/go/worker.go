@@ -561,7 +561,7 @@ func (j *Job) outcome(result any, err error) []any {
 // failed logs how it has failed and returns the command.
 func (j *Job) failed(how, reason string, more ...any) []any {
 	reason = strings.TrimPrefix(reason, "millrace: ")
-	j.worker.client.logf("%v %s: %s", j, how, reason)
+	j.worker.client.logf("%v %s (attempt %d): %s", j, how, j.Attempt, reason)
 	return j.command("FAIL", append([]any{reason}, more...)...)
 }
 

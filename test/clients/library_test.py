@@ -572,10 +572,12 @@ def the_reason_of_a_failure_is_kept(language):
         final = driver.do("push", "s", {"act": "dead", "reason": "no such number"})
         driver.fails("Dead", "wait", final)
         log = driver.log()
-        for failed, how in ((job, "failed: "), (keyless, "failed: Usage: "), (bad, "is dead: BadBody: "),
-                            (final, "is dead: no such number")):
+        for failed, how in ((job, "failed (attempt 1): "),
+                            (keyless, "failed (attempt 1): Usage: "),
+                            (bad, "is dead (attempt 1): BadBody: "),
+                            (final, "is dead (attempt 1): no such number")):
             holds(f"job {failed} of s {how}", log)
-        holds(f"job {strict} of json is dead: BadBody: ", log)
+        holds(f"job {strict} of json is dead (attempt 1): BadBody: ", log)
         holds("no such town", json.dumps(driver.do("job", shown)["reasons"]))
         starts = [driver.next()["body"] for _ in range(8)]
         check("{no JSON" in starts, starts)
@@ -860,7 +862,7 @@ def a_commit_that_is_refused_is_a_failed_attempt(language):
         driver.begin("work", "s", concurrency=1)
         job = driver.do("push", "s", {"act": "emit", "stage": "other", "body": {}}, key="k", attempts=1)
         holds("other", driver.fails("Dead", "wait", job, timeout=TIMEOUT_S))
-        holds(f"job {job} of s failed: Denied: ", driver.log())
+        holds(f"job {job} of s failed (attempt 1): Denied: ", driver.log())
 
 
 def beats(proxy, job):

@@ -293,11 +293,11 @@ class Worker {
     const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
     if (error instanceof Dead || error instanceof BadBody) {
       const reason = error instanceof Dead ? error.reason || 'dead' : text;
-      this.#links.logger.warn?.(`job ${id} of ${job.stage} is dead: ${reason}`);
+      this.#links.logger.warn?.(`job ${id} of ${job.stage} is dead (attempt ${job.attempt}): ${reason}`);
       return ['FAIL', id, token, reason, 'NEVER'];
     }
     const stack = String(error?.stack ?? text);
-    this.#links.logger.warn?.(`job ${id} of ${job.stage} failed: ${stack}`);
+    this.#links.logger.warn?.(`job ${id} of ${job.stage} failed (attempt ${job.attempt}): ${stack}`);
     return ['FAIL', id, token, text, 'OUTPUT', stack.slice(-4096)];
   }
 
@@ -340,7 +340,8 @@ class Worker {
     if (!(reply instanceof MillraceError)) return;
     const text = `${reply.name}: ${reply.message}`;
     const isFault = [Denied, Draining, Full, Usage].some((type) => reply instanceof type); // of the handler
-    this.#links.logger[isFault ? 'warn' : 'info']?.(`job ${job.id} of ${job.stage} failed: ${text}`);
+    const said = `job ${job.id} of ${job.stage} failed (attempt ${job.attempt}): ${text}`;
+    this.#links.logger[isFault ? 'warn' : 'info']?.(said);
     if (!isFault || words[0] === 'FAIL') return;
     this.#ended.push([job, ['FAIL', job.id, job.token, text]]);
     this.#soon();

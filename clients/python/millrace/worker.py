@@ -135,9 +135,10 @@ class Job:
         is_dead = isinstance(error, Dead) and not error.remote
         if is_dead or isinstance(error, BadBody):
             reason = str(error) or "dead" if is_dead else reason
-            log("job %s of %s is dead: %s", self.id, self.stage, reason)
+            log("job %s of %s is dead (attempt %s): %s", self.id, self.stage, self.attempt, reason)
             return self.failed(reason, "NEVER")
-        log("job %s of %s failed: %s", self.id, self.stage, reason, exc_info=error)
+        log("job %s of %s failed (attempt %s): %s", self.id, self.stage, self.attempt, reason,
+            exc_info=error)
         return self.failed(reason, "OUTPUT", traceback.format_exc()[-4096:])
 
 
@@ -354,10 +355,11 @@ class Worker:
             self.answers.append((job, words))
             self._bell.ring()
         elif isinstance(reply, MillraceError):
-            about = f"job {job.id} of {job.stage}" if job else words[0]
+            about = (f"job {job.id} of {job.stage} failed (attempt {job.attempt})" if job
+                     else f"{words[0]} failed")
             is_fault = isinstance(reply, (Denied, Draining, Full, Usage))  # of the handler
             self._client._logger.log(logging.WARNING if is_fault else logging.INFO,
-                                     "%s failed: %s: %s", about, type(reply).__name__, reply)
+                                     "%s: %s: %s", about, type(reply).__name__, reply)
             if job and is_fault and words[0] != "FAIL":
                 self.answers.append((job, job.failed(f"{type(reply).__name__}: {reply}")))
 
