@@ -356,7 +356,7 @@ int local_jobs(struct engine *base, mr_bytes stage, const mr_job_filter *f,
         struct job_row row;
         memcpy(&row, r.rows.data + at, sizeof row);
         stop = job_row_call(s, &row, bytes_of(key, row.key_size), each, arg);
-        key += row.key_size;
+        key = row.key_size ? key + row.key_size : key;
     }
     buffer_finish(&r.rows);
     buffer_finish(&r.keys);

@@ -480,7 +480,9 @@ static void U4_stages_upstream_are_found_without_a_search(void **state) {
         must(core_learn_edge(t->core, nth_stage(i), nth_stage(0), 0));
         mr_bytes stage = nth_stage(i);
         struct take take = { .stages = &stage, .stage_count = 1, .taker = &t->takers[i] };
-        assert_int_equal(core_take(t->core, &take, NULL, NULL), MR_EAGAIN);
+        struct grant grant;
+        size_t granted;
+        assert_int_equal(core_take(t->core, &take, &grant, &granted), MR_EAGAIN);
     }
     (void)core_take_steps(t->core);
     must(core_drop(t->core, 1));
