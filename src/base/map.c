@@ -42,6 +42,11 @@ static struct map_slot *map_table_slot(const struct map_table *t, uint32_t hash,
     return NULL;
 }
 
+static void map_table_free(struct map_table *t) {
+    mem_free_table(t->slots, t->size * sizeof *t->slots);
+    *t = (struct map_table){ 0 };
+}
+
 // Stops only after an empty slot, so that no run of the old table is split.
 static void map_move_some(struct map *m) {
     for (int i = 0; m->old.used; i++) {
@@ -54,15 +59,13 @@ static void map_move_some(struct map *m) {
             break;
         }
     }
-    if (m->old.slots && !m->old.used) {
-        mem_free(m->old.slots);
-        m->old = (struct map_table){ 0 };
-    }
+    if (m->old.slots && !m->old.used)
+        map_table_free(&m->old);
 }
 
 void map_finish(struct map *m) {
-    mem_free(m->now.slots);
-    mem_free(m->old.slots);
+    map_table_free(&m->now);
+    map_table_free(&m->old);
     *m = (struct map){ 0 };
 }
 
@@ -75,7 +78,7 @@ int map_grow(struct map *m, size_t more) {
     size_t size = m->now.size ? m->now.size : SMALLEST;
     while (map_count(m) + more > map_capacity(size))
         size += size / 4;
-    struct map_slot *fresh = mem_alloc(size * sizeof *fresh);
+    struct map_slot *fresh = mem_alloc_table(size * sizeof *fresh);
     if (!fresh)
         return error_set(MR_ENOMEM, "no memory for a table of %zu entries", size);
     m->old = m->now;

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { LINE = 64 };
+enum { LINE = 64, LARGE = 128 << 10 };
 
 // What one range may have of the addresses of a process whose addresses are limited.
 enum { RANGE_SHARE = 64 };
@@ -23,6 +23,22 @@ static bool mem_fails_now(void) {
 
 void *mem_alloc(size_t size) {
     return mem_fails_now() ? NULL : calloc(1, size);
+}
+
+void *mem_alloc_table(size_t size) {
+    if (size < LARGE)
+        return mem_alloc(size);
+    void *table = mem_fails_now() ? MAP_FAILED
+                                  : mmap(NULL, size, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return table == MAP_FAILED ? NULL : table;
+}
+
+void mem_free_table(void *table, size_t size) {
+    if (size < LARGE)
+        mem_free(table);
+    else
+        mem_release(table, size);
 }
 
 void *mem_alloc_line(size_t size) {

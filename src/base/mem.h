@@ -9,7 +9,13 @@
 // Zeroed memory. The caller frees it with mem_free. Any thread.
 void *mem_alloc(size_t size);
 
-// The same, aligned to a cache line: for data that several threads change.
+// The same for a table that a larger one will replace: what is large goes back to the system when
+// it is freed. malloc would keep it, after it has seen a few of them. Freed by mem_free_table with
+// the same size; that takes NULL.
+void *mem_alloc_table(size_t size);
+void mem_free_table(void *table, size_t size);
+
+// As mem_alloc, aligned to a cache line: for data that several threads change.
 void *mem_alloc_line(size_t size);
 
 // Memory that is not zeroed, aligned to `size_of_block`, a power of two; `size` is a multiple of
