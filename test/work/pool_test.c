@@ -303,7 +303,7 @@ struct lane {
     struct gate many, few;
 };
 
-// What a job takes; short, because a search takes many jobs. Nothing waits for the end of this time.
+// What a job takes; short, because a search takes many jobs.
 static void take_us(long us) {
     ppoll(NULL, 0, &(struct timespec){ .tv_nsec = us * 1000 }, NULL);
 }
