@@ -19,8 +19,11 @@ static int secret_read_file(const char *path, char *out, size_t room) {
         return error_set(MR_EINVAL, "cannot read MILLRACE_TOKEN_FILE %.400s: %s", path,
                          strerror(errno));
     bool read = fgets(out, (int)room, file) != NULL;
+    const char *why = ferror(file) ? strerror(errno) : "its first line is empty";
     (void)fclose(file); // it was only read
     size_t size = read ? strcspn(out, "\r\n") : 0;
+    if (!size)
+        return error_set(MR_EINVAL, "cannot read MILLRACE_TOKEN_FILE %.400s: %s", path, why);
     if (size + 1 >= room)
         return too_long(path);
     out[size] = 0;

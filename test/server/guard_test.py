@@ -312,7 +312,10 @@ def _():
               MILLRACE_TOKEN="nonsense")
         equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN=secret), "1")
         equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN_FILE="ci.token"), "2")
-        fails(2, "MILLRACE_TOKEN_FILE", "push", "mail", "a", "--at", url, MILLRACE_TOKEN_FILE="no")
+        write("empty.token", "\n")
+        for name, why in ("no", "No such file"), (".", "Is a directory"), ("empty.token", "its first line is empty"):
+            fails(2, f"cannot read MILLRACE_TOKEN_FILE {name}: {why}", "push", "mail", "a", "--at", url,
+                  MILLRACE_TOKEN_FILE=name)
         for who in secret, f"ci:{secret}", f"c%69:%6d{secret[1:]}":
             ok("push", "mail", "a", "--at", f"millrace://{who}@127.0.0.1:{server.port}")
         fails(4, "does not include the stage 'sms'", "push", "sms", "a", "--at", url, MILLRACE_TOKEN=secret)
