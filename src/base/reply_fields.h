@@ -353,8 +353,9 @@
     X(CLUSTER, all, first, shards_unowned, count, "shards_unowned", "shards without an owner")     \
     X(CLUSTER, whole, first, node, bytes, "node", "where clients and other nodes reach this one")  \
     X(CLUSTER, whole, first, owner, bytes, "owner",                                                \
-      "the address of the node that owns the store; it answers, whichever node is asked")          \
-    X(CLUSTER, all, first, epoch, count, "epoch", "how many times nodes have claimed the store")   \
+      "the address of the node that owns shard 0, whichever node is asked")                        \
+    X(CLUSTER, all, first, epoch, count, "epoch",                                                  \
+      "the highest epoch of a shard: it grows with each change of its owner")                      \
     X(CLUSTER, all, first, replicated, count, "replicated",                                        \
       "1 if an acknowledged job is on the disks of two machines")                                  \
     X(CLUSTER, all, first, promise, bytes, "promise",                                              \

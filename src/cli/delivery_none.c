@@ -8,8 +8,8 @@
 int deliveries_open(const struct delivery_options *o, struct deliveries **out) {
     (void)o;
     (void)out;
-    return error_set(MR_EINVAL, "this build has no HTTP for workers; install libcurl4-openssl-dev "
-                                "and build with meson configure -Dcurl=enabled");
+    return error_set(MR_EINVAL, "this build has no HTTP for workers: use the Debian package, or "
+                                "build with libcurl4-openssl-dev");
 }
 
 void deliveries_close(struct deliveries *all) {

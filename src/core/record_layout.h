@@ -4,7 +4,7 @@
 // Each field is described once, by a line of a list: its bit, its member, its encoding, its bound,
 // and its printed name. A list is expanded (X) by all code that handles each field: the writer
 // here, the reader, the bounds and the table for printing in record.c, copying to other shards in
-// cli/reshard.c.
+// cli/store/reshard.c.
 //
 // The writer is inline: where the kind is known, the compiler leaves only the fields of that kind,
 // and for PUSH and END, which are nearly all records (see record_out.c), no struct record is built

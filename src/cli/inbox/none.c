@@ -3,8 +3,8 @@
 #include "cli/output.h"
 
 static enum cli_exit refuse_without_postgres(const struct input *in) {
-    complain("%s: this build has no PostgreSQL support; install libpq-dev and build with "
-             "meson configure -Dpostgres=enabled",
+    complain("%s: this build has no PostgreSQL support: use the Debian package, or build with "
+             "libpq-dev",
              in->command->name);
     return CLI_FAILED;
 }

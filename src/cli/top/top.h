@@ -53,7 +53,7 @@ enum top_order { BY_NAME, BY_WAITING, BY_RATE, BY_AGE, BY_DEAD, TOP_ORDERS };
 
 struct top {
     const char *where;      // the engine
-    char cluster[TOP_TEXT]; // of which the server is a node, and who owns the store; "": of none
+    char cluster[TOP_TEXT]; // its nodes and shards, in words; "": the server is no node
     uint64_t outage_ms;     // how long the store of the cluster has not answered; 0: it does
     struct top_stage *stages;
     uint32_t stage_count, room;
