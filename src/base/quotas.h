@@ -1,19 +1,22 @@
-// Quotas: what an operator can bound of one token, a line each. The file of tokens, the options of
-// `millrace auth add`, INFO, /metrics and the messages are made from these lines.
+// Quotas: what an operator can bound of one token, a line each, from which the file of tokens and
+// /metrics are made. A new line also needs a row in cli/table_auth.c, two fields of INFO
+// (reply_fields.h, command_info.c) and a word in auth_parse_quota.
 #ifndef BASE_QUOTAS_H
 #define BASE_QUOTAS_H
 
 #include <stdint.h>
 
-// X(kind, word, what it counts)
+// X(kind, word). Jobs are those that it has pushed and what these have emitted, until they end, and
+// bytes are their bodies and META. Sources are of numbered pushes. Connections are those that are
+// open, RESP and HTTP together. Stages, epics and schedules are those that it has made.
 #define QUOTAS(X)                                                                                  \
-    X(STAGES, "stages", "stages that it has made")                                                 \
-    X(JOBS, "jobs", "jobs that it has pushed, and what these have emitted, until they end")        \
-    X(BYTES, "bytes", "bytes of these jobs: their bodies and META")                                \
-    X(SOURCES, "sources", "sources of numbered pushes that it uses")                               \
-    X(EPICS, "epics", "epics that it has made")                                                    \
-    X(SCHEDULES, "schedules", "schedules that it has made")                                        \
-    X(CONNECTIONS, "connections", "open connections, RESP and HTTP together")
+    X(STAGES, "stages")                                                                            \
+    X(JOBS, "jobs")                                                                                \
+    X(BYTES, "bytes")                                                                              \
+    X(SOURCES, "sources")                                                                          \
+    X(EPICS, "epics")                                                                              \
+    X(SCHEDULES, "schedules")                                                                      \
+    X(CONNECTIONS, "connections")
 
 #define QUOTA_KIND(kind, ...) QUOTA_##kind,
 enum quota_kind { QUOTAS(QUOTA_KIND) QUOTA_KINDS };
@@ -25,8 +28,5 @@ struct quotas {
 };
 
 const char *quota_word(enum quota_kind); // "stages"
-
-// For people: "stages that it has made".
-const char *quota_about(enum quota_kind);
 
 #endif

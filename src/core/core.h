@@ -560,13 +560,12 @@ struct schedule_spec {
 };
 
 // Makes a schedule, or replaces the one of this name, which keeps its last tick, its counts and its
-// pause; if its instants are the same (core_schedule_keeps) also the next one. `next_ms`: the first
-// tick, later than the last one of the schedule that it replaces. MR_EINVAL, MR_ETOOBIG, MR_EFULL.
+// pause; if its cron expression, interval and zone are the same also the next one. `next_ms`: the
+// first tick, later than the last one of the schedule that it replaces. MR_EINVAL, MR_ETOOBIG,
+// MR_EFULL.
 int core_schedule_set(struct core *, const struct schedule_spec *, uint64_t next_ms);
 // Whether that would be refused now: the same errors, but for those of memory and of the log.
 int core_schedule_check(struct core *, const struct schedule_spec *);
-// Whether there is a schedule of this name with the same cron expression, interval and zone.
-bool core_schedule_keeps(struct core *, const struct schedule_spec *);
 int core_schedule_drop(struct core *, mr_bytes stage, mr_bytes name); // MR_EGONE, as all below
 int core_schedule_pause(struct core *, mr_bytes stage, mr_bytes name);
 // Ends a pause; the next tick is `next_ms`, later than the last one.

@@ -267,12 +267,6 @@ static bool keeps_instants(const struct schedule *s, const struct schedule_spec 
            bytes_equal(s->when.cron, p->cron) && bytes_equal(s->when.zone, p->zone);
 }
 
-bool core_schedule_keeps(struct core *c, const struct schedule_spec *p) {
-    uint32_t stage = stage_find(c, p->stage);
-    uint32_t number = stage ? schedule_find(c, stage, p->name) : 0;
-    return number && keeps_instants(schedule_at(c, number), p);
-}
-
 // What the schedule will be: `before` is the one of this name, or NULL.
 static struct schedule schedule_planned(const struct schedule *before, uint32_t stage,
                                         const struct schedule_spec *p, uint64_t next_ms) {

@@ -24,7 +24,6 @@ enum { FEWER, MORE };
 
 #define GROWTH 4
 #define GROWTH_GAIN 0.69f // ln 2
-#define GROWTH_DOUBT 2.0f // standard errors by which it must be less, since a stop costs more
 #define GROWTH_ROUNDS 8   // at most, if it stays undecided
 
 #define NOISE_FIRST 0.5f

@@ -44,9 +44,4 @@ uint32_t climb_ask(struct climb *);
 // A job has ended; there were `in_flight`, this one included. `now_ms` never goes back.
 void climb_completed(struct climb *, uint64_t now_ms, uint32_t in_flight);
 
-// What the level returns to between trials.
-static inline uint32_t climb_choice(const struct climb *c) {
-    return c->choice_level;
-}
-
 #endif

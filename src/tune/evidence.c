@@ -99,13 +99,6 @@ double evidence_spread(const struct evidence *e) {
     return fmin(times_hold(e) ? e->spread : noise_level(&e->counted), SPREAD_MOST);
 }
 
-double evidence_error(const struct evidence *e, double count) {
-    double variance = noise_counted(e);
-    if (times_hold(e))
-        variance = fmin(variance, noise_level(&e->timed));
-    return sqrt(variance / count);
-}
-
 // ---- Levels -----------------------------------------------------------------------------------
 
 // Sixteen levels for each doubling, where those are different whole numbers.

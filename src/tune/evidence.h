@@ -78,8 +78,6 @@ struct difference evidence_joint(struct difference own, uint32_t others, const s
 struct difference evidence_mean(struct difference own, double levels, uint32_t others,
                                 const struct arm *a, const struct arm *b);
 
-// The standard error of a measurement of so many completions.
-double evidence_error(const struct evidence *, double count);
 // How widely times in flight are spread: the variance of their logarithm, as far as it is known.
 double evidence_spread(const struct evidence *);
 

@@ -18,8 +18,6 @@ struct database {
     PGresult *result; // of the last query
 };
 
-enum { DATABASE_VALUES = 4, DATABASE_WAIT_S = 10 };
-
 // Whether `url` is one of PostgreSQL.
 bool database_url_is_valid(const char *url);
 
