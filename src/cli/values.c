@@ -2,6 +2,7 @@
 #include "cli/values.h"
 
 #include "base/errors.h"
+#include "base/limits.h"
 #include "cli/output.h"
 #include "work/worker.h"
 
@@ -17,8 +18,6 @@ static const struct unit {
 } units[] = {
     { "ms", 1 }, { "s", 1000 }, { "m", 60 * 1000 }, { "h", 3600 * 1000 }, { "d", 24 * 3600 * 1000 }
 };
-
-#define MOST_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)
 
 // Those that this process may use.
 static unsigned processors_usable(void) {
@@ -45,7 +44,7 @@ int duration_read(const char *text, int64_t *out_ms) {
     for (size_t i = 0; is_number && i < sizeof units / sizeof *units; i++) {
         if (strcmp(unit, units[i].name) != 0)
             continue;
-        if (number == 0 || number > (uint64_t)(MOST_MS / units[i].ms))
+        if (number == 0 || number > (uint64_t)(TIME_MOST_MS / units[i].ms))
             return error_set(MR_EINVAL, "'%.30s' is not possible: 1ms to 36500d", text);
         *out_ms = (int64_t)number * units[i].ms;
         return 0;

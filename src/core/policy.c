@@ -4,13 +4,14 @@
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 enum { SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE };
 
-#define MOST_MS (UINT64_C(100) * 365 * 24 * HOUR)
+#define MOST_MS ((uint64_t)TIME_MOST_MS)
 #define MOST_COUNT UINT64_C(1000000000000)
 #define MOST_RATE_PER_H (UINT64_C(1000000000) * 3600)
 

@@ -408,11 +408,9 @@ static int route_emit(struct mr_flow_out *out, const struct op *to, struct out_r
     return err;
 }
 
-// Further ahead than any job waits; removed by a retry, see block.h.
-static const int64_t letter_deadline_ms = INT64_C(100) * 365 * 24 * 3600 * 1000;
-
+// The deadline is further ahead than any job waits; removed by a retry, see block.h.
 static int emit_letter(struct mr_flow_out *out, const struct letter *letter, mr_bytes body) {
-    mr_push_options o = { .key = letter->key, .deadline_ms = letter_deadline_ms, .attempts = 1 };
+    mr_push_options o = { .key = letter->key, .deadline_ms = TIME_MOST_MS, .attempts = 1 };
     return emit_with(out, out->head, body, &o);
 }
 
