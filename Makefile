@@ -70,10 +70,9 @@ run: all
 test: setup all
 	@tools/run-tests $(BUILD) $(T)
 
-# Peers in C and C++ are built only where their packages are installed, which is looked up when meson runs.
+# bench/run builds the peers in C and C++ whose packages are installed.
 bench: configured
 	@tools/setup bench || echo "What is missing is skipped." >&2
-	@[ -x $(BUILD)/bench/asio_strands ] || meson setup --reconfigure $(BUILD) >/dev/null
 	@ninja -C $(BUILD) --quiet
 	@bench/all
 
