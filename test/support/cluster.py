@@ -6,7 +6,7 @@ import sys
 
 from postgres import why_no_postgres
 from running import wait_until
-from served import Client, Server, Wire
+from served import Client, Refused, Server, Wire
 from tap import MILLRACE, TIMEOUT_S, check, equal, top
 
 os.chdir(top)
@@ -98,15 +98,24 @@ def answer(node, *words):
 
 
 def bodies(node, stage, count):
-    """Takes and ends as many jobs; their bodies."""
-    client = Client(node)
-    taken = []
-    while len(taken) < count:
-        for job in client.ask("TAKE", stage, "COUNT", min(count, 1000), "WAIT", 1000 * TIMEOUT_S):
-            client.ask("DONE", job[0], job[1])
-            taken.append(job[4])
-    client.close()
-    return taken
+    """Takes and ends as many jobs; their bodies. A shard may change its owner meanwhile: what was not ended then is
+    taken again."""
+    taken = {}  # by id
+
+    def take_all():
+        try:
+            client = Client(node)
+            while len(taken) < count:
+                for job in client.ask("TAKE", stage, "COUNT", min(count, 1000), "WAIT", 1000 * TIMEOUT_S):
+                    taken[job[0]] = job[4]
+                    client.ask("DONE", job[0], job[1])
+            client.close()
+        except (OSError, AssertionError, Refused):  # closed, or refused for the moment
+            return False
+        return True
+
+    wait_until(take_all, f"{count} jobs of {stage} are taken")
+    return list(taken.values())
 
 
 def waiting(node, stage):
