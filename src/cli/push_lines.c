@@ -243,7 +243,8 @@ static enum cli_exit gather(struct pushing *p) {
         code = line.number < p->resume ? skip_line(p, &line) : add_line(p, &line);
     }
     for (size_t i = 0; i < p->count; i++)
-        p->items[i].key.data = p->key_text.data + p->key_at[i];
+        if (p->items[i].key.size)
+            p->items[i].key.data = p->key_text.data + p->key_at[i];
     return code;
 }
 

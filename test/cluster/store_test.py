@@ -240,6 +240,7 @@ class Halted:
 
     def __init__(self, name, batches):
         self.name = name
+        source = bulky("bulky")
         millrace("store", "init", *cluster(name), "--shards", "2")
         sql(f"CREATE FUNCTION millrace_{name}.halt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
             f"IF (SELECT count(*) FROM millrace_{name}.batch) = {batches} THEN "
@@ -248,7 +249,7 @@ class Halted:
             f"FOR EACH ROW EXECUTE FUNCTION millrace_{name}.halt()")
         self.gate = Transaction(postgres, "stores")
         self.gate.sql("SELECT pg_advisory_xact_lock(7)")
-        self.process = subprocess.Popen([MILLRACE, "store", "copy", bulky("bulky"), *cluster(name)],
+        self.process = subprocess.Popen([MILLRACE, "store", "copy", source, *cluster(name)],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         wait_until(lambda: self.process.poll() is not None or
                    sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == ["1"], "it waits")
