@@ -350,9 +350,7 @@ enum cli_exit work_run(const struct input *in) {
     static const char *shell[5];
     struct working w = { .signals = -1 };
     mr_work_options o = { 0 };
-    if (!work_read_options(in, &w, &o, shell))
-        return CLI_USAGE;
-    enum cli_exit code = work_start(in, &w, o);
+    enum cli_exit code = work_read_options(in, &w, &o, shell) ? work_start(in, &w, o) : CLI_USAGE;
     if (mr_close(w.engine.engine) < 0)
         complain("work: %s", mr_error());
     job_execs_close(&w.execs);
