@@ -15,12 +15,17 @@ void form_finish(struct form *f) {
     *f = (struct form){ 0 };
 }
 
+// A part of what was read; nothing was, perhaps, and then the buffer has no memory.
+static mr_bytes text_part(const struct form *f, size_t at, size_t size) {
+    return size ? (mr_bytes){ f->text.data + at, size } : mr_str("");
+}
+
 mr_bytes form_name(const struct form *f, const struct form_field *x) {
-    return (mr_bytes){ f->text.data + x->name, x->name_size };
+    return text_part(f, x->name, x->name_size);
 }
 
 mr_bytes form_value(const struct form *f, const struct form_field *x) {
-    return (mr_bytes){ f->text.data + x->at, x->size };
+    return text_part(f, x->at, x->size);
 }
 
 const struct form_field *form_find(struct form *f, mr_bytes name) {
@@ -187,8 +192,8 @@ static bool names_body(mr_bytes name) {
 }
 
 static void end_name(struct form *f, struct form_json *j) {
-    const uint8_t *name = f->text.data + j->name;
     size_t size = f->text.size - j->name, behind = sizeof base64 - 1;
+    const char *name = text_part(f, j->name, size).data;
     j->is_base64 = size > behind && memcmp(name + size - behind, base64, behind) == 0;
     j->name_size = size - (j->is_base64 ? behind : 0);
     j->is_body = names_body((mr_bytes){ name, j->name_size });
@@ -197,7 +202,8 @@ static void end_name(struct form *f, struct form_json *j) {
 // A null is no body but the missing value of it, except of the member `body`, which is required.
 static enum form_kind kind_of(const struct form *f, const struct form_json *j, char first) {
     bool is_plain = field_depth(j) == 2;
-    bool is_missing = first == 'n' && f->text.data[j->name] != 'b';
+    mr_bytes name = text_part(f, j->name, j->name_size);
+    bool is_missing = first == 'n' && !bytes_equal(name, mr_str("body"));
     return is_plain                       ? FORM_ITEM
            : j->is_body && !is_missing    ? FORM_TEXT
            : first == 't'                 ? FORM_FLAG
@@ -275,7 +281,7 @@ static int add_wrapped(struct form *f, struct form_json *j, mr_bytes string) {
 static int refuse_empty(const struct form *f, const struct form_json *j) {
     return error_set(MR_EINVAL, "'%.*s' is an empty list",
                      (int)(j->name_size < 64 ? j->name_size : 64),
-                     (const char *)f->text.data + j->name);
+                     (const char *)text_part(f, j->name, j->name_size).data);
 }
 
 static int item_opens(struct form *f, struct form_json *j) {

@@ -393,7 +393,8 @@ def invalid_requests_are_refused_with_a_reason():
                        ('{"stage":"s","body":"x","delay":-5}', "DELAY"),
                        ('{"stage":"s","body":"x","key":[]}', "'key' is an empty list"),
                        ('{"stage":"s","body":"x","what":[]}', "'what'"), ('{"stage":"s","body":"x","key":{}}', "'key'"),
-                       ('{"stage":"s s","body":"x"}', "stage")):
+                       ('{"stage":"s s","body":"x"}', "stage"), ('{"":null}', "'stage' is missing"),
+                       ('{"stage":"s","body":"x","":null}', "'' is not a parameter"), ('{"":[]}', "'' is an empty list")):
         web.refuses(400, "ERR", text, "POST", "/api/jobs", body)
     for body, text in (('{"stage":"s","body":%s}' % ("[" * 200), "128"),
                        ('{"stage":"s","body":%s}' % ("[" * 200 + "]" * 200), "128"),

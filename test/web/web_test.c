@@ -77,6 +77,8 @@ static void U5_json_is_read_in_steps_of_any_size(void **state) {
     expect_json("{\"a\":\"b\",\"c\":1.5e3,\"d\":true,\"e\":false,\"f\":null}",
                 "a=b c=1.5e3 d!true e-false f-null");
     expect_json("{\"s\":\"\\u00e9\\ud83d\\ude00\\n\\/\\\"é\"}", "s=é😀\n/\"é");
+    expect_json("{\"\":null}", "-null");
+    expect_json("{\"\":\"x\",\"-base64\":\"eA==\"}", "=x -base64=eA==");
     expect_json("{\"ids\":[ 1,\"2\" ,{\"a\":[{}]},[]]}", "ids+1 ids+2 ids{ 1.a+[{}] ids+[]");
     expect_json("{\"body\":[ 1,\"]\" ,{ }],\"key\":\"\"}", "body=[ 1,\"]\" ,{ }] key=");
     expect_json("{\"b\\u006fdy\":0.10}", "body=0.10");
