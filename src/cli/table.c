@@ -22,19 +22,19 @@ static const struct cli_command work_commands[] = {
                 "With --shards a new store has several logs, each with a writer thread. An\n"
                 "existing store keeps its number (millrace store copy --shards changes it).\n"
                 "\n"
-                "With --store postgres://... or nats://... the server is a node of a cluster: the\n"
-                "nodes with the same store share its shards. Each shard is owned by one node; the\n"
-                "others pass commands on to it, and take over when it stops or is lost. The store\n"
-                "is made by millrace store init.\n"
+                "With --store postgres://... or nats://... the server is a node of a cluster:\n"
+                "the nodes with the same store share its shards. Each shard is owned by one\n"
+                "node; the others pass commands on to it, and take over when it stops or is\n"
+                "lost. The store is made by millrace store init.\n"
                 "\n"
                 "Options can also be lines of a file: log-json = yes. A flag overrides the file.\n"
                 "millrace help --config prints a file with all options. On SIGHUP the server\n"
                 "reads the file, tokens and certificates again.\n"
                 "\n"
                 "Exits 1 if the store is damaged, 2 if options are wrong or do not fit the store,\n"
-                "4 if tokens or certificates are, or the store denies a node its rights: starting\n"
-                "again does not help. Exits 3 if it may help: the address or the store is in use,\n"
-                "or the disk does not respond.\n",
+                "4 if tokens or certificates are, or the store denies a node its rights:\n"
+                "starting again does not help. Exits 3 if it may help: the address or the store\n"
+                "is in use, or the disk does not respond.\n",
         .examples = "millrace serve\n"
                     "    on " CLI_LISTEN ", keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
@@ -62,8 +62,7 @@ static const struct cli_command work_commands[] = {
                      { "--shards", "N", "number of logs of a new store (1)" },
                      { "--loops", "N|auto",
                        "threads for connections and shards; auto: one per CPU (1)" },
-                     { "--poll", "WHEN",
-                       "poll 50 us before sleeping if commands come that fast: on or off (on)" },
+                     { "--poll", "WHEN", "poll before sleeping while busy: on or off (on)" },
                      { "--http", "HOST:PORT", "page, metrics and API, or off (" CLI_HTTP ")" },
                      { "--http-name", "NAMES", "other names of this server in browsers" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
