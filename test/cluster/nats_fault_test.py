@@ -70,6 +70,7 @@ def F36_H1_followers_restart_and_then_lead_and_nothing_is_lost():
                 load.goes_on()
                 restart(three()[i])
         load.goes_on()
+        leader = three().await_leader(cluster.stream)
         three()[leader].stop(signal.SIGKILL)  # one of those that were restarted leads now
         load.goes_on()
         three()[leader].start()

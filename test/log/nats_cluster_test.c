@@ -63,7 +63,15 @@ static void expect_all(struct owner *o) {
     assert_int_equal(seen.end, o->state.tail);
 }
 
-// The node that leads the stream of shard 0.
+// The node that leads a stream; -1: none does, or another one has not caught up with it.
+static int leader_of(const jsClusterInfo *c) {
+    for (int i = 0; i < c->ReplicasLen; i++)
+        if (!c->Replicas[i]->Current)
+            return -1;
+    return c->Leader ? c->Leader[1] - '0' : -1;
+}
+
+// Of the stream of shard 0.
 static int leader_find(const char *cluster) {
     natsOptions *options = NULL;
     natsConnection *connection = NULL;
@@ -81,8 +89,8 @@ static int leader_find(const char *cluster) {
     natsOptions_SetServers(options, urls, servers.count);
     assert_int_equal(natsConnection_Connect(&connection, options), NATS_OK);
     assert_int_equal(natsConnection_JetStream(&js, connection, NULL), NATS_OK);
-    if (js_GetStreamInfo(&info, js, name, NULL, NULL) == NATS_OK && info->Cluster->Leader)
-        leader = info->Cluster->Leader[1] - '0';
+    if (js_GetStreamInfo(&info, js, name, NULL, NULL) == NATS_OK)
+        leader = leader_of(info->Cluster);
     jsStreamInfo_Destroy(info);
     jsCtx_Destroy(js);
     natsConnection_Destroy(connection);
@@ -90,6 +98,7 @@ static int leader_find(const char *cluster) {
     return leader;
 }
 
+// Two servers that have not caught up elect none of them, as long as the third is away.
 static int leader_await(const char *cluster) {
     int leader;
     while ((leader = leader_find(cluster)) < 0)

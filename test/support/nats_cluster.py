@@ -58,18 +58,20 @@ class NatsServers:
             link.heal()
 
     def leader(self, stream):
-        """The number of the server that leads a stream; None: none does now."""
+        """The number of the server that leads a stream; None: none does now, or another has not caught up with it."""
         for server in self.servers:
             try:
                 found = server.request(f"$JS.API.STREAM.INFO.{stream}")
             except OSError:
                 continue
-            name = (found or {}).get("cluster", {}).get("leader")
-            if name:
-                return int(name[1:])
+            group = (found or {}).get("cluster", {})
+            if group.get("leader"):
+                is_current = all(replica["current"] for replica in group["replicas"])
+                return int(group["leader"][1:]) if is_current else None
         return None
 
     def await_leader(self, stream):
+        """Two servers that have not caught up elect none of them, as long as the third is away."""
         found = []
         wait_until(lambda: found.append(self.leader(stream)) or found[-1] is not None, f"{stream} has a leader")
         return found[-1]
