@@ -162,15 +162,14 @@ static int copy_headers(const struct deliveries *all, struct transfer *d) {
     return err;
 }
 
-static int64_t timeout_of(const struct deliveries *all, const mr_job *job) {
-    int64_t left_ms = mr_job_left_ms(job);
-    int64_t ms = left_ms != MR_FOREVER && left_ms < all->timeout_ms ? left_ms : all->timeout_ms;
-    return ms <= 0 ? 1 : ms < INT32_MAX ? ms : INT32_MAX;
+// The engine stops the job at its deadline, and knows then that it was the deadline.
+static int64_t timeout_of(const struct deliveries *all) {
+    return all->timeout_ms < INT32_MAX ? all->timeout_ms : INT32_MAX;
 }
 
 static int transfer_begin(const struct deliveries *all, struct transfer *d) {
     mr_bytes body = mr_job_body(d->job);
-    int64_t timeout_ms = d->timeout_ms = timeout_of(all, d->job);
+    int64_t timeout_ms = d->timeout_ms = timeout_of(all);
     int64_t connect_ms = timeout_ms < DELIVERY_CONNECT_MS ? timeout_ms : DELIVERY_CONNECT_MS;
     int err = copy_headers(all, d);
     if (err < 0)
