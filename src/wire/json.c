@@ -51,7 +51,7 @@ static void put_escape(struct doc *d, uint8_t byte, bool valid) {
 // Stretches that need no escape are written at once. Returns where it stopped: at the end, or when
 // `*left` was used up.
 static size_t put_text(struct doc *d, mr_bytes text, size_t i, size_t *left) {
-    const uint8_t *p = text.data;
+    const uint8_t *p = text.size ? text.data : (const uint8_t *)"";
     size_t from = i;
     while (i < text.size && *left) {
         size_t length = text_letter(p + i, text.size - i);
