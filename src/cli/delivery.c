@@ -40,6 +40,7 @@ struct transfer {
     struct delivery_result *result;
     char error[CURL_ERROR_SIZE];
     int64_t timeout_ms;
+    bool ends_at_deadline; // rather than after the --timeout
     size_t head_size;
     bool too_large;
     int err; // of keeping the response
@@ -103,7 +104,7 @@ static void failure_reason(const struct transfer *d) {
 static void transfer_judge(struct transfer *d) {
     struct delivery_result *r = d->result;
     long status = 0;
-    if (d->stop) {
+    if (d->stop || (d->ends_at_deadline && d->code == CURLE_OPERATION_TIMEDOUT)) {
         r->end = DELIVERY_STOPPED;
         snprintf(r->reason, sizeof r->reason, "stopped");
         return;
@@ -162,14 +163,18 @@ static int copy_headers(const struct deliveries *all, struct transfer *d) {
     return err;
 }
 
-// The engine stops the job at its deadline, and knows then that it was the deadline.
-static int64_t timeout_of(const struct deliveries *all) {
-    return all->timeout_ms < INT32_MAX ? all->timeout_ms : INT32_MAX;
+// The deadline ends a request also when the server is silent and cannot stop the job.
+static int64_t timeout_of(const struct deliveries *all, struct transfer *d) {
+    int64_t left_ms = mr_job_left_ms(d->job), ms = all->timeout_ms;
+    d->ends_at_deadline = left_ms != MR_FOREVER && left_ms < ms;
+    if (d->ends_at_deadline)
+        ms = left_ms + 1; // the millisecond of the deadline has begun already
+    return ms < INT32_MAX ? ms : INT32_MAX;
 }
 
 static int transfer_begin(const struct deliveries *all, struct transfer *d) {
     mr_bytes body = mr_job_body(d->job);
-    int64_t timeout_ms = d->timeout_ms = timeout_of(all);
+    int64_t timeout_ms = d->timeout_ms = timeout_of(all, d);
     int64_t connect_ms = timeout_ms < DELIVERY_CONNECT_MS ? timeout_ms : DELIVERY_CONNECT_MS;
     int err = copy_headers(all, d);
     if (err < 0)

@@ -106,7 +106,14 @@ uint64_t stop_kill_at_ms(const mr_job *job, int64_t grace_ms) {
     return job && stop_is_loss(job) && lease_ends_ms < at_ms ? lease_ends_ms : at_ms;
 }
 
+// A server that is silent at the deadline has not said so.
+static int stop_reason(const mr_job *job) {
+    int why = leased_job_stopped(job);
+    bool has_expired = job->deadline_at_ms && monotonic_ms() >= job->deadline_at_ms;
+    return why || !has_expired ? why : MR_EEXPIRED;
+}
+
 void stop_describe(const mr_job *job, char *out, size_t size) {
-    int why = job ? leased_job_stopped(job) : 0;
+    int why = job ? stop_reason(job) : 0;
     snprintf(out, size, "stopped%s%s", why ? ": " : "", why ? error_meaning(why) : "");
 }

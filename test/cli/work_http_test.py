@@ -257,6 +257,18 @@ def K3_a_cancelled_job_ends_its_request():
 
 
 @case
+def K3_a_deadline_ends_the_request_though_the_server_is_silent():
+    with working("silent") as (receiver, worker):
+        job = client.ask("PUSH", "silent", "x", "DEADLINE", 5000)
+        request = receiver.next()
+        server.process.send_signal(signal.SIGSTOP)
+        wait_until(request.is_gone, "the request is given up")
+        wait_until(lambda: f"job {job} of silent was stopped: the deadline has passed" in worker.said(), worker.said())
+        server.process.send_signal(signal.SIGCONT)
+        wait_status(job, "expired")
+
+
+@case
 def a_request_that_takes_too_long_is_a_failed_attempt():
     client.ask("STAGE", "slow", "backoff", "1ms")
     with working("slow", None, "--timeout", "100ms") as (receiver, _):
